@@ -1,0 +1,13 @@
+"""An event-log-centric integration hub: one ordered log of typed events, and everything else a fold of it.
+
+Layers, importing downwards only::
+
+    cli                                    one file a noun; the composition root
+    api                                    the HTTP app: every package's routes, errors to status codes
+    demo                                   sample systems whose events fill the log
+    materializers replication observability    (siblings: they do not know each other)
+    topics                                 the tree of topics: settings, plan, publishing
+    schema_registry                        Confluent's REST API over the log ``_schemas``
+    config kafka runtime embedded          edges: settings, confluent-kafka, the loop, local processes
+    log record errors                      [core] pure values and ports
+"""

