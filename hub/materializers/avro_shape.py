@@ -1,0 +1,220 @@
+"""[core] Avro schemas as a view needs them: projected for reading, derived for writing.
+
+Reading: a *projection* is a reader schema with only the used fields, each nullable with default null, so that every
+writer version resolves to one row type and unused fields are skipped, not decoded (Avro 1.12, Schema Resolution).
+It carries one field more, ``PROOF``, that no writer has: its default is there after a successful decode and missing
+after a failed one, which Spark's permissive mode would otherwise make look like a row of nulls.
+
+Writing: a changelog's schema follows from Spark's row type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, cast
+
+from hub.errors import CallerError
+
+AvroType = Any  # a parsed Avro schema: a name, a list (union) or a mapping, as the specification has it
+
+PROOF = "_decoded"
+_PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+
+Kind = Literal["integer", "floating", "decimal", "string", "boolean", "timestamp", "date", "other"]
+
+
+def field_types(schema: AvroType) -> dict[str, AvroType]:
+    """A record schema's fields: name to type. Raises CallerError when the schema is no record."""
+    if not isinstance(schema, Mapping) or schema.get("type") != "record":
+        raise CallerError(
+            "an event's schema must be an Avro record", hint="wrap the value in a record with one field"
+        )
+    return {field["name"]: field["type"] for field in schema["fields"]}
+
+
+def kind(avro_type: AvroType) -> Kind:
+    """What sort of value a type holds, for typing aggregates; unions with null count as their other branch."""
+    if isinstance(avro_type, list):
+        branches = [branch for branch in avro_type if branch != "null"]
+        return kind(branches[0]) if len(branches) == 1 else "other"
+    if isinstance(avro_type, Mapping):
+        logical = avro_type.get("logicalType")
+        if logical in ("timestamp-millis", "timestamp-micros"):
+            return "timestamp"
+        if logical in ("date", "decimal"):
+            return cast(Kind, logical)
+        if avro_type["type"] == "enum":
+            return "string"
+        return kind(avro_type["type"]) if avro_type["type"] in _PRIMITIVES else "other"
+    by_name: dict[str, Kind] = {
+        "int": "integer",
+        "long": "integer",
+        "float": "floating",
+        "double": "floating",
+        "string": "string",
+        "boolean": "boolean",
+    }
+    return by_name.get(avro_type, "other")
+
+
+def project(schema: AvroType, columns: Iterable[str], *, read_as: AvroType | None = None) -> AvroType:
+    """The reader schema of those columns of ``schema``, named like the writer ``read_as`` (default: itself).
+
+    Avro resolves records by name, and a topic's writers may have renamed theirs, so each writer gets the same
+    columns under its own record name. Named types are spelled out at first use, wherever the source defined them.
+    """
+    wanted = set(columns)
+    writer = schema if read_as is None else read_as
+    definitions = dict(_named_types(schema, ""))
+    emitted: set[str] = set()
+    namespace = schema.get("namespace", "")
+    fields: list[AvroType] = [
+        {"name": name, "type": _nullable(_spelled_out(avro_type, namespace, definitions, emitted)), "default": None}
+        for name, avro_type in field_types(schema).items()
+        if name in wanted
+    ]
+    fields.append({"name": PROOF, "type": "boolean", "default": True})
+    name, _, in_namespace = _full_name(writer, "").rpartition(".")[::-1]
+    projected = {"type": "record", "name": name, "fields": fields}
+    return {**projected, "namespace": in_namespace} if in_namespace else projected
+
+
+def _nullable(avro_type: AvroType) -> list[AvroType]:
+    """The union of null and the type, null first so that null can be the default."""
+    branches = avro_type if isinstance(avro_type, list) else [avro_type]
+    return ["null", *(branch for branch in branches if branch != "null")]
+
+
+def _full_name(named: AvroType, namespace: str) -> str:
+    name = str(named["name"])
+    if "." in name:
+        return name
+    inside = named.get("namespace", namespace)
+    return f"{inside}.{name}" if inside else name
+
+
+def _named_types(avro_type: AvroType, namespace: str) -> Iterator[tuple[str, AvroType]]:
+    """Every named type defined within, by full name."""
+    if isinstance(avro_type, list):
+        for branch in avro_type:
+            yield from _named_types(branch, namespace)
+    elif isinstance(avro_type, Mapping):
+        inner = avro_type["type"]
+        if inner in ("record", "enum", "fixed", "error"):
+            full = _full_name(avro_type, namespace)
+            yield full, avro_type
+            for field in avro_type.get("fields", ()):
+                yield from _named_types(field["type"], full.rpartition(".")[0])
+        for part in ("items", "values"):
+            if part in avro_type:
+                yield from _named_types(avro_type[part], namespace)
+        if isinstance(inner, Mapping | list):
+            yield from _named_types(inner, namespace)
+
+
+def _spelled_out(
+    avro_type: AvroType, namespace: str, definitions: Mapping[str, AvroType], emitted: set[str]
+) -> AvroType:
+    """The type with each named type defined at its first use (in ``emitted`` order) and full names everywhere."""
+    if isinstance(avro_type, list):
+        return [_spelled_out(branch, namespace, definitions, emitted) for branch in avro_type]
+    if isinstance(avro_type, str):
+        if avro_type in _PRIMITIVES:
+            return avro_type
+        full = avro_type if "." in avro_type or not namespace else f"{namespace}.{avro_type}"
+        if full not in definitions:
+            full = avro_type
+        if full in emitted:
+            return full
+        return _definition(definitions[full], full, definitions, emitted)
+    inner = avro_type["type"]
+    if inner in ("record", "enum", "fixed", "error"):
+        return _definition(avro_type, _full_name(avro_type, namespace), definitions, emitted)
+    spelled = dict(avro_type)
+    for part in ("items", "values"):
+        if part in spelled:
+            spelled[part] = _spelled_out(spelled[part], namespace, definitions, emitted)
+    if isinstance(inner, Mapping | list):
+        spelled["type"] = _spelled_out(inner, namespace, definitions, emitted)
+    return spelled
+
+
+def _definition(
+    named: AvroType, full: str, definitions: Mapping[str, AvroType], emitted: set[str]
+) -> AvroType:
+    if full in emitted:
+        return full
+    emitted.add(full)
+    namespace, _, name = full.rpartition(".")
+    spelled = {**named, "name": name, "namespace": namespace}
+    if "fields" in named:
+        spelled["fields"] = [
+            {**field, "type": _spelled_out(field["type"], namespace, definitions, emitted)}
+            for field in named["fields"]
+        ]
+    return spelled
+
+
+# Spark's names for its types (StructType.jsonValue) and how a changelog writes them.
+_WRITTEN: Mapping[str, AvroType] = {
+    "string": "string",
+    "boolean": "boolean",
+    "byte": "int",
+    "short": "int",
+    "integer": "int",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "binary": "bytes",
+    "timestamp": {"type": "long", "logicalType": "timestamp-millis"},
+    "timestamp_ntz": {"type": "long", "logicalType": "local-timestamp-millis"},
+    "date": {"type": "int", "logicalType": "date"},
+}
+
+
+def changelog_schema(view: str, row_fields: Sequence[Mapping[str, Any]], *, required: Iterable[str]) -> AvroType:
+    """The Avro schema of a view's rows from Spark's fields (``StructType.jsonValue()["fields"]``).
+
+    Every field is nullable with default null, so any change of a view that adds or drops fields is compatible in
+    both directions; ``required`` ones are not nullable. Raises CallerError for types that Avro cannot hold.
+    """
+    must = set(required)
+    fields = []
+    for field in row_fields:
+        written = _written(field["type"], f"views.{view}", field["name"])
+        if field["name"] in must:
+            fields.append({"name": field["name"], "type": written})
+        else:
+            fields.append({"name": field["name"], "type": ["null", written], "default": None})
+    return {"type": "record", "name": view, "namespace": "views", "fields": fields}
+
+
+def _written(spark_type: Any, namespace: str, name: str) -> AvroType:
+    if isinstance(spark_type, str):
+        if spark_type.startswith("decimal"):
+            precision, scale = spark_type.removeprefix("decimal(").rstrip(")").split(",")
+            return {"type": "bytes", "logicalType": "decimal", "precision": int(precision), "scale": int(scale)}
+        if spark_type in _WRITTEN:
+            return _WRITTEN[spark_type]
+        raise CallerError(
+            f'view "{namespace.removeprefix("views.")}": field "{name}" has the type {spark_type}',
+            hint="cast it: a row can hold numbers, text, booleans, times, dates, arrays, maps and structs",
+            code="HUB-2104",
+        )
+    if spark_type["type"] == "array":
+        return {"type": "array", "items": ["null", _written(spark_type["elementType"], namespace, name)]}
+    if spark_type["type"] == "map":
+        return {"type": "map", "values": ["null", _written(spark_type["valueType"], namespace, name)]}
+    return {
+        "type": "record",
+        "name": name,
+        "namespace": namespace,
+        "fields": [
+            {
+                "name": field["name"],
+                "type": ["null", _written(field["type"], f"{namespace}.{name}", field["name"])],
+                "default": None,
+            }
+            for field in spark_type["fields"]
+        ],
+    }

@@ -1,0 +1,237 @@
+"""[edge] pyspark: a Shape carried out on DataFrames. The same functions serve streams, batches and tests.
+
+``events`` are rows as Spark's Kafka source gives them (key, value, topic, partition, offset, timestamp). They go
+through four steps: ``decode`` (each event by its own writer schema), ``fold`` (the one aggregation), ``rows`` (the
+view's columns), ``records`` (what the Kafka sink writes).
+
+An event that cannot be decoded must neither stop the view nor be lost, and a streaming query has one sink. So it
+travels through the same aggregation as a group of its own, keyed by its coordinates behind a NUL, and leaves as a
+record for ``<topic>.dlq``: exactly as durable as the view itself. Its bytes stay in the state.
+
+An event whose schema id nobody knew when the query was planned is different: the id may be minutes old and right. The
+query then fails before the batch is committed (``UNKNOWN_SCHEMA`` in the message), is planned again with what the
+registry knows by now, and reads the same offsets again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import orjson
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro, to_avro
+
+from hub.materializers.avro_shape import PROOF, AvroType, changelog_schema, project
+from hub.materializers.shape import META, ORIGIN, Shape, SourceShape
+from hub.materializers.view import CHANGELOG_PREFIX
+
+UNKNOWN_SCHEMA = "HUB-UNKNOWN-SCHEMA"
+DLQ_SUFFIX = ".dlq"
+VERSION_HEADER = "hub.version"
+
+# Columns of a row besides the view's own.
+ROW_META = ("_version", "_sources")
+
+_KEY, _BAD = "_k", "_bad"
+_BAD_MARK = "\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """One registered schema of a source's events. ``schema`` is parsed."""
+
+    schema_id: int
+    schema: AvroType
+
+    @property
+    def head(self) -> bytes:
+        """The five bytes before an event's body in the Confluent wire format."""
+        return b"\x00" + self.schema_id.to_bytes(4, "big")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A source as it is now: its topics, every schema its events may be written with, and the newest of them."""
+
+    source: SourceShape
+    topics: tuple[str, ...]
+    writers: tuple[Writer, ...]
+    latest: AvroType
+
+
+def decode(events: DataFrame, inputs: Sequence[Input], refused: Mapping[int, str]) -> DataFrame:
+    """The tagged union (_k, _bad, s_<source>…). ``refused`` are schema ids that these sources cannot read, and why."""
+    framed = events.selectExpr(
+        "topic AS _topic",
+        "partition AS _partition",
+        "offset AS _offset",
+        "timestamp AS _timestamp",
+        "key",
+        "CAST(key AS STRING) AS _key",
+        "value",
+        "value IS NULL AS _deleted",
+        "substring(value, 1, 5) AS _head",
+        "substring(value, 6) AS _body",
+    )
+    decoded = framed.select("*", *(_event(each).alias(each.source.event) for each in inputs))
+    tagged = decoded.select(
+        "*", _reason(inputs, refused).alias("_why"), *(_tag(each).alias(each.source.tag) for each in inputs)
+    )
+    entity = F.coalesce(*(F.col(each.source.tag)["_entity"] for each in inputs))
+    why = F.coalesce("_why", F.when(entity.isNull(), F.lit("the view's key is null in this event")))
+    coordinates = F.concat_ws("-", F.lit(_BAD_MARK), "_topic", "_partition", "_offset")
+    bad = F.struct("_topic", "_partition", "_offset", "key", "value", why.alias("reason"))
+    return tagged.select(
+        F.when(why.isNull(), entity).otherwise(coordinates).alias(_KEY),
+        F.when(why.isNotNull(), bad).alias(_BAD),
+        *(F.when(why.isNull(), F.col(each.source.tag)).alias(each.source.tag) for each in inputs),
+    )
+
+
+def _event(given: Input) -> Column:
+    """The source's columns of an event, read with whichever writer schema its id names; null for all others."""
+    branches: Column | None = None
+    for writer in given.writers:
+        reader = orjson.dumps(project(given.latest, given.source.columns, read_as=writer.schema)).decode()
+        options = {"mode": "PERMISSIVE", "avroSchema": reader}
+        body = from_avro(F.col("_body"), orjson.dumps(writer.schema).decode(), options)
+        ours = _is_from(given) & (F.col("_head") == F.lit(writer.head))
+        branches = F.when(ours, body) if branches is None else branches.when(ours, body)
+    assert branches is not None, f"source {given.source.name} has no schema"
+    return branches
+
+
+def _is_from(given: Input) -> Column:
+    if len(given.topics) == 1:
+        return F.col("_topic") == F.lit(given.topics[0])
+    return F.col("_topic").isin(*given.topics)
+
+
+def _tag(given: Input) -> Column:
+    """``s_<source>``: the event's used columns, its entity, order and identity, and where it came from.
+
+    A tombstone has no columns: the record's key names the entity, the record's time is its order.
+    """
+    source = given.source
+    event = F.col(source.event)
+    fields = [event[name].alias(name) for name in source.columns]
+    fields.append(F.when(F.col("_deleted"), F.col("_key")).otherwise(F.expr(source.key)).alias("_entity"))
+    if source.order is not None:
+        order = F.expr(source.order)
+        if source.order_is_time:
+            order = F.when(F.col("_deleted"), F.col("_timestamp")).otherwise(order)
+        fields.append(order.alias("_order"))
+    if source.unique is not None:
+        fields.append(F.expr(source.unique).alias("_unique"))
+    return F.when(_is_from(given), F.struct(*fields, *META))
+
+
+def _reason(inputs: Sequence[Input], refused: Mapping[int, str]) -> Column:
+    """Why an event cannot be taken; null when it can. Fails the query on a schema id that was not known yet."""
+    why = F.when(F.col("_topic").isNull(), F.lit(""))
+    for given in inputs:
+        tombstone = F.lit(None).cast("string")
+        if given.source.order is not None and not given.source.order_is_time:
+            tombstone = F.lit(f"a tombstone has no {given.source.order.split('.')[-1]} to order it by")
+        why = why.when(_is_from(given) & F.col("_deleted"), tombstone)
+    short = F.length("value") < 5
+    why = why.when(short | (F.expr("substring(value, 1, 1)") != F.lit(b"\x00")), F.lit(_NOT_FRAMED))
+    for schema_id, reason in sorted(refused.items()):
+        why = why.when(F.col("_head") == F.lit(Writer(schema_id, None).head), F.lit(reason))
+    for given in inputs:
+        known = F.col("_head").isin(*(F.lit(writer.head) for writer in given.writers))
+        proof = F.col(given.source.event)[PROOF]
+        why = why.when(
+            _is_from(given) & known,
+            F.when(
+                proof.isNull(),
+                F.concat(F.lit("its bytes do not fit its schema id "), _schema_id()),
+            ),
+        )
+    unknown = F.concat(F.lit(f"{UNKNOWN_SCHEMA} "), _schema_id(), F.lit(" "), F.col("_topic"))
+    return why.otherwise(F.raise_error(unknown).cast("string"))
+
+
+_NOT_FRAMED = "not in the Confluent wire format (no magic byte 0 and schema id)"
+
+
+def _schema_id() -> Column:
+    return F.expr("conv(hex(substring(_head, 2, 4)), 16, 10)")
+
+
+def fold(union: DataFrame, shape: Shape) -> DataFrame:
+    """The one aggregation: a row of state a key."""
+    return union.groupBy(_KEY).agg(
+        F.expr("count(1)").alias("_version"),
+        F.first(_BAD, ignorenulls=True).alias(_BAD),
+        *(F.expr(sql).alias(name) for name, sql in shape.aggregates),
+    )
+
+
+def rows(folded: DataFrame, shape: Shape) -> DataFrame:
+    """The view: key, the declared columns in order, _version, _sources, _row_deleted; and _bad events beside them."""
+    ready = folded.select("*", *(F.expr(sql).alias(name) for name, sql in shape.uniques))
+    kept = [name for name, _ in shape.outputs]
+    for name, sql in shape.outputs:
+        ready = ready.withColumn(name, F.expr(sql))
+    origins = [
+        F.when(
+            F.col(source.latest).isNotNull(),
+            F.struct(*(F.col(source.latest)[name].alias(name.removeprefix("_")) for name in ORIGIN)),
+        ).alias(source.name)
+        for source in shape.sources
+    ]
+    gone = F.expr(shape.delete_when) if shape.delete_when is not None else F.lit(False)
+    return ready.select(
+        F.col(_KEY).alias("_key"),
+        *kept,
+        "_version",
+        F.struct(*origins).alias("_sources"),
+        F.coalesce(gone.cast("boolean"), F.lit(False)).alias("_row_deleted"),
+        _BAD,
+    )
+
+
+def row_schema(view: str, row_frame: DataFrame) -> AvroType:
+    """The changelog's Avro schema of ``rows``."""
+    fields = row_frame.drop("_key", "_row_deleted", _BAD).schema.jsonValue()["fields"]
+    return changelog_schema(view, fields, required=ROW_META)
+
+
+def records(row_frame: DataFrame, view: str, schema: AvroType, schema_id: int, generation: int) -> DataFrame:
+    """What the Kafka sink writes: rows to the changelog, undecodable events to their topic's dead-letter queue.
+
+    ``hub.version`` is generation · 2⁴⁰ + events folded: it grows with every event, and a recomputation's rows
+    replace those of the generation before.
+    """
+    columns = [field["name"] for field in schema["fields"]]
+    body = to_avro(F.struct(*columns), orjson.dumps(schema).decode())
+    value = F.concat(F.lit(Writer(schema_id, None).head), body)
+    version = (F.col("_version") + F.lit(generation << GENERATION_SHIFT)).cast("string").cast("binary")
+
+    def header(name: str, of: Column) -> Column:
+        return F.struct(F.lit(name).alias("key"), of.cast("string").cast("binary").alias("value"))
+
+    bad = F.col(_BAD)
+    dead = F.array(
+        header("hub.dlq.reason", bad["reason"]),
+        header("hub.dlq.view", F.lit(view)),
+        header("hub.dlq.topic", bad["_topic"]),
+        header("hub.dlq.partition", bad["_partition"]),
+        header("hub.dlq.offset", bad["_offset"]),
+    )
+    alive = F.array(F.struct(F.lit(VERSION_HEADER).alias("key"), version.alias("value")))
+    is_bad = bad.isNotNull()
+    return row_frame.select(
+        F.when(is_bad, F.concat(bad["_topic"], F.lit(DLQ_SUFFIX)))
+        .otherwise(F.lit(CHANGELOG_PREFIX + view))
+        .alias("topic"),
+        F.when(is_bad, bad["key"]).otherwise(F.col("_key").cast("binary")).alias("key"),
+        F.when(is_bad, bad["value"]).when(~F.col("_row_deleted"), value).alias("value"),
+        F.when(is_bad, dead).otherwise(alive).alias("headers"),
+    )
+
+
+GENERATION_SHIFT = 40

@@ -1,0 +1,502 @@
+"""[core] A view as expressions over ONE tagged union: what Spark is to compute, as text, without Spark.
+
+Every event of every source becomes a row ``(_k, s_crm, s_orders, …)`` in which exactly one ``s_<source>`` struct is
+not null (its tag). One aggregation by ``_k`` then holds, per key::
+
+    l_<source>   the latest event:   max_by(struct(used columns, where it came from), struct(order, offset))
+    u_<source>   only with unique_by: the set of (order, offset, identity, used columns) of its events
+    a_<n>        an aggregate that Spark keeps as it is: sum, count, max …
+    _version     count(*): how many events are folded in; grows with every event, the same on every replay
+
+and a projection makes the row: a source's column outside an aggregate reads ``l_<source>``; an aggregate over a
+``unique_by`` source becomes a fold over the set's latest entry of each identity. State is one row a key for any
+number of sources; no join, no watermark, no Python per event.
+
+Scaling limit: ``u_<source>`` is rewritten with each event of its key, so it suits identities in the hundreds a key
+(orders of a customer), not millions (clicks of a country).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError
+from sqlglot.optimizer.annotate_types import annotate_types
+
+from hub.errors import ConfigError, nearest
+from hub.materializers.avro_shape import AvroType, Kind, field_types, kind
+from hub.materializers.view import View
+
+_DIALECT = "spark"
+
+# What every event has besides its own columns.
+META: Mapping[str, Kind] = {
+    "_topic": "string",
+    "_partition": "integer",
+    "_offset": "integer",
+    "_timestamp": "timestamp",
+    "_key": "string",
+    "_deleted": "boolean",
+}
+# What is kept of the latest event's origin: the row's provenance.
+ORIGIN = ("_topic", "_partition", "_offset", "_timestamp")
+
+_SQL_TYPES: Mapping[Kind, str] = {
+    "integer": "BIGINT",
+    "floating": "DOUBLE",
+    "decimal": "DECIMAL(38, 9)",
+    "string": "STRING",
+    "boolean": "BOOLEAN",
+    "timestamp": "TIMESTAMP",
+    "date": "DATE",
+}
+
+# A view is a function of its log: the same events must give the same row on every replay.
+_NOT_REPEATABLE = (
+    exp.Rand,
+    exp.CurrentTimestamp,
+    exp.CurrentDate,
+    exp.CurrentTime,
+    exp.Uuid,
+    exp.First,
+    exp.FirstValue,
+    exp.Last,
+    exp.LastValue,
+    exp.AnyValue,
+)
+_NOT_REPEATABLE_NAMES = {"rand", "randn", "now", "uuid", "shuffle", "first", "last", "any_value", "unix_timestamp"}
+_NOT_HERE = (exp.Select, exp.Subquery, exp.Window, exp.Star)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceShape:
+    """How one source's events become rows of the union. Expressions read ``e_<source>``, the decoded event,
+    and the META columns."""
+
+    name: str
+    topic: str
+    columns: tuple[str, ...]
+    key: str
+    order: str | None
+    order_is_time: bool
+    unique: str | None
+
+    @property
+    def tag(self) -> str:
+        return f"s_{self.name}"
+
+    @property
+    def event(self) -> str:
+        return f"e_{self.name}"
+
+    @property
+    def latest(self) -> str:
+        return f"l_{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A view ready for Spark: three stages of (name, SQL), each reading the stage before."""
+
+    view: str
+    sources: tuple[SourceShape, ...]
+    aggregates: tuple[tuple[str, str], ...]
+    uniques: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str], ...]
+    delete_when: str | None
+
+
+def shape(view: View, schemas: Mapping[str, AvroType]) -> Shape:
+    """Compile a view against the schemas of its sources' events (by source name).
+
+    Raises ConfigError that names the view, the field, what is wrong and the nearest thing that is right.
+    """
+    return _Compiler(view, {name: field_types(schemas[name]) for name in view.sources}).shape()
+
+
+@dataclass
+class _Compiler:
+    view: View
+    types: Mapping[str, Mapping[str, AvroType]]
+    used: dict[str, dict[str, None]] = field(default_factory=dict)
+    latest: dict[str, dict[str, None]] = field(default_factory=dict)
+    in_sets: dict[str, dict[str, None]] = field(default_factory=dict)
+    natives: dict[str, str] = field(default_factory=dict)
+
+    def shape(self) -> Shape:
+        for name in self.view.sources:
+            self.used[name], self.latest[name], self.in_sets[name] = {}, {}, {}
+        edges = {name: self._edge_expressions(name) for name in self.view.sources}
+        outputs: list[tuple[str, str]] = []
+        for name, text in (*self.view.fields.items(), *self.view.computed.items()):
+            outputs.append((name, self._output(f'field "{name}"', text, [known for known, _ in outputs])))
+        delete_when = None
+        if self.view.delete_when is not None:
+            delete_when = self._output("delete_when", self.view.delete_when, [known for known, _ in outputs])
+        sources = tuple(
+            SourceShape(name, source.topic, tuple(sorted(self.used[name])), *edges[name])
+            for name, source in self.view.sources.items()
+        )
+        return Shape(
+            self.view.name,
+            sources,
+            tuple(self._aggregates(sources)),
+            tuple(self._uniques(sources)),
+            tuple(outputs),
+            delete_when,
+        )
+
+    # ---- per source: key, order, unique_by read the event itself
+
+    def _edge_expressions(self, name: str) -> tuple[str, str | None, bool, str | None]:
+        source = self.view.sources[name]
+        key = self._over_event(name, "key", source.key)
+        order = self._over_event(name, "order", source.order) if source.order else None
+        unique = self._over_event(name, "unique_by", source.unique_by) if source.unique_by else None
+        order_type = self._type_of(name, source.order) if source.order else None
+        return (
+            f"CAST({key} AS STRING)",
+            order,
+            order_type == "TIMESTAMP",
+            f"CAST({unique} AS STRING)" if unique else None,
+        )
+
+    def _over_event(self, name: str, what: str, text: str) -> str:
+        where = f'source "{name}": {what}'
+        tree = self._parse(where, text)
+        if tree.find(exp.AggFunc):
+            raise self._wrong(where, f"`{text}` aggregates", "it is computed from one event: use its columns only")
+
+        def rewritten(column: exp.Column) -> exp.Expression:
+            parts = [part.name for part in column.parts]
+            if len(parts) > 1 and parts[0] == name and parts[0] not in self.types[name]:
+                parts = parts[1:]
+            self._known_column(where, name, parts[0])
+            return _path([parts[0]] if parts[0] in META else [f"e_{name}", parts[0]], parts[1:])
+
+        return _sql(_replaced(tree, exp.Column, rewritten))
+
+    def _type_of(self, name: str, text: str) -> str | None:
+        """The SQL type of an expression over a source's columns; None when it cannot be told."""
+        return self._inferred(sqlglot.parse_one(text, dialect=_DIALECT), lambda parts: (name, parts[-1]))
+
+    def _inferred(
+        self, tree: exp.Expression, locate: Callable[[list[str]], tuple[str, str]]
+    ) -> str | None:
+        def typed(column: exp.Column) -> exp.Expression:
+            source, name = locate([part.name for part in column.parts])
+            of = META[name] if name in META else kind(self.types[source].get(name, "null"))
+            null = exp.null()
+            return exp.cast(null, _SQL_TYPES[of], dialect=_DIALECT) if of in _SQL_TYPES else null
+
+        found = annotate_types(_replaced(tree.copy(), exp.Column, typed), dialect=_DIALECT).type
+        if found is None or found.is_type("unknown", "null"):
+            return None
+        return found.sql(dialect=_DIALECT)
+
+    # ---- per field: outside aggregates the latest event's values, inside every event's
+
+    def _output(self, where: str, text: str, earlier: Sequence[str]) -> str:
+        tree = self._parse(where, text)
+        tree = _replaced_topmost_aggregates(tree, lambda node: self._aggregate(where, node))
+
+        def rewritten(column: exp.Column) -> exp.Expression:
+            if column.meta.get("done"):
+                return column
+            parts = [part.name for part in column.parts]
+            if parts[0] in self.view.sources and len(parts) > 1:
+                self._known_column(where, parts[0], parts[1])
+                self.latest[parts[0]][parts[1]] = None
+                return _path([f"l_{parts[0]}", parts[1]], parts[2:])
+            if parts[0] in earlier:
+                return _path([parts[0]], parts[1:])
+            raise self._unknown_name(where, parts, earlier)
+
+        return _sql(_replaced(tree, exp.Column, rewritten))
+
+    def _aggregate(self, where: str, node: exp.Expression) -> exp.Expression:
+        """Replace one aggregate by a column of the aggregation, or by a fold over a unique_by source's set."""
+        source = self._one_source(where, node)
+        if self.view.sources[source].unique_by is None:
+            if node.find(exp.Distinct):
+                raise self._wrong(
+                    where,
+                    f"`{_sql(node)}` counts distinct values of a source without unique_by",
+                    f'declare `unique_by` on source "{source}", or use approx_count_distinct',
+                    code="HUB-2103",
+                )
+            if node.find(exp.ArrayAgg, exp.ArrayUniqueAgg):
+                raise self._wrong(
+                    where,
+                    f"`{_sql(node)}` would collect every event for ever",
+                    f'declare `unique_by` on source "{source}": then one entry an identity is kept',
+                    code="HUB-2103",
+                )
+            native = _sql(_replaced(node, exp.Column, lambda column: self._tagged(where, column)))
+            alias = self.natives.setdefault(native, f"a_{len(self.natives)}")
+            return _done(exp.column(alias))
+        return self._fold(where, source, node)
+
+    def _one_source(self, where: str, node: exp.Expression) -> str:
+        sources = set()
+        for column in node.find_all(exp.Column):
+            parts = [part.name for part in column.parts]
+            if parts[0] not in self.view.sources or len(parts) < 2:
+                raise self._unknown_name(where, parts, ())
+            self._known_column(where, parts[0], parts[1])
+            sources.add(parts[0])
+        if len(sources) != 1:
+            raise self._wrong(
+                where,
+                f"`{_sql(node)}` names {'several sources' if sources else 'no source'}",
+                "an aggregate reads the columns of exactly one source, such as count(orders.order_id)",
+            )
+        return sources.pop()
+
+    def _tagged(self, where: str, column: exp.Column) -> exp.Expression:
+        parts = [part.name for part in column.parts]
+        self._known_column(where, parts[0], parts[1])
+        return _path([f"s_{parts[0]}", parts[1]], parts[2:])
+
+    def _fold(self, where: str, source: str, node: exp.Expression) -> exp.Expression:
+        """An aggregate over a unique_by source as a higher-order expression over ``r_<source>``."""
+        condition: exp.Expression | None = None
+        if isinstance(node, exp.Filter):
+            condition, node = node.expression.this, node.this
+
+        def entry(column: exp.Column) -> exp.Expression:
+            parts = [part.name for part in column.parts]
+            self._known_column(where, parts[0], parts[1])
+            self.in_sets[source][parts[1]] = None
+            return _path(["_e", parts[1]], parts[2:])
+
+        def over(tree: exp.Expression) -> str:
+            return _sql(_replaced(tree.copy(), exp.Column, entry))
+
+        entries = f"r_{source}" if condition is None else f"FILTER(r_{source}, _e -> {over(condition)})"
+        make = _FOLDS.get(type(node))
+        if isinstance(node.this, exp.Distinct):
+            make = _count_distinct if isinstance(node, exp.Count) else None
+            node = exp.Count(this=node.this.expressions[0])
+        if make is None:
+            names = ", ".join(sorted(cls.sql_names()[0].lower() for cls in _FOLDS))
+            raise self._wrong(
+                where,
+                f"`{_sql(node)}` is not available over a source with unique_by",
+                f"use one of {names}",
+                code="HUB-2103",
+            )
+        arguments = [node.this, *(node.expressions or ()), *filter(None, [node.args.get("expression")])]
+        value_type = self._inferred(node.this, lambda parts: (parts[0], parts[1])) if node.this else None
+        folded = make(entries, [over(argument) for argument in arguments if argument is not None], value_type)
+        if folded is None:
+            raise self._wrong(
+                where, f"the type of `{_sql(node.this)}` is not clear", "cast it, such as CAST(… AS BIGINT)"
+            )
+        return exp.var(f"({folded})")
+
+    # ---- the stages
+
+    def _aggregates(self, sources: Iterable[SourceShape]) -> Iterable[tuple[str, str]]:
+        for source in sources:
+            tag = source.tag
+            several = any(mark in source.topic for mark in "*?")
+            position = [f"{tag}._topic", f"{tag}._offset"] if several else [f"{tag}._offset"]
+            if source.order is not None:
+                rank = [f"{tag}._order", *position]
+            else:
+                rank = [f"{tag}._timestamp", *position] if several else position
+            kept = dict.fromkeys([*self.latest[source.name], *ORIGIN])
+            payload = ", ".join(f"{tag}.{name} AS {name}" for name in kept)
+            yield (
+                source.latest,
+                f"MAX_BY(STRUCT({payload}), STRUCT({', '.join(rank)})) FILTER (WHERE {tag} IS NOT NULL)",
+            )
+            if source.unique is not None:
+                kept = dict.fromkeys(self.in_sets[source.name])
+                entry = [f"{tag}._order AS _order"] if source.order is not None else []
+                entry += [f"{tag}._offset AS _at", f"{tag}._topic AS _in"] if several else [f"{tag}._offset AS _at"]
+                entry += [f"{tag}._unique AS _id", *(f"{tag}.{name} AS {name}" for name in kept)]
+                yield (
+                    f"u_{source.name}",
+                    f"COLLECT_SET(STRUCT({', '.join(entry)})) FILTER (WHERE {tag}._unique IS NOT NULL)",
+                )
+        for native, alias in self.natives.items():
+            yield alias, native
+
+    def _uniques(self, sources: Iterable[SourceShape]) -> Iterable[tuple[str, str]]:
+        """``r_<source>``: the latest entry of each identity. Sorted by order, so that in the map the last wins."""
+        for source in sources:
+            if source.unique is not None:
+                entries = f"TRANSFORM(ARRAY_SORT(u_{source.name}), _e -> STRUCT(_e._id AS key, _e AS value))"
+                yield f"r_{source.name}", f"MAP_VALUES(MAP_FROM_ENTRIES({entries}))"
+
+    # ---- checks
+
+    def _parse(self, where: str, text: str) -> exp.Expression:
+        try:
+            tree = sqlglot.parse_one(text, dialect=_DIALECT)
+        except ParseError as error:
+            first = error.errors[0] if error.errors else {}
+            at = f" at column {first['col']}" if "col" in first else ""
+            said = first.get("description", str(error)).rstrip(".")
+            raise self._wrong(where, f"`{text}` is no SQL expression: {said}{at}", "see docs/views.md") from None
+        bad = tree.find(*_NOT_HERE)
+        if bad is not None:
+            raise self._wrong(
+                where, f"`{text}` has `{_sql(bad)}`", "a field is one expression without subquery, window or *"
+            )
+        for node in tree.walk():
+            name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
+            if isinstance(node, _NOT_REPEATABLE) or name in _NOT_REPEATABLE_NAMES:
+                raise self._wrong(
+                    where,
+                    f"`{_sql(node)}` gives another value on every replay",
+                    "a view is a function of its events: use an event's time, or `order` to choose the latest",
+                    code="HUB-2102",
+                )
+        return tree
+
+    def _known_column(self, where: str, source: str, name: str) -> None:
+        if name in META:
+            return
+        if name not in self.types[source]:
+            guess = nearest(name, self.types[source])
+            known = ", ".join(sorted(self.types[source]))
+            raise self._wrong(
+                where,
+                f'source "{source}" (topic "{self.view.sources[source].topic}") has no column "{name}"',
+                f'did you mean "{guess}"?' if guess else f"it has {known}",
+                code="HUB-2101",
+            )
+        self.used[source][name] = None
+
+    def _unknown_name(self, where: str, parts: Sequence[str], earlier: Sequence[str]) -> ConfigError:
+        dotted = ".".join(parts)
+        guess = nearest(parts[0], [*self.view.sources, *earlier])
+        if guess is not None and guess != parts[0]:
+            hint = f'did you mean "{".".join([guess, *parts[1:]])}"?'
+        elif parts[0] in self.view.sources:
+            hint = f"name a column of it, such as {parts[0]}.{min(self.types[parts[0]])}"
+        else:
+            hint = f"write source.column (sources: {', '.join(self.view.sources)}) or a field declared above"
+        return self._wrong(where, f'"{dotted}" is neither a source nor an earlier field', hint, code="HUB-2101")
+
+    def _wrong(self, where: str, what: str, hint: str, *, code: str = "HUB-2100") -> ConfigError:
+        return ConfigError(f'view "{self.view.name}": {where}: {what}', hint=hint, code=code)
+
+
+def _not_null(entries: str, value: str) -> str:
+    return f"FILTER(TRANSFORM({entries}, _e -> {value}), _v -> _v IS NOT NULL)"
+
+
+def _sum(entries: str, arguments: Sequence[str], value_type: str | None) -> str | None:
+    if value_type is None:
+        return None
+    whole = value_type in ("INT", "BIGINT", "SMALLINT", "TINYINT")
+    total = "BIGINT" if whole else value_type if value_type.startswith("DECIMAL") else "DOUBLE"
+    values = _not_null(entries, arguments[0])
+    folded = f"AGGREGATE({values}, CAST(0 AS {total}), (_a, _v) -> CAST(_a + _v AS {total}))"
+    return f"IF(SIZE({values}) = 0, NULL, {folded})"
+
+
+def _avg(entries: str, arguments: Sequence[str], value_type: str | None) -> str | None:
+    total = _sum(entries, [f"CAST({arguments[0]} AS DOUBLE)"], "DOUBLE")
+    return f"{total} / SIZE({_not_null(entries, arguments[0])})"
+
+
+def _count(entries: str, arguments: Sequence[str], value_type: str | None) -> str | None:
+    return f"CAST(SIZE({_not_null(entries, arguments[0])}) AS BIGINT)"
+
+
+def _count_distinct(entries: str, arguments: Sequence[str], value_type: str | None) -> str | None:
+    return f"CAST(SIZE(ARRAY_DISTINCT({_not_null(entries, arguments[0])})) AS BIGINT)"
+
+
+def _count_if(entries: str, arguments: Sequence[str], value_type: str | None) -> str | None:
+    return f"CAST(SIZE(FILTER({entries}, _e -> {arguments[0]})) AS BIGINT)"
+
+
+def _extreme_by(which: str) -> Callable[[str, Sequence[str], str | None], str | None]:
+    def fold(entries: str, arguments: Sequence[str], value_type: str | None) -> str | None:
+        pairs = f"TRANSFORM({entries}, _e -> STRUCT({arguments[1]} AS o, {arguments[0]} AS v))"
+        return f"ARRAY_{which}(FILTER({pairs}, _v -> _v.o IS NOT NULL)).v"
+
+    return fold
+
+
+# How each aggregate reads the entries ``_e`` of a unique_by source; None says that the value's type is needed.
+_FOLDS: Mapping[type[exp.Expression], Callable[[str, Sequence[str], str | None], str | None]] = {
+    exp.Sum: _sum,
+    exp.Avg: _avg,
+    exp.Count: _count,
+    exp.CountIf: _count_if,
+    exp.Min: lambda entries, arguments, _: f"ARRAY_MIN(TRANSFORM({entries}, _e -> {arguments[0]}))",
+    exp.Max: lambda entries, arguments, _: f"ARRAY_MAX(TRANSFORM({entries}, _e -> {arguments[0]}))",
+    exp.ArgMax: _extreme_by("MAX"),
+    exp.ArgMin: _extreme_by("MIN"),
+    exp.ArrayAgg: lambda entries, arguments, _: _not_null(entries, arguments[0]),
+}
+
+
+def _sql(tree: exp.Expression) -> str:
+    return tree.sql(dialect=_DIALECT)
+
+
+def _path(head: Sequence[str], rest: Sequence[str]) -> exp.Expression:
+    """``head.rest`` with every part quoted, so that no column name can be mistaken for a keyword."""
+    parts = [exp.to_identifier(part, quoted=not part.isidentifier()) for part in (*head, *rest)]
+    node: exp.Expression = exp.Column(this=parts[0])
+    for part in parts[1:]:
+        node = exp.Dot(this=node, expression=part)
+    return node.transform(_mark_done)
+
+
+def _mark_done(node: exp.Expression) -> exp.Expression:
+    if isinstance(node, exp.Column):
+        node.meta["done"] = True
+    return node
+
+
+def _done(column: exp.Column) -> exp.Column:
+    column.meta["done"] = True
+    return column
+
+
+def _replaced(
+    tree: exp.Expression, of: type[exp.Column], make: Callable[[exp.Column], exp.Expression]
+) -> exp.Expression:
+    """The tree with every column that is not already resolved replaced."""
+    for column in list(tree.find_all(of)):
+        if column.meta.get("done"):
+            continue
+        made = make(column)
+        if column is tree:
+            return made
+        column.replace(made)
+    return tree
+
+
+def _replaced_topmost_aggregates(
+    tree: exp.Expression, make: Callable[[exp.Expression], exp.Expression]
+) -> exp.Expression:
+    def visit(node: exp.Expression) -> exp.Expression:
+        aggregate = isinstance(node, exp.AggFunc) or (
+            isinstance(node, exp.Filter) and isinstance(node.this, exp.AggFunc)
+        )
+        return make(node) if aggregate else node
+
+    def walk(node: exp.Expression) -> exp.Expression:
+        made = visit(node)
+        if made is not node:
+            return made
+        for child in list(node.iter_expressions()):
+            replaced = walk(child)
+            if replaced is not child:
+                child.replace(replaced)
+        return node
+
+    return walk(tree)

@@ -1,0 +1,109 @@
+"""[core] What a view is: one YAML file, checked before anything runs.
+
+An *entity view* folds the events of n sources by key. Its expressions are Spark SQL. One rule gives them meaning:
+**inside an aggregate, ``source.column`` is every event's value; outside, it is the latest event's value**, where
+latest is decided by the source's ``order`` (then by the log's own order).
+
+The grammar of a file is the models below; ``docs/views.md`` explains it with examples.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from hub.errors import ConfigError, nearest
+from hub.yaml import load_model
+
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+Sql = Annotated[str, Field(min_length=1, max_length=10_000)]
+
+CHANGELOG_PREFIX = "views."
+
+
+class Source(BaseModel):
+    """Where events of one system come from and which entity they belong to.
+
+    ``topic`` may be a pattern over the tree (``nyc.*.departures``). ``key`` gives the entity's key from an event's
+    columns. ``order`` decides which event is the latest (default: the order of the log). Events with the same
+    ``unique_by`` count once in aggregates, with the values of the latest of them.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    topic: str = Field(min_length=1, max_length=249)
+    key: Sql
+    order: Sql | None = None
+    unique_by: Sql | None = None
+
+
+class View(BaseModel):
+    """An entity view as its file says it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    view: Name
+    doc: str = ""
+    owner: str = ""
+    sources: dict[Name, Source] = Field(min_length=1)
+    fields: dict[Name, Sql] = Field(min_length=1)
+    computed: dict[Name, Sql] = Field(default_factory=dict)
+    delete_when: Sql | None = None
+    indexes: list[Name] = Field(default_factory=list)
+    partitions: int | None = Field(None, ge=1, le=256)
+
+    @field_validator("indexes")
+    @classmethod
+    def _distinct(cls, indexes: list[str]) -> list[str]:
+        return list(dict.fromkeys(indexes))
+
+    @model_validator(mode="after")
+    def _consistent(self) -> View:
+        twice = self.fields.keys() & self.computed.keys()
+        if twice:
+            raise ValueError(f'"{min(twice)}" is declared both in fields and in computed')
+        for index in self.indexes:
+            if index not in self.columns:
+                guess = nearest(index, self.columns)
+                raise ValueError(
+                    f'index "{index}" is no field of the view' + (f'; did you mean "{guess}"?' if guess else "")
+                )
+        return self
+
+    @property
+    def name(self) -> str:
+        return self.view
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The row's columns in order: fields, then computed."""
+        return (*self.fields, *self.computed)
+
+    @property
+    def changelog(self) -> str:
+        """The topic that the view is published to."""
+        return CHANGELOG_PREFIX + self.view
+
+
+def load_view(path: Path) -> View:
+    """The view in one file. Raises ConfigError with file, line and column and what was expected there."""
+    view = load_model(path, View)
+    if view.view != path.stem:
+        raise ConfigError(
+            f'view "{view.view}" is in the file "{path.name}"',
+            hint=f"name the file {view.view}.yaml: a view is found by its file name",
+            where=str(path),
+        )
+    return view
+
+
+def view_files(project: Path) -> list[Path]:
+    """The files of a project's views, by name."""
+    return sorted((project / "views").glob("*.yaml"))
+
+
+def load_views(project: Path) -> list[View]:
+    """All views of a project folder, by name; [] when it has none."""
+    return [load_view(path) for path in view_files(project)]
