@@ -8,14 +8,15 @@ An event that cannot be decoded must neither stop the view nor be lost, and a st
 travels through the same aggregation as a group of its own, keyed by its coordinates behind a NUL, and leaves as a
 record for ``<topic>.dlq``: exactly as durable as the view itself. Its bytes stay in the state.
 
-An event whose schema id nobody knew when the query was planned is different: the id may be minutes old and right. The
-query then fails before the batch is committed (``UNKNOWN_SCHEMA`` in the message), is planned again with what the
-registry knows by now, and reads the same offsets again.
+An event whose schema id was not known when the query was planned is different: the id may be seconds old and right.
+The query then fails before the batch is committed (``UNKNOWN_SCHEMA`` in the message), is planned again with what the
+registry knows by now, and reads the same offsets again. Only what ``Answered`` covers is refused: a producer registers
+before it writes, so an event that was in the log before the registry was asked can have no id that it did not know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -26,6 +27,7 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 from hub.materializers.avro_shape import PROOF, AvroType, changelog_schema, project
 from hub.materializers.shape import META, ORIGIN, Shape, SourceShape
 from hub.materializers.view import CHANGELOG_PREFIX
+from hub.record import Positions
 
 UNKNOWN_SCHEMA = "HUB-UNKNOWN-SCHEMA"
 DLQ_SUFFIX = ".dlq"
@@ -61,8 +63,16 @@ class Input:
     latest: AvroType
 
 
-def decode(events: DataFrame, inputs: Sequence[Input], refused: Mapping[int, str]) -> DataFrame:
-    """The tagged union (_k, _bad, s_<source>…). ``refused`` are schema ids that these sources cannot read, and why."""
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What the registry said when it was asked: every id it had, and how far the log reached before the question."""
+
+    ids: frozenset[int] = frozenset()
+    until: Positions = Positions()
+
+
+def decode(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> DataFrame:
+    """The tagged union (_k, _bad, s_<source>…)."""
     framed = events.selectExpr(
         "topic AS _topic",
         "partition AS _partition",
@@ -77,7 +87,7 @@ def decode(events: DataFrame, inputs: Sequence[Input], refused: Mapping[int, str
     )
     decoded = framed.select("*", *(_event(each).alias(each.source.event) for each in inputs))
     tagged = decoded.select(
-        "*", _reason(inputs, refused).alias("_why"), *(_tag(each).alias(each.source.tag) for each in inputs)
+        "*", _reason(inputs, answered).alias("_why"), *(_tag(each).alias(each.source.tag) for each in inputs)
     )
     entity = F.coalesce(*(F.col(each.source.tag)["_entity"] for each in inputs))
     why = F.coalesce("_why", F.when(entity.isNull(), F.lit("the view's key is null in this event")))
@@ -128,30 +138,37 @@ def _tag(given: Input) -> Column:
     return F.when(_is_from(given), F.struct(*fields, *META))
 
 
-def _reason(inputs: Sequence[Input], refused: Mapping[int, str]) -> Column:
-    """Why an event cannot be taken; null when it can. Fails the query on a schema id that was not known yet."""
+def _reason(inputs: Sequence[Input], answered: Answered) -> Column:
+    """Why an event cannot be taken; null when it can. Fails the query on a schema id that it cannot judge."""
     why = F.when(F.col("_topic").isNull(), F.lit(""))
     for given in inputs:
         tombstone = F.lit(None).cast("string")
         if given.source.order is not None and not given.source.order_is_time:
-            tombstone = F.lit(f"a tombstone has no {given.source.order.split('.')[-1]} to order it by")
+            tombstone = F.lit(f"a tombstone has no time to compare with the order `{given.source.order}`")
         why = why.when(_is_from(given) & F.col("_deleted"), tombstone)
-    short = F.length("value") < 5
-    why = why.when(short | (F.expr("substring(value, 1, 1)") != F.lit(b"\x00")), F.lit(_NOT_FRAMED))
-    for schema_id, reason in sorted(refused.items()):
-        why = why.when(F.col("_head") == F.lit(Writer(schema_id, None).head), F.lit(reason))
+    framed = (F.length("value") >= 5) & (F.expr("substring(value, 1, 1)") == F.lit(b"\x00"))
+    why = why.when(~framed, F.lit(_NOT_FRAMED))
     for given in inputs:
         known = F.col("_head").isin(*(F.lit(writer.head) for writer in given.writers))
-        proof = F.col(given.source.event)[PROOF]
-        why = why.when(
-            _is_from(given) & known,
-            F.when(
-                proof.isNull(),
-                F.concat(F.lit("its bytes do not fit its schema id "), _schema_id()),
-            ),
-        )
+        failed = F.col(given.source.event)[PROOF].isNull()
+        misfit = F.concat(F.lit("its bytes do not fit its schema id "), _schema_id())
+        why = why.when(_is_from(given) & known, F.when(failed, misfit))
+    mine = {writer.schema_id for given in inputs for writer in given.writers}
+    elsewhere = [F.lit(Writer(schema_id, None).head) for schema_id in sorted(answered.ids - mine)]
+    judged = F.col("_offset") < _reach(answered.until)
+    if elsewhere:
+        judged = judged & ~F.col("_head").isin(*elsewhere)
+    absent = F.concat(F.lit("its schema id "), _schema_id(), F.lit(" is not in the registry"))
     unknown = F.concat(F.lit(f"{UNKNOWN_SCHEMA} "), _schema_id(), F.lit(" "), F.col("_topic"))
-    return why.otherwise(F.raise_error(unknown).cast("string"))
+    return why.when(judged, absent).otherwise(F.raise_error(unknown).cast("string"))
+
+
+def _reach(until: Positions) -> Column:
+    """The offset up to which an event's own partition is covered; 0 where nothing is."""
+    reach = F.when(F.col("_topic").isNull(), F.lit(0))
+    for (topic, partition), offset in until:
+        reach = reach.when((F.col("_topic") == topic) & (F.col("_partition") == partition), F.lit(offset))
+    return reach.otherwise(F.lit(0))
 
 
 _NOT_FRAMED = "not in the Confluent wire format (no magic byte 0 and schema id)"

@@ -1,0 +1,453 @@
+"""[shell] The materializer process: one Spark session, a thread a view, each running its plan until it changes.
+
+A view's thread goes round one loop: *plan* (topics, schemas, generation), *bulk* when much is unread, *live* until
+the plan is stale (the file changed, a new topic matches, an unknown schema id came) or the query fails. What fails is
+said in the view's state and tried again after a growing pause; other views do not notice.
+
+A *generation* is one computation of a view from the start of its log. It goes up when the plan changes so that
+the old state cannot be used, or when the checkpoint is lost; rows carry it in ``hub.version``, so a later generation's
+rows replace an earlier one's in every store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from hub.config import Settings
+from hub.errors import ConfigError, HubError, NotFound, PeerError, nearest
+from hub.kafka import KafkaCluster
+from hub.log import TopicDescription, Writer
+from hub.materializers import spark
+from hub.materializers.avro_shape import AvroType, field_types
+from hub.materializers.dataframes import DLQ_SUFFIX, UNKNOWN_SCHEMA, Answered, Input
+from hub.materializers.dataframes import Writer as EventWriter
+from hub.materializers.progress import PROGRESS_TOPIC, EngineState, Mode, Progress, ViewState, progress_of
+from hub.materializers.shape import Shape, shape
+from hub.materializers.view import View, load_view, view_files
+from hub.record import NewRecord, Positions, lag_records
+from hub.runtime import Backoff
+from hub.schema_registry.client import RegistryClient
+from hub.topics.tree import matches
+
+log = logging.getLogger(__name__)
+
+_POLL_S = 0.03
+_STALE_CHECK_S = 2.0
+# Below this many unread events a start goes straight to live.
+_BULK_FROM = 20_000
+_UNKNOWN = re.compile(UNKNOWN_SCHEMA + r" (\d+) ([\w.\-]+)")
+
+
+def run(settings: Settings, stop: threading.Event) -> None:
+    """Run every view of the project until ``stop`` is set. Raises when Spark's JVM is gone: the process then ends
+    and its supervisor starts it again."""
+    cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
+    cluster.wait_ready(60.0)
+    _ensure_topic(cluster, PROGRESS_TOPIC, 1, {"cleanup.policy": "compact"}, settings)
+    board = Board(cluster, cluster.writer())
+    session = spark.open_session(settings)
+    registry = RegistryClient(settings.registry)
+    runners: dict[Path, Runner] = {}
+    try:
+        while not stop.is_set():
+            for path in view_files(settings.project):
+                if path not in runners or not runners[path].alive:
+                    runners[path] = Runner(path, settings, session, cluster, registry, board)
+                    runners[path].start()
+            board.post()
+            for path, runner in list(runners.items()):
+                if not path.exists():
+                    runner.stop()
+                    del runners[path]
+            if session.sparkContext._jsc is None:
+                raise PeerError("Spark's JVM has ended", hint="the supervisor starts the materializer again")
+            stop.wait(_POLL_S)
+    finally:
+        for runner in runners.values():
+            runner.stop()
+        board.post()
+        session.stop()
+
+
+@dataclass
+class Board:
+    """What the views have to say, newest first lost: one progress and one state a view wait at most."""
+
+    cluster: KafkaCluster
+    writer: Writer
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    progress: dict[str, tuple[Progress, str]] = field(default_factory=dict)
+    states: dict[str, ViewState] = field(default_factory=dict)
+
+    def report(self, progress: Progress, changelog: str) -> None:
+        with self.lock:
+            self.progress[progress.view] = (progress, changelog)
+
+    def say(self, state: ViewState) -> None:
+        with self.lock:
+            self.states[state.view] = state
+        log.info("view %s: %s%s", state.view, state.state, f" ({state.reason})" if state.reason else "")
+
+    def post(self) -> None:
+        """Write what waits to the progress topic. What Kafka does not take now waits for the next call."""
+        with self.lock:
+            progress, states = self.progress, self.states
+            self.progress, self.states = {}, {}
+        if not progress and not states:
+            return
+        try:
+            records: list[NewRecord] = [state.record() for state in states.values()]
+            for done, changelog in progress.values():
+                # Read after the commit: at or past the end of everything the batch wrote.
+                end = self.cluster.end_offsets([changelog])
+                records.append(_with_changelog(done, end).record())
+            self.writer.append(records)
+            for done, _ in progress.values():
+                self.cluster.publish_group(f"hub.view.{done.view}", done.sources)
+        except HubError as error:
+            log.warning("progress not written, tried again: %s", error.message)
+            with self.lock:
+                self.progress = {**progress, **self.progress}
+                self.states = {**states, **self.states}
+
+
+def _with_changelog(progress: Progress, end: Positions) -> Progress:
+    return Progress(
+        progress.view,
+        progress.generation,
+        progress.batch_id,
+        progress.mode,
+        progress.sources,
+        end,
+        progress.input_rows,
+        progress.batch_ms,
+        progress.committed_at_ms,
+    )
+
+
+class Runner:
+    """One view's thread. ``start`` and ``stop`` are called from the process's loop only."""
+
+    def __init__(
+        self,
+        path: Path,
+        settings: Settings,
+        session: SparkSession,
+        cluster: KafkaCluster,
+        registry: RegistryClient,
+        board: Board,
+    ) -> None:
+        self.path = path
+        self.settings = settings
+        self.session = session
+        self.cluster = cluster
+        self.registry = registry
+        self.board = board
+        self.stopping = threading.Event()
+        self.view: View | None = None
+        self.inputs: tuple[Input, ...] = ()
+        self.answered = Answered()
+        self.asked_ids: set[int] = set()
+        self.thread = threading.Thread(target=self._run, name=f"view-{path.stem}", daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        return self.thread.is_alive()
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def stop(self, timeout_s: float = 20.0) -> None:
+        self.stopping.set()
+        self.thread.join(timeout_s)
+
+    def _run(self) -> None:
+        backoff = Backoff(first_s=0.5, most_s=10.0)
+        while not self.stopping.is_set():
+            try:
+                self._say("starting")
+                stamp = self.path.stat().st_mtime_ns
+                plan = self._plan()
+                if self._unread(plan) > _BULK_FROM:
+                    self._follow(plan, "bulk", stamp)
+                while self._follow(plan, "live", stamp):
+                    backoff.reset()
+                    plan = self._plan()
+                    stamp = self.path.stat().st_mtime_ns
+            except PySparkException as error:
+                if self._learned(str(error)):
+                    continue
+                self._say("retrying", _first_line(str(error)))
+                self.stopping.wait(backoff.next_s())
+            except HubError as error:
+                self._say("retrying" if error.retriable else "failed", str(error))
+                self.stopping.wait(backoff.next_s())
+            except FileNotFoundError:
+                break
+        self._say("stopped")
+
+    # ---- plan
+
+    def _plan(self) -> spark.Plan:
+        view = self.view = load_view(self.path)
+        topics = self.cluster.topics()
+        compiled, inputs = self._inputs(view, topics)
+        self.inputs = inputs
+        schema = spark.row_schema(self.session, compiled, inputs)
+        partitions = view.partitions or self.settings.view_partitions
+        _ensure_topic(
+            self.cluster,
+            view.changelog,
+            partitions,
+            {"cleanup.policy": "compact", "delete.retention.ms": "604800000"},
+            self.settings,
+        )
+        for each in inputs:
+            for topic in each.topics:
+                _ensure_topic(self.cluster, topic + DLQ_SUFFIX, 1, {"retention.ms": "-1"}, self.settings)
+        schema_id = self.registry.register(f"{view.changelog}-value", orjson.dumps(schema).decode())
+        ids = {topic: topics[topic].topic_id for each in inputs for topic in each.topics}
+        generation, checkpoint, partitions = self._generation(view, _fingerprint(compiled, inputs), ids, partitions)
+        return spark.Plan(compiled, inputs, self.answered, schema, schema_id, generation, checkpoint, partitions)
+
+    def _inputs(
+        self, view: View, topics: Mapping[str, TopicDescription]
+    ) -> tuple[Shape, tuple[Input, ...]]:
+        found: dict[str, tuple[tuple[str, ...], tuple[EventWriter, ...], AvroType]] = {}
+        for name, source in view.sources.items():
+            names = tuple(
+                sorted(topic for topic in topics if matches(source.topic, topic) and not topic.endswith(DLQ_SUFFIX))
+            )
+            if not names:
+                guess = nearest(source.topic, topics)
+                raise NotFound(
+                    f'view "{view.name}": source "{name}": topic "{source.topic}" does not exist',
+                    hint=f'did you mean "{guess}"?' if guess else "create it: hub topic apply",
+                    code="HUB-2106",
+                )
+            writers = self._writers(view, name, names)
+            found[name] = (names, writers, max(writers, key=lambda writer: writer.schema_id).schema)
+        compiled = shape(view, {name: latest for name, (_, _, latest) in found.items()})
+        inputs = tuple(Input(source, *found[source.name]) for source in compiled.sources)
+        return compiled, inputs
+
+    def _writers(self, view: View, source: str, topics: tuple[str, ...]) -> tuple[EventWriter, ...]:
+        writers: dict[int, EventWriter] = {}
+        for topic in topics:
+            for version in self.registry.versions(f"{topic}-value"):
+                writers[version.id] = EventWriter(version.id, orjson.loads(version.schema))
+        if not writers:
+            raise NotFound(
+                f'view "{view.name}": source "{source}": topic "{topics[0]}" has no schema '
+                f'(subject "{topics[0]}-value" is not in the registry)',
+                hint="name it in topics.yaml and run: hub topic apply",
+                code="HUB-2107",
+            )
+        for schema_id in sorted(self.asked_ids & self.answered.ids):
+            extra = self._schema(schema_id)
+            if extra is not None:
+                writers[schema_id] = EventWriter(schema_id, extra)
+        return tuple(sorted(writers.values(), key=lambda writer: writer.schema_id))
+
+    def _schema(self, schema_id: int) -> AvroType | None:
+        """The record schema behind an id that no subject of ours names; None when the registry has none such."""
+        try:
+            parsed: AvroType = orjson.loads(self.registry.schema(schema_id))
+            field_types(parsed)
+        except (NotFound, ConfigError, ValueError):
+            return None
+        except HubError as error:
+            if error.retriable:
+                raise
+            return None
+        return parsed
+
+    def _learned(self, error: str) -> bool:
+        """Ask the registry when the query failed on a schema id it could not judge: the next plan can."""
+        found = _UNKNOWN.search(error)
+        if found is None or self.view is None:
+            return False
+        log.info("view %s: planned again for schema id %s of topic %s", self.view.name, *found.groups())
+        topics = [topic for each in self.inputs for topic in each.topics]
+        until = self.cluster.end_offsets(topics)  # before the question, never after
+        self.answered = Answered(self.registry.ids(), until)
+        self.asked_ids.add(int(found.group(1)))
+        return True
+
+    def _generation(
+        self, view: View, fingerprint: str, topic_ids: Mapping[str, str], partitions: int
+    ) -> tuple[int, Path, int]:
+        """(generation, its checkpoint folder, its state partitions): the running one when its state still fits."""
+        folder = self.settings.checkpoints / view.name
+        note = folder / "plan.json"
+        if note.exists():
+            known = orjson.loads(note.read_bytes())
+            same_log = all(topic_ids.get(topic) == known_id for topic, known_id in known["topics"].items())
+            checkpoint = folder / str(known["generation"])
+            if known["fingerprint"] == fingerprint and same_log and checkpoint.exists():
+                return known["generation"], checkpoint, known["partitions"]
+        generation = max(self._published_generation(view), *_generations(folder), 0) + 1
+        checkpoint = folder / str(generation)
+        checkpoint.mkdir(parents=True)
+        body = {
+            "generation": generation,
+            "fingerprint": fingerprint,
+            "topics": dict(topic_ids),
+            "partitions": partitions,
+        }
+        beside = note.with_suffix(".tmp")
+        beside.write_bytes(orjson.dumps(body))
+        beside.replace(note)
+        for old in _generations(folder):
+            if old != generation:
+                shutil.rmtree(folder / str(old), ignore_errors=True)
+        log.info("view %s: generation %d from the start of its log", view.name, generation)
+        return generation, checkpoint, partitions
+
+    def _published_generation(self, view: View) -> int:
+        """The latest generation that the progress topic tells of: checkpoints may be lost, the log is not."""
+        end = self.cluster.end_offsets([PROGRESS_TOPIC])
+        reader = self.cluster.reader()
+        try:
+            reader.assign(self.cluster.beginning_offsets([PROGRESS_TOPIC]))
+            latest = 0
+            deadline = time.monotonic() + self.settings.kafka_timeout_s
+            while not reader.position().covers(end) and time.monotonic() < deadline:
+                for record in reader.poll(1_000, 0.5):
+                    progress = progress_of(record, view.changelog)
+                    if progress is not None and progress.view == view.name:
+                        latest = max(latest, progress.generation)
+            return latest
+        finally:
+            reader.close()
+
+    # ---- run
+
+    def _unread(self, plan: spark.Plan) -> int:
+        committed = spark.committed_batch(plan.checkpoint)
+        if committed is not None:
+            self._report(plan, committed, "live")
+        return lag_records(
+            self.cluster.end_offsets(plan.topics),
+            self.cluster.beginning_offsets(plan.topics).advanced(committed.sources if committed else Positions()),
+        )
+
+    def _follow(self, plan: spark.Plan, mode: Mode, stamp: int) -> bool:
+        """Run the query and report its batches. True when it was stopped because the plan is stale."""
+        query = spark.start(self.session, plan, self.settings, mode)
+        self._say(mode)
+        reported = -1
+        check_at = time.monotonic() + _STALE_CHECK_S
+        try:
+            while not query.awaitTermination(_POLL_S):
+                reported = self._report_last(plan, query, mode, reported)
+                if self.stopping.is_set():
+                    return False
+                if time.monotonic() >= check_at:
+                    check_at = time.monotonic() + _STALE_CHECK_S
+                    if self._stale(plan, stamp):
+                        return mode == "live"
+            self._report_last(plan, query, mode, reported)
+            return False
+        finally:
+            query.stop()
+
+    def _report_last(self, plan: spark.Plan, query: StreamingQuery, mode: Mode, reported: int) -> int:
+        batch = spark.last_batch(query)
+        if batch is None or batch.batch_id <= reported:
+            return reported
+        self._report(plan, batch, mode)
+        return batch.batch_id
+
+    def _report(self, plan: spark.Plan, batch: spark.Batch, mode: Mode) -> None:
+        assert self.view is not None
+        progress = Progress(
+            self.view.name,
+            plan.generation,
+            batch.batch_id,
+            mode,
+            batch.sources,
+            Positions(),
+            batch.input_rows,
+            batch.batch_ms,
+            _now_ms(),
+        )
+        self.board.report(progress, self.view.changelog)
+
+    def _stale(self, plan: spark.Plan, stamp: int) -> bool:
+        try:
+            if self.path.stat().st_mtime_ns != stamp:
+                return True
+            topics = self.cluster.topics()
+        except FileNotFoundError:
+            return True
+        except HubError:
+            return False
+        return any(
+            tuple(sorted(topic for topic in topics if matches(each.source.topic, topic) and topic[-4:] != DLQ_SUFFIX))
+            != each.topics
+            for each in plan.inputs
+        )
+
+    def _say(self, state: EngineState, reason: str | None = None) -> None:
+        view = self.view
+        sources = {name: source.topic for name, source in view.sources.items()} if view else {}
+        self.board.say(
+            ViewState(
+                self.path.stem,
+                state,
+                _now_ms(),
+                reason,
+                view.doc if view else "",
+                view.owner if view else "",
+                sources,
+            )
+        )
+
+
+def _ensure_topic(
+    cluster: KafkaCluster, name: str, partitions: int, config: Mapping[str, str], settings: Settings
+) -> None:
+    if name not in cluster.topics():
+        cluster.create_topic(
+            name, partitions=partitions, config=config, replication_factor=settings.replication_factor
+        )
+
+
+def _generations(folder: Path) -> list[int]:
+    return [int(path.name) for path in folder.glob("*") if path.name.isdecimal()]
+
+
+def _fingerprint(compiled: Shape, inputs: tuple[Input, ...]) -> str:
+    """Equal exactly when a checkpoint of the one can go on as the other: same expressions over same types."""
+    types = {each.source.name: field_types(each.latest) for each in inputs}
+    used = {each.source.name: {name: types[each.source.name][name] for name in each.source.columns} for each in inputs}
+    body = [
+        [[s.name, s.topic, s.columns, s.key, s.order, s.unique] for s in compiled.sources],
+        compiled.aggregates,
+        compiled.outputs,
+        compiled.delete_when,
+        used,
+    ]
+    return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n")[0][:500]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,214 @@
+"""[edge] pyspark: the session, and one streaming query a view.
+
+Everything that Spark fixes for the life of a checkpoint is decided here: RocksDB with changelog checkpoints, format
+version 2, the number of state partitions. The rest of the settings close traps that were measured: a local file
+system that forks a process a file operation, adaptive plans that streams cannot use, batches kept for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from hub.config import Settings
+from hub.embedded import ensure_jars, find_java, start_spark_gateway
+from hub.errors import ConfigError
+from hub.materializers import dataframes
+from hub.materializers.avro_shape import AvroType
+from hub.materializers.dataframes import Answered, Input
+from hub.materializers.progress import Mode
+from hub.materializers.shape import Shape
+from hub.record import Positions
+
+_STREAMING = "spark.sql.streaming"
+
+# Reasons in docs/architecture.md, "Non-obvious".
+_SESSION: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+    # One event must not stop a view: x / 0 and a bad cast are null, not an error.
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+    f"{_STREAMING}.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    f"{_STREAMING}.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    f"{_STREAMING}.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    f"{_STREAMING}.stateStore.rocksdb.boundedMemoryUsage": "true",
+    f"{_STREAMING}.stateStore.rocksdb.maxMemoryUsageMB": "256",
+    f"{_STREAMING}.stateStore.checkpointFormatVersion": "2",
+    f"{_STREAMING}.minBatchesToRetain": "10",
+    f"{_STREAMING}.noDataMicroBatches.enabled": "false",
+    f"{_STREAMING}.numRecentProgressUpdates": "10",
+    f"{_STREAMING}.pollingDelay": "5ms",
+}
+
+_SINK = {
+    "kafka.acks": "all",
+    "kafka.enable.idempotence": "true",
+    "kafka.compression.type": "lz4",
+    "kafka.batch.size": "131072",
+    "kafka.delivery.timeout.ms": "30000",
+    "kafka.request.timeout.ms": "10000",
+    "kafka.max.block.ms": "15000",
+}
+
+# The number of state partitions is a session setting that a query copies when it starts.
+_starting = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A view, ready to run: compiled, its topics and writer schemas known, its changelog registered."""
+
+    shape: Shape
+    inputs: tuple[Input, ...]
+    answered: Answered
+    row_schema: AvroType
+    row_schema_id: int
+    generation: int
+    checkpoint: Path
+    partitions: int
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted({topic for each in self.inputs for topic in each.topics})
+
+
+def open_session(settings: Settings) -> SparkSession:
+    """Start Spark's JVM and connect to it. The JVM ends with this process."""
+    java = find_java(settings)
+    jars = ensure_jars(settings, ("spark",))["spark"]
+    conf = dict(_SESSION)
+    conf["spark.master"] = settings.spark_master
+    conf["spark.local.dir"] = str(settings.home.absolute() / "spark")
+    conf["spark.sql.warehouse.dir"] = str(settings.home.absolute() / "spark" / "warehouse")
+    start_spark_gateway(settings, java, jars, conf).install()
+    session = SparkSession.builder.appName("hub").getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+def row_schema(session: SparkSession, shape: Shape, inputs: Sequence[Input]) -> AvroType:
+    """The Avro schema of the view's rows, as Spark types its expressions; nothing is run.
+
+    Raises ConfigError with Spark's own words when an expression does not type.
+    """
+    empty = session.createDataFrame(
+        [],
+        "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary",
+    )
+    try:
+        return dataframes.row_schema(shape.view, _rows(empty, shape, inputs, Answered()))
+    except PySparkException as error:
+        said = str(error).split(";")[0].split("\n")[0]
+        raise ConfigError(
+            f'view "{shape.view}": Spark refuses an expression: {said}',
+            hint="its expressions are Spark SQL; docs/views.md has examples",
+            code="HUB-2105",
+        ) from None
+
+
+def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> StreamingQuery:
+    """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` goes on."""
+    per_batch = settings.bulk_events_per_batch if mode == "bulk" else settings.live_events_per_batch
+    events = (
+        session.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", settings.bootstrap)
+        .option("subscribe", ",".join(plan.topics))
+        .option("startingOffsets", "earliest")
+        .option("failOnDataLoss", "true")
+        .option("kafka.isolation.level", "read_committed")
+        .option("kafka.default.api.timeout.ms", "15000")
+        .option("kafka.fetch.max.wait.ms", "50")
+        .option("maxOffsetsPerTrigger", str(per_batch))
+        .load()
+    )
+    out = dataframes.records(
+        _rows(events, plan.shape, plan.inputs, plan.answered),
+        plan.shape.view,
+        plan.row_schema,
+        plan.row_schema_id,
+        plan.generation,
+    )
+    writing = (
+        out.writeStream.queryName(plan.shape.view)
+        .format("kafka")
+        .option("kafka.bootstrap.servers", settings.bootstrap)
+        .option("kafka.linger.ms", "20" if mode == "bulk" else "0")
+        .options(**_SINK)
+        .option("checkpointLocation", str(plan.checkpoint))
+        .outputMode("update")
+    )
+    trigger = (
+        writing.trigger(availableNow=True)
+        if mode == "bulk"
+        else writing.trigger(processingTime=f"{settings.trigger_ms} milliseconds")
+    )
+    with _starting:
+        session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
+        return trigger.start()
+
+
+def _rows(events: DataFrame, shape: Shape, inputs: Sequence[Input], answered: Answered) -> DataFrame:
+    return dataframes.rows(dataframes.fold(dataframes.decode(events, inputs, answered), shape), shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A committed micro-batch as Spark reports it."""
+
+    batch_id: int
+    sources: Positions
+    input_rows: int
+    batch_ms: int
+
+
+def last_batch(query: StreamingQuery) -> Batch | None:
+    """The last batch that the query committed since it started; None before the first."""
+    progress = query.lastProgress
+    if progress is None or not progress["sources"] or progress["sources"][0]["endOffset"] is None:
+        return None
+    return Batch(
+        progress["batchId"],
+        _positions(progress["sources"][0]["endOffset"]),
+        progress["numInputRows"],
+        int(progress["durationMs"].get("triggerExecution", 0)),
+    )
+
+
+def committed_batch(checkpoint: Path) -> Batch | None:
+    """The last batch committed in a checkpoint folder, read from Spark's own logs; None when there is none.
+
+    ``commits/<n>`` exists once batch n is done; ``offsets/<n>`` ends with a line a source: JSON, the next offsets.
+    """
+    commits = [int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdecimal()]
+    if not commits:
+        return None
+    last = max(commits)
+    lines = (checkpoint / "offsets" / str(last)).read_text().splitlines()
+    return Batch(last, _positions(lines[-1]), 0, 0)
+
+
+def _positions(offsets: str | Mapping[str, Mapping[str, int]]) -> Positions:
+    """From Spark's {"topic":{"0":next}}, as text or parsed."""
+    parsed: Mapping[str, Mapping[str, int]] = orjson.loads(offsets) if isinstance(offsets, str) else offsets
+    return Positions.of(
+        (topic, int(partition), offset)
+        for topic, by_partition in parsed.items()
+        for partition, offset in by_partition.items()
+    )
