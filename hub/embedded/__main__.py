@@ -1,0 +1,85 @@
+"""``python -m hub.embedded lock``: resolve the roots below anew and write ``locks/jars.toml``.
+
+``python -m hub.embedded fetch`` fetches what is locked (for images and for test machines).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import tempfile
+from pathlib import Path
+
+from hub.config import Settings
+from hub.embedded.jars import ensure_jars, ivy_descriptor, lock_path, run_ivy
+from hub.embedded.java import find_java
+from hub.embedded.lock import Jar, render_lock
+from hub.errors import HubError
+
+# Spark's set is listed jar by jar: the newest connector's own transitive versions do not resolve (docs/adr/0002).
+ROOTS = {
+    "kafka": [
+        ("org.apache.kafka", "kafka_2.13", "4.3.1", True),
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4", False),
+    ],
+    "spark": [
+        ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0", False),
+        ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0", False),
+        ("org.apache.spark", "spark-avro_2.13", "4.1.1", False),
+        ("org.apache.kafka", "kafka-clients", "3.9.2", False),
+        ("org.apache.commons", "commons-pool2", "2.12.1", False),
+        ("com.globalmentor", "hadoop-bare-naked-local-fs", "0.1.0", False),
+    ],
+}
+
+
+def resolve(settings: Settings) -> list[Jar]:
+    """Every jar of every set as the repository serves it now."""
+    java = find_java(settings)
+    jars: list[Jar] = []
+    with tempfile.TemporaryDirectory(prefix="hub-lock-") as name:
+        folder = Path(name)
+        for set_name, roots in ROOTS.items():
+            descriptor = folder / "ivy.xml"
+            descriptor.write_text(ivy_descriptor(roots))
+            out = folder / set_name
+            pattern = "[organisation]/[artifact]/[revision].[ext]"
+            run_ivy(
+                java,
+                descriptor,
+                folder / f"cache-{set_name}",
+                out,
+                lambda: None,
+                pattern,
+            )
+            for path in sorted(out.glob("*/*/*.jar")):
+                group, artifact, version = path.parts[-3], path.parts[-2], path.stem
+                content = path.read_bytes()
+                digest = hashlib.sha256(content).hexdigest()
+                jars.append(Jar(set_name, group, artifact, version, digest, len(content)))
+    return jars
+
+
+def main(arguments: list[str]) -> int:
+    settings = Settings()
+    try:
+        if arguments == ["lock"]:
+            jars = resolve(settings)
+            lock_path().write_text(render_lock(jars))
+            print(
+                f"{lock_path()}: {len(jars)} jars, {sum(jar.size for jar in jars) / 1e6:.0f} MB",
+                file=sys.stderr,
+            )
+            return 0
+        if arguments == ["fetch"]:
+            ensure_jars(settings)
+            return 0
+    except HubError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(__doc__, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

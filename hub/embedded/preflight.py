@@ -1,0 +1,65 @@
+"""[edge] What a start needs of the machine, each checked before anything runs and said in one line when it lacks."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+from pathlib import Path
+
+import psutil
+
+from hub.errors import ConfigError
+
+NEEDED_MEMORY_MB = 2_000
+NEEDED_DISK_MB = 2_000
+
+
+def check_port(host: str, port: int, purpose: str, way_out: str) -> None:
+    """Raises ConfigError (HUB-1120), naming the port and who has it, unless the port can be listened on."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            return
+        except OSError as error:
+            reason = error.strerror
+    holder = port_holder(port)
+    raise ConfigError(
+        f"port {port} ({purpose}) is in use by {holder}" if holder else f"port {port} ({purpose}): {reason}",
+        hint=way_out,
+        code="HUB-1120",
+    )
+
+
+def port_holder(port: int) -> str | None:
+    """``pid 4711 (java)`` that listens on the port; None when nobody does or it may not be seen."""
+    with contextlib.suppress(psutil.Error):
+        for connection in psutil.net_connections(kind="tcp"):
+            listens_at = tuple(connection.laddr) if connection.status == psutil.CONN_LISTEN else ()
+            if connection.pid and listens_at[1:] == (port,):
+                return f"pid {connection.pid} ({psutil.Process(connection.pid).name()})"
+    return None
+
+
+def check_memory(needed_mb: int = NEEDED_MEMORY_MB) -> None:
+    """Raises ConfigError (HUB-1121) when less memory is available than Kafka, Spark and the server take."""
+    available_mb = psutil.virtual_memory().available // 1_000_000
+    if available_mb < needed_mb:
+        raise ConfigError(
+            f"memory: {available_mb} MB available, {needed_mb} MB needed",
+            hint="close something, or give less to each: HUB_KAFKA_HEAP_MB, HUB_SPARK_HEAP_MB",
+            code="HUB-1121",
+        )
+
+
+def check_disk(folder: Path, needed_mb: int = NEEDED_DISK_MB) -> None:
+    """Raises ConfigError (HUB-1122) when the disk under the folder (which need not exist yet) is nearly full."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    free_mb = shutil.disk_usage(existing).free // 1_000_000
+    if free_mb < needed_mb:
+        raise ConfigError(
+            f"disk: {free_mb} MB free under {folder}, {needed_mb} MB needed",
+            hint="free some space, or put the hub's state elsewhere: HUB_HOME",
+            code="HUB-1122",
+        )

