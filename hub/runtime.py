@@ -1,10 +1,69 @@
-"""[edge] The loop around processes: back-off, stop signals, and children that never outlive their parent."""
+"""[edge] The loop around processes: back-off, stop signals, and children that never outlive their parent.
+
+A ``Supervisor`` owns one home folder. It starts children in order, each when the one before is ready, starts again
+(with back-off) what dies, and stops all in reverse order. Who holds the lock on ``hub.pid`` is the running hub; the
+file names its processes with their start times, so that ``hub down`` never hits a stranger with a recycled pid.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
 import os
+import signal
+import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from hub.errors import Conflict, HubError, PeerError
+
+STEP_S = 0.1
+LOG_LIMIT_BYTES = 20_000_000
+
+
+@dataclass
+class Backoff:
+    """Growing pauses between tries: ``first_s``, then ``factor`` times the last, never more than ``most_s``."""
+
+    first_s: float = 0.5
+    most_s: float = 30.0
+    factor: float = 2.0
+    failures: int = 0
+
+    def next_s(self) -> float:
+        """Count one more failure; the seconds to wait before the next try."""
+        # 2.0 ** 1024 overflows; long before that the pause is at its most.
+        pause = self.first_s * self.factor ** min(self.failures, 64)
+        self.failures += 1
+        return min(pause, self.most_s)
+
+    def reset(self) -> None:
+        """It worked: the next failure waits ``first_s`` again."""
+        self.failures = 0
+
+
+def install_stop_signals() -> threading.Event:
+    """An event that SIGINT, SIGTERM and SIGHUP set. The second such signal ends the process at once."""
+    stop = threading.Event()
+    names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def on_signal(_number: int, _frame: object) -> None:
+        stop.set()
+        for name in names:
+            signal.signal(name, signal.SIG_DFL)
+
+    for name in names:
+        signal.signal(name, on_signal)
+    return stop
+
 
 # Runs between fork and exec, but as a program of its own: safe with threads, unlike subprocess's preexec_fn.
 _TIE = """
@@ -22,3 +81,236 @@ def die_with_parent(command: Sequence[str]) -> list[str]:
     The first word must be a path. Call it from the main thread, where "the thread" is the process.
     """
     return [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), *command]
+
+
+@dataclass(frozen=True)
+class Child:
+    """A process to keep running.
+
+    ``command`` makes the command line anew for each start and may raise a HubError, ``ready`` tells whether the
+    process does its work; ``stop_timeout_s`` is what it gets between SIGTERM and SIGKILL.
+    """
+
+    name: str
+    command: Callable[[], Sequence[str]]
+    ready: Callable[[], bool] = lambda: True
+    environment: Mapping[str, str] = field(default_factory=dict)
+    ready_timeout_s: float = 90.0
+    stop_timeout_s: float = 20.0
+
+
+@dataclass
+class _Running:
+    child: Child
+    process: subprocess.Popen[bytes]
+    backoff: Backoff
+    started_at_s: float
+    restart_at_s: float | None = None
+
+
+class Supervisor:
+    """The processes of one home folder. Use from the main thread: children are tied to the thread that starts them.
+
+    Raises Conflict (HUB-1920) when another supervisor has this home.
+    """
+
+    def __init__(self, home: Path, say: Callable[[str], None] = lambda _text: None) -> None:
+        self._say = say
+        self._logs = home.absolute() / "logs"
+        self._running: dict[str, _Running] = {}
+        self.pid_file = home.absolute() / "hub.pid"
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self._lock = _hold(self.pid_file)
+        self.healthy = False
+        self._write_pids()
+
+    def start(self, child: Child, wait: bool = True) -> None:
+        """Start the child and wait until it is ready. Raises PeerError (HUB-3020) when it ends or takes too long."""
+        running = _Running(child, self._spawn(child), Backoff(), time.monotonic())
+        self._running[child.name] = running
+        self._write_pids()
+        deadline = time.monotonic() + child.ready_timeout_s
+        while wait and not child.ready():
+            ended = running.process.poll()
+            if ended is not None or time.monotonic() > deadline:
+                what = "does not get ready" if ended is None else f"ended with {describe_exit(ended)}"
+                raise PeerError(
+                    f'process "{child.name}" {what}: {last_line(self.log_of(child.name))}',
+                    hint=f"its log: {self.log_of(child.name)}",
+                    code="HUB-3020",
+                )
+            time.sleep(0.05)
+
+    def step(self) -> None:
+        """Look at every child once: start again what ended, after its pause."""
+        for running in self._running.values():
+            self._look_after(running)
+
+    def run(self, stop: threading.Event, work: Callable[[], None] = lambda: None) -> None:
+        """Supervise until ``stop`` is set, calling ``work`` about ten times a second in between."""
+        self.healthy = True
+        self._write_pids()
+        while not stop.wait(STEP_S):
+            self.step()
+            work()
+
+    def stop(self) -> None:
+        """Stop all children, last started first, each within its time. Then another supervisor may start."""
+        self.healthy = False
+        while self._running:
+            name, running = self._running.popitem()
+            self._say(f"stopping {name}")
+            end(running.process, running.child.stop_timeout_s)
+        # Emptied, not removed: another supervisor may hold the file open, waiting to lock this very inode.
+        self._lock.truncate(0)
+        self._lock.close()
+
+    def log_of(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
+
+    def pids(self) -> dict[str, int]:
+        """The process id of each child that runs."""
+        return {name: each.process.pid for name, each in self._running.items() if each.process.poll() is None}
+
+    def _look_after(self, running: _Running) -> None:
+        now = time.monotonic()
+        ended = running.process.poll()
+        if ended is None:
+            if running.backoff.failures and now - running.started_at_s > running.backoff.most_s:
+                running.backoff.reset()
+            return
+        name = running.child.name
+        if running.restart_at_s is None:
+            pause = running.backoff.next_s()
+            running.restart_at_s = now + pause
+            self._say(f"{name} ended with {describe_exit(ended)}; starting it again in {pause:g} s")
+        if now < running.restart_at_s:
+            return
+        running.restart_at_s = None
+        running.started_at_s = now
+        try:
+            running.process = self._spawn(running.child)
+        except (HubError, OSError, subprocess.SubprocessError) as error:
+            # What keeps it from starting (its port is taken, a jar was removed) may pass; we say it and try again.
+            self._say(f"{name} cannot start: {error}")
+            running.restart_at_s = now + running.backoff.next_s()
+        self._write_pids()
+
+    def _spawn(self, child: Child) -> subprocess.Popen[bytes]:
+        log = self.log_of(child.name)
+        if log.exists() and log.stat().st_size > LOG_LIMIT_BYTES:
+            log.replace(log.with_suffix(".log.1"))
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                die_with_parent(child.command()),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **child.environment},
+                # A terminal's Ctrl-C reaches the supervisor only, which stops the children in order.
+                start_new_session=True,
+            )
+
+    def _write_pids(self) -> None:
+        processes = {"supervisor": _identity(os.getpid())}
+        processes |= {name: _identity(pid) for name, pid in self.pids().items()}
+        text = json.dumps({"healthy": self.healthy, "processes": processes})
+        # Written in place, not renamed: the lock is on this very file.
+        self._lock.seek(0)
+        self._lock.truncate()
+        self._lock.write(text)
+        self._lock.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningHub:
+    """What ``hub.pid`` says, less the processes that are gone or are somebody else's by now."""
+
+    healthy: bool
+    processes: Mapping[str, psutil.Process]
+
+
+def running_hub(home: Path) -> RunningHub | None:
+    """The hub that runs on this home folder, None when there is none."""
+    try:
+        content = json.loads((home.absolute() / "hub.pid").read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    alive = {}
+    for name, (pid, started_at) in content["processes"].items():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            if abs(process.create_time() - started_at) < 0.5 and process.status() != psutil.STATUS_ZOMBIE:
+                alive[name] = process
+    return RunningHub(content["healthy"], alive) if alive else None
+
+
+def stop_hub(home: Path, timeout_s: float = 60.0) -> list[str]:
+    """Stop the hub of this home folder and nothing else; the names of the processes that ran.
+
+    The supervisor stops its children in order; what is left after ``timeout_s`` is killed.
+    """
+    hub = running_hub(home)
+    if hub is None:
+        return []
+    processes = list(hub.processes.values())
+    supervisor = hub.processes.get("supervisor")
+    for process in [supervisor] if supervisor else processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _, alive = psutil.wait_procs(processes, timeout_s)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, 10.0)
+    return list(hub.processes)
+
+
+def end(process: subprocess.Popen[bytes], timeout_s: float) -> None:
+    """SIGTERM, then SIGKILL when that takes longer than ``timeout_s``. Harmless when it has ended."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def describe_exit(code: int) -> str:
+    """``exit code 1``, or the signal's name when a signal ended the process."""
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def last_line(log: Path) -> str:
+    """The last line a process wrote, for an error message; its log is the place for more."""
+    if not log.exists():
+        return "it wrote nothing"
+    with log.open("rb") as file:
+        file.seek(max(0, file.seek(0, 2) - 4_000))
+        lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it wrote nothing"
+
+
+def _identity(pid: int) -> tuple[int, float]:
+    """A process id with the time it started: together they name one process for ever."""
+    try:
+        return pid, psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess:
+        return pid, 0.0
+
+
+def _hold(path: Path) -> IO[str]:
+    file = path.open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        hub = running_hub(path.parent)
+        pid = hub.processes["supervisor"].pid if hub and "supervisor" in hub.processes else "unknown"
+        raise Conflict(
+            f"home folder {path.parent}: a hub runs on it already (pid {pid})",
+            hint="stop it with: hub down; or start this one elsewhere: HUB_HOME=DIR, with other ports",
+            code="HUB-1920",
+        ) from None
+    return file

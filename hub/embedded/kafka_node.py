@@ -20,7 +20,7 @@ from hub.embedded.jars import Progress, ensure_jars
 from hub.embedded.java import find_java
 from hub.embedded.preflight import check_disk, check_port
 from hub.errors import HubFault, PeerError
-from hub.runtime import die_with_parent
+from hub.runtime import die_with_parent, end, last_line
 
 # One replica of everything; timeouts for a broker that has no peers to wait for (kill to first ack: 13 s -> 6 s).
 FIXED = {
@@ -144,14 +144,8 @@ class KafkaNode:
     def stop(self, timeout_s: float = 20.0) -> None:
         """Stop in order; kill when that takes longer. Harmless when it does not run."""
         process, self.process = self.process, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process is not None:
+            end(process, timeout_s)
 
     def _format(self, java: Sequence[str], properties: Path) -> None:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
@@ -201,13 +195,3 @@ def answers_api_versions(host: str, port: int, timeout_s: float = 2.0) -> bool:
     except OSError:
         return False
     return len(head) == 8 and struct.unpack(">ii", head)[1] == correlation_id
-
-
-def last_line(log: Path) -> str:
-    """The last line a process wrote, for an error message; its log is the place for more."""
-    if not log.exists():
-        return "it wrote nothing"
-    with log.open("rb") as file:
-        file.seek(max(0, file.seek(0, 2) - 4_000))
-        lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it wrote nothing"

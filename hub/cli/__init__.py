@@ -1,0 +1,112 @@
+"""[edge] The command line: one file a noun, loaded when it is called, so that ``hub --help`` stays quick.
+
+Data goes to standard output, as a table or as JSON (``-o json``); everything else to standard error. A HubError is one
+message, its hint and exit code 1; a wrong command line is exit code 2. Flags become ``HUB_*`` variables, which child
+processes inherit and ``hub.config`` reads. ``context.py`` settings · ``output.py`` tables and JSON · ``main`` below.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from hub.errors import HubError
+
+# noun -> (module:attribute, help). Empty help hides it: those are the hub's own processes.
+COMMANDS = {
+    "demo": ("hub.cli.demo:app", "See live events become a view: start everything with sample data."),
+    "up": ("hub.cli.up:up", "Start Kafka, the server and the materializers for a project."),
+    "down": ("hub.cli.up:down", "Stop what up or demo started, and nothing else."),
+    "doctor": ("hub.cli.doctor:doctor", "Check Java, jars, ports, memory, disk, Kafka, registry and views."),
+    "schema": ("hub.cli.schema:app", "Schemas: list, show, register, check."),
+    "topic": ("hub.cli.topic:app", "Topics: the tree, its plan, applying it."),
+    "view": ("hub.cli.view:app", "Views: list, show, status."),
+    "query": ("hub.cli.query:app", "Read rows of a view by key or by an indexed field."),
+    "watch": ("hub.cli.watch:app", "Follow the changes of a view as they happen."),
+    "lag": ("hub.cli.lag:app", "How late each view is."),
+    "serve": ("hub.cli.processes:serve", ""),
+    "apply-changelogs": ("hub.cli.processes:apply_changelogs", ""),
+    "materialize": ("hub.cli.processes:materialize", ""),
+}
+
+
+class LazyGroup(TyperGroup):
+    """Lists every command from the table above and imports only the one that is called."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = {
+            name: TyperCommand(name, help=text, hidden=not text) for name, (_, text) in COMMANDS.items()
+        }
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in COMMANDS:
+            self.commands[args[0]] = _load(args[0])
+        return super().resolve_command(ctx, args)
+
+
+def _load(name: str) -> Any:
+    place, text = COMMANDS[name]
+    module, _, attribute = place.partition(":")
+    found = getattr(importlib.import_module(module), attribute)
+    if not isinstance(found, typer.Typer):
+        single = typer.Typer(rich_markup_mode=None)
+        single.command(name)(found)
+        found = single
+    command = typer.main.get_command(found)
+    command.name, command.hidden = name, not text
+    command.help = command.help or text
+    return command
+
+
+app = typer.Typer(
+    name="hub",
+    cls=LazyGroup,
+    help="An event-log-centric integration hub: typed events in one log, live views out of it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def options(
+    project: Annotated[
+        Path | None, typer.Option(help="Folder with hub.yaml, topics.yaml, schemas/ and views/.")
+    ] = None,
+    home: Annotated[Path | None, typer.Option(help="Folder of the hub's state. Default: .hub")] = None,
+) -> None:
+    for variable, value in (("HUB_PROJECT", project), ("HUB_HOME", home)):
+        if value is not None:
+            os.environ[variable] = str(value.absolute())
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 1 a HubError (one clear message), 2 wrong usage, 130 interrupted."""
+    try:
+        app(arguments, prog_name="hub")
+    except HubError as error:
+        sys.exit(fail(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def fail(error: HubError) -> int:
+    """Say what failed and the way out on standard error; the exit code."""
+    bold, red, end = ("\x1b[1m", "\x1b[31m", "\x1b[0m") if sys.stderr.isatty() else ("", "", "")
+    print(f"{bold}{red}Error{end} {error.code}: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"{bold}Hint{end}: {error.hint}", file=sys.stderr)
+    return 1

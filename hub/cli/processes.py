@@ -1,0 +1,56 @@
+"""[edge] The hub's own processes, started by the supervisor of ``hub up``: the server, the applier, the materializer."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+
+from hub.cli.context import load_settings
+from hub.config import Settings
+from hub.runtime import install_stop_signals
+
+
+def serve() -> None:
+    """Registry, topics, views and dashboard on one port, until a stop signal comes."""
+    import uvicorn
+
+    from hub.api import create_app
+
+    settings = _begin()
+    config = uvicorn.Config(
+        create_app(settings),
+        host=settings.http_host,
+        port=settings.http_port,
+        log_level="warning",
+        access_log=False,
+        # Subscribers of changes hold their connections open for ever: a stop does not wait for them.
+        timeout_graceful_shutdown=2,
+    )
+    uvicorn.Server(config).run()
+
+
+def apply_changelogs() -> None:
+    """Changelog topics into the store, until a stop signal comes."""
+    from hub.materializers.applier import run
+
+    run(*_begin_loop())
+
+
+def materialize() -> None:
+    """Every view of the project by Spark, until a stop signal comes."""
+    from hub.materializers.engine import run
+
+    run(*_begin_loop())
+
+
+def _begin_loop() -> tuple[Settings, threading.Event]:
+    return _begin(), install_stop_signals()
+
+
+def _begin() -> Settings:
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)-5s %(name)s: %(message)s"
+    )
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    return load_settings()
