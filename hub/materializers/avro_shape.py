@@ -69,7 +69,11 @@ def project(schema: AvroType, columns: Iterable[str], *, read_as: AvroType | Non
     emitted: set[str] = set()
     namespace = schema.get("namespace", "")
     fields: list[AvroType] = [
-        {"name": name, "type": _nullable(_spelled_out(avro_type, namespace, definitions, emitted)), "default": None}
+        {
+            "name": name,
+            "type": _nullable(_spelled_out(avro_type, namespace, definitions, emitted)),
+            "default": None,
+        }
         for name, avro_type in field_types(schema).items()
         if name in wanted
     ]
@@ -172,7 +176,9 @@ _WRITTEN: Mapping[str, AvroType] = {
 }
 
 
-def changelog_schema(view: str, row_fields: Sequence[Mapping[str, Any]], *, required: Iterable[str]) -> AvroType:
+def changelog_schema(
+    view: str, row_fields: Sequence[Mapping[str, Any]], *, required: Iterable[str]
+) -> AvroType:
     """The Avro schema of a view's rows from Spark's fields (``StructType.jsonValue()["fields"]``).
 
     Every field is nullable with default null, so any change of a view that adds or drops fields is compatible in
@@ -193,7 +199,12 @@ def _written(spark_type: Any, namespace: str, name: str) -> AvroType:
     if isinstance(spark_type, str):
         if spark_type.startswith("decimal"):
             precision, scale = spark_type.removeprefix("decimal(").rstrip(")").split(",")
-            return {"type": "bytes", "logicalType": "decimal", "precision": int(precision), "scale": int(scale)}
+            return {
+                "type": "bytes",
+                "logicalType": "decimal",
+                "precision": int(precision),
+                "scale": int(scale),
+            }
         if spark_type in _WRITTEN:
             return _WRITTEN[spark_type]
         raise CallerError(

@@ -158,7 +158,7 @@ def _reason(inputs: Sequence[Input], answered: Answered) -> Column:
     judged = F.col("_offset") < _reach(answered.until)
     if elsewhere:
         judged = judged & ~F.col("_head").isin(*elsewhere)
-    absent = F.concat(F.lit("its schema id "), _schema_id(), F.lit(" is not in the registry"))
+    absent = F.concat(F.lit("its schema id "), _schema_id(), F.lit(" is no record schema of the registry"))
     unknown = F.concat(F.lit(f"{UNKNOWN_SCHEMA} "), _schema_id(), F.lit(" "), F.col("_topic"))
     return why.when(judged, absent).otherwise(F.raise_error(unknown).cast("string"))
 

@@ -220,16 +220,22 @@ class Runner:
                 _ensure_topic(self.cluster, topic + DLQ_SUFFIX, 1, {"retention.ms": "-1"}, self.settings)
         schema_id = self.registry.register(f"{view.changelog}-value", orjson.dumps(schema).decode())
         ids = {topic: topics[topic].topic_id for each in inputs for topic in each.topics}
-        generation, checkpoint, partitions = self._generation(view, _fingerprint(compiled, inputs), ids, partitions)
-        return spark.Plan(compiled, inputs, self.answered, schema, schema_id, generation, checkpoint, partitions)
+        generation, checkpoint, partitions = self._generation(
+            view, _fingerprint(compiled, inputs), ids, partitions
+        )
+        # An id that was asked for and became no writer is judged like one that the registry does not have.
+        answered = Answered(self.answered.ids - self.asked_ids, self.answered.until)
+        return spark.Plan(compiled, inputs, answered, schema, schema_id, generation, checkpoint, partitions)
 
-    def _inputs(
-        self, view: View, topics: Mapping[str, TopicDescription]
-    ) -> tuple[Shape, tuple[Input, ...]]:
+    def _inputs(self, view: View, topics: Mapping[str, TopicDescription]) -> tuple[Shape, tuple[Input, ...]]:
         found: dict[str, tuple[tuple[str, ...], tuple[EventWriter, ...], AvroType]] = {}
         for name, source in view.sources.items():
             names = tuple(
-                sorted(topic for topic in topics if matches(source.topic, topic) and not topic.endswith(DLQ_SUFFIX))
+                sorted(
+                    topic
+                    for topic in topics
+                    if matches(source.topic, topic) and not topic.endswith(DLQ_SUFFIX)
+                )
             )
             if not names:
                 guess = nearest(source.topic, topics)
@@ -342,7 +348,9 @@ class Runner:
             self._report(plan, committed, "live")
         return lag_records(
             self.cluster.end_offsets(plan.topics),
-            self.cluster.beginning_offsets(plan.topics).advanced(committed.sources if committed else Positions()),
+            self.cluster.beginning_offsets(plan.topics).advanced(
+                committed.sources if committed else Positions()
+            ),
         )
 
     def _follow(self, plan: spark.Plan, mode: Mode, stamp: int) -> bool:
@@ -397,7 +405,13 @@ class Runner:
         except HubError:
             return False
         return any(
-            tuple(sorted(topic for topic in topics if matches(each.source.topic, topic) and topic[-4:] != DLQ_SUFFIX))
+            tuple(
+                sorted(
+                    topic
+                    for topic in topics
+                    if matches(each.source.topic, topic) and topic[-4:] != DLQ_SUFFIX
+                )
+            )
             != each.topics
             for each in plan.inputs
         )
@@ -434,7 +448,10 @@ def _generations(folder: Path) -> list[int]:
 def _fingerprint(compiled: Shape, inputs: tuple[Input, ...]) -> str:
     """Equal exactly when a checkpoint of the one can go on as the other: same expressions over same types."""
     types = {each.source.name: field_types(each.latest) for each in inputs}
-    used = {each.source.name: {name: types[each.source.name][name] for name in each.source.columns} for each in inputs}
+    used = {
+        each.source.name: {name: types[each.source.name][name] for name in each.source.columns}
+        for each in inputs
+    }
     body = [
         [[s.name, s.topic, s.columns, s.key, s.order, s.unique] for s in compiled.sources],
         compiled.aggregates,

@@ -97,7 +97,9 @@ def progress_of(record: Record, changelog: str) -> Progress | None:
                 for topic, offsets in body["sources"].items()
                 for partition, offset in offsets.items()
             ),
-            Positions.of((changelog, int(partition), offset) for partition, offset in body["changelog"].items()),
+            Positions.of(
+                (changelog, int(partition), offset) for partition, offset in body["changelog"].items()
+            ),
             body["input_rows"],
             body["batch_ms"],
             body["committed_at_ms"],

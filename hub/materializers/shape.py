@@ -67,7 +67,17 @@ _NOT_REPEATABLE = (
     exp.LastValue,
     exp.AnyValue,
 )
-_NOT_REPEATABLE_NAMES = {"rand", "randn", "now", "uuid", "shuffle", "first", "last", "any_value", "unix_timestamp"}
+_NOT_REPEATABLE_NAMES = {
+    "rand",
+    "randn",
+    "now",
+    "uuid",
+    "shuffle",
+    "first",
+    "last",
+    "any_value",
+    "unix_timestamp",
+}
 _NOT_HERE = (exp.Select, exp.Subquery, exp.Window, exp.Star)
 
 
@@ -168,7 +178,9 @@ class _Compiler:
         where = f'source "{name}": {what}'
         tree = self._parse(where, text)
         if tree.find(exp.AggFunc):
-            raise self._wrong(where, f"`{text}` aggregates", "it is computed from one event: use its columns only")
+            raise self._wrong(
+                where, f"`{text}` aggregates", "it is computed from one event: use its columns only"
+            )
 
         def rewritten(column: exp.Column) -> exp.Expression:
             parts = [part.name for part in column.parts]
@@ -183,9 +195,7 @@ class _Compiler:
         """The SQL type of an expression over a source's columns; None when it cannot be told."""
         return self._inferred(sqlglot.parse_one(text, dialect=_DIALECT), lambda parts: (name, parts[-1]))
 
-    def _inferred(
-        self, tree: exp.Expression, locate: Callable[[list[str]], tuple[str, str]]
-    ) -> str | None:
+    def _inferred(self, tree: exp.Expression, locate: Callable[[list[str]], tuple[str, str]]) -> str | None:
         def typed(column: exp.Column) -> exp.Expression:
             source, name = locate([part.name for part in column.parts])
             of = META[name] if name in META else kind(self.types[source].get(name, "null"))
@@ -318,7 +328,11 @@ class _Compiler:
             if source.unique is not None:
                 kept = dict.fromkeys(self.in_sets[source.name])
                 entry = [f"{tag}._order AS _order"] if source.order is not None else []
-                entry += [f"{tag}._offset AS _at", f"{tag}._topic AS _in"] if several else [f"{tag}._offset AS _at"]
+                entry += (
+                    [f"{tag}._offset AS _at", f"{tag}._topic AS _in"]
+                    if several
+                    else [f"{tag}._offset AS _at"]
+                )
                 entry += [f"{tag}._unique AS _id", *(f"{tag}.{name} AS {name}" for name in kept)]
                 yield (
                     f"u_{source.name}",
@@ -343,11 +357,15 @@ class _Compiler:
             first = error.errors[0] if error.errors else {}
             at = f" at column {first['col']}" if "col" in first else ""
             said = first.get("description", str(error)).rstrip(".")
-            raise self._wrong(where, f"`{text}` is no SQL expression: {said}{at}", "see docs/views.md") from None
+            raise self._wrong(
+                where, f"`{text}` is no SQL expression: {said}{at}", "see docs/views.md"
+            ) from None
         bad = tree.find(*_NOT_HERE)
         if bad is not None:
             raise self._wrong(
-                where, f"`{text}` has `{_sql(bad)}`", "a field is one expression without subquery, window or *"
+                where,
+                f"`{text}` has `{_sql(bad)}`",
+                "a field is one expression without subquery, window or *",
             )
         for node in tree.walk():
             name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
@@ -383,7 +401,9 @@ class _Compiler:
             hint = f"name a column of it, such as {parts[0]}.{min(self.types[parts[0]])}"
         else:
             hint = f"write source.column (sources: {', '.join(self.view.sources)}) or a field declared above"
-        return self._wrong(where, f'"{dotted}" is neither a source nor an earlier field', hint, code="HUB-2101")
+        return self._wrong(
+            where, f'"{dotted}" is neither a source nor an earlier field', hint, code="HUB-2101"
+        )
 
     def _wrong(self, where: str, what: str, hint: str, *, code: str = "HUB-2100") -> ConfigError:
         return ConfigError(f'view "{self.view.name}": {where}: {what}', hint=hint, code=code)

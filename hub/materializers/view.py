@@ -68,7 +68,8 @@ class View(BaseModel):
             if index not in self.columns:
                 guess = nearest(index, self.columns)
                 raise ValueError(
-                    f'index "{index}" is no field of the view' + (f'; did you mean "{guess}"?' if guess else "")
+                    f'index "{index}" is no field of the view'
+                    + (f'; did you mean "{guess}"?' if guess else "")
                 )
         return self
 

@@ -1,0 +1,117 @@
+"""A view compiled: what reads the latest event, what reads every event, and what is refused, with the way out."""
+
+from __future__ import annotations
+
+import pytest
+
+from hub.errors import ConfigError
+from hub.materializers.shape import Shape, shape
+from hub.materializers.view import View
+
+TIMESTAMP = {"type": "long", "logicalType": "timestamp-millis"}
+
+
+def record(**fields: object) -> dict[str, object]:
+    return {"type": "record", "name": "E", "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+
+
+SCHEMAS = {
+    "crm": record(id="string", name=["null", "string"], credit="long", updated_at=TIMESTAMP, deleted="boolean"),
+    "pay": record(id="string", payment_id="string", kind="string", amount="long", ratio="double", at=TIMESTAMP),
+    "web": record(id="string", page="string", ms=["null", "int"]),
+}
+
+
+def compiled(**changes: object) -> Shape:
+    sources = {
+        "crm": {"topic": "crm.customers", "key": "id", "order": "updated_at"},
+        "pay": {"topic": "shop.payments", "key": "id", "order": "at", "unique_by": "payment_id"},
+        "web": {"topic": "web.*", "key": "lower(id)"},
+    }
+    body = {"view": "v", "sources": sources, "fields": {"name": "crm.name"}, **changes}
+    return shape(View.model_validate(body), SCHEMAS)
+
+
+def test_a_column_outside_an_aggregate_is_the_latest_event_s() -> None:
+    result = compiled(fields={"name": "upper(crm.name)"})
+    assert result.outputs == (("name", "UPPER(l_crm.name)"),)
+    latest = dict(result.aggregates)["l_crm"]
+    assert "s_crm.name AS name" in latest
+    assert latest.endswith("STRUCT(s_crm._order, s_crm._offset)) FILTER (WHERE s_crm IS NOT NULL)")
+
+
+def test_only_used_columns_are_decoded() -> None:
+    crm, pay, web = compiled().sources
+    assert crm.columns == ("id", "name", "updated_at")
+    assert pay.columns == ("at", "id", "payment_id")
+    assert web.columns == ("id",)
+
+
+def test_an_aggregate_of_a_plain_source_stays_spark_s_own_and_is_shared() -> None:
+    result = compiled(fields={"a": "sum(web.ms)", "b": "sum(web.ms) / count(web.page)"})
+    assert result.outputs == (("a", "a_0"), ("b", "a_0 / a_1"))
+    assert dict(result.aggregates)["a_0"] == "SUM(s_web.ms)"
+
+
+def test_an_aggregate_of_a_unique_source_folds_the_latest_of_each_identity() -> None:
+    result = compiled(fields={"paid": "coalesce(sum(if(pay.kind = 'x', pay.amount, 0)), 0)"})
+    assert dict(result.aggregates)["u_pay"] == (
+        "COLLECT_SET(STRUCT(s_pay._order AS _order, s_pay._offset AS _at, s_pay._unique AS _id, "
+        "s_pay.amount AS amount, s_pay.kind AS kind)) FILTER (WHERE s_pay._unique IS NOT NULL)"
+    )
+    assert [name for name, _ in result.uniques] == ["r_pay"]
+    assert "CAST(0 AS BIGINT)" in result.outputs[0][1]
+
+
+def test_sums_keep_their_type() -> None:
+    assert "CAST(0 AS DOUBLE)" in compiled(fields={"x": "sum(pay.ratio)"}).outputs[0][1]
+    with pytest.raises(ConfigError, match="the type of"):
+        compiled(fields={"x": "sum(my_function(pay.ratio))"})
+
+
+def test_a_source_over_several_topics_orders_by_time_first() -> None:
+    assert "STRUCT(s_web._timestamp, s_web._topic, s_web._offset)" in dict(compiled().aggregates)["l_web"]
+
+
+def test_earlier_fields_can_be_used_and_mixed_with_sources() -> None:
+    result = compiled(fields={"n": "count(web.page)"}, computed={"twice": "n * 2 + crm.credit"})
+    assert result.outputs[1] == ("twice", "n * 2 + l_crm.credit")
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "hint"),
+    [
+        ("crm.nmae", 'no column "nmae"', 'did you mean "name"?'),
+        ("crn.name", '"crn.name" is neither', 'did you mean "crm.name"?'),
+        ("sum(crm.credit + web.ms)", "names several sources", "exactly one source"),
+        ("count(*)", "has `*`", "one expression"),
+        ("count(1)", "names no source", "exactly one source"),
+        ("count(distinct web.page)", "distinct values of a source without unique_by", "declare `unique_by`"),
+        ("collect_list(web.page)", "every event for ever", "declare `unique_by`"),
+        ("median(pay.amount)", "not available over a source with unique_by", "use one of"),
+        ("rand()", "another value on every replay", "function of its events"),
+        ("now()", "another value on every replay", "function of its events"),
+        ("first(web.page)", "another value on every replay", "function of its events"),
+        ("(select 1)", "has `", "without subquery"),
+        ("crm.name +", "no SQL expression", "docs/views.md"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_way_out(text: str, said: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compiled(fields={"f": text})
+    assert 'view "v": field "f"' in caught.value.message
+    assert said in caught.value.message
+    assert hint in (caught.value.hint or "")
+
+
+def test_a_key_cannot_aggregate() -> None:
+    with pytest.raises(ConfigError, match="key: `max\\(id\\)` aggregates"):
+        compiled(sources={"crm": {"topic": "t", "key": "max(id)"}})
+
+
+def test_the_order_of_tombstones_follows_time_only() -> None:
+    by_time, _, _ = compiled().sources
+    by_number = compiled(
+        sources={"crm": {"topic": "t", "key": "id", "order": "credit"}}, fields={"n": "crm.name"}
+    ).sources[0]
+    assert by_time.order_is_time and not by_number.order_is_time
