@@ -1,0 +1,98 @@
+"""What tests share: one real Kafka and one real server for the whole run, on free ports, in a folder of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ports import free_pair, free_ports
+
+from hub.cli.context import environment_of
+from hub.config import Settings
+from hub.embedded import KafkaNode
+from hub.runtime import die_with_parent, end, last_line
+
+MARK_OF_FOLDER = {"integration": "integration", "browser": "browser", "faults": "faults"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="only tests/unit: seconds, no JVM, no sockets")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With --fast nothing but tests/unit is even imported."""
+    if config.getoption("--fast") and collection_path.name in MARK_OF_FOLDER:
+        return True
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for folder, mark in MARK_OF_FOLDER.items():
+            if folder in item.path.relative_to(Path(__file__).parent).parts:
+                item.add_marker(mark)
+
+
+@pytest.fixture(scope="session")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Settings of the shared Kafka and server: free ports, a home of their own, the user's cache of jars."""
+    home = tmp_path_factory.mktemp("hub-home")
+    kafka_port = free_pair()
+    return Settings(
+        home=home,
+        project=home / "project",
+        kafka_port=kafka_port,
+        bootstrap=f"127.0.0.1:{kafka_port}",
+        http_port=free_ports(1)[0],
+    )
+
+
+@pytest.fixture(scope="session")
+def kafka(settings: Settings) -> Iterator[str]:
+    """Bootstrap servers of a real Kafka, shared by the whole run: use topic names of your own."""
+    node = KafkaNode(settings)
+    node.start()
+    try:
+        node.wait_ready()
+        yield settings.bootstrap
+    finally:
+        node.stop()
+
+
+@pytest.fixture(scope="session")
+def hub_server(settings: Settings, kafka: str) -> Iterator[str]:
+    """Base URL of a real server process (registry, topics, views, dashboard) on the shared Kafka."""
+    settings.project.mkdir(exist_ok=True)
+    settings.logs.mkdir(exist_ok=True)
+    log = settings.logs / "server.log"
+    url = f"http://{settings.http_host}:{settings.http_port}"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            die_with_parent([sys.executable, "-m", "hub.cli", "serve"]),
+            env={**os.environ, **environment_of(settings)},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        wait_for_server(url, process, log)
+        yield url
+    finally:
+        end(process, 10.0)
+
+
+def wait_for_server(url: str, process: subprocess.Popen[bytes], log: Path, timeout_s: float = 60.0) -> None:
+    """Until ``GET /health`` answers; fails with the server's last words when it ends or takes too long."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=2):
+                return
+        except OSError:
+            time.sleep(0.1)
+    pytest.fail(f"the server at {url} did not come up: {last_line(log)}\n{log.read_text()[-3000:]}")
