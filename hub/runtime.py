@@ -124,13 +124,16 @@ class Supervisor:
         self.healthy = False
         self._write_pids()
 
-    def start(self, child: Child, wait: bool = True) -> None:
-        """Start the child and wait until it is ready. Raises PeerError (HUB-3020) when it ends or takes too long."""
+    def start(self, child: Child, stop: threading.Event | None = None) -> None:
+        """Start the child and wait until it is ready. Raises PeerError (HUB-3020) when it ends or takes too long,
+        KeyboardInterrupt when ``stop`` is set meanwhile."""
         running = _Running(child, self._spawn(child), Backoff(), time.monotonic())
         self._running[child.name] = running
         self._write_pids()
         deadline = time.monotonic() + child.ready_timeout_s
-        while wait and not child.ready():
+        while not child.ready():
+            if stop is not None and stop.is_set():
+                raise KeyboardInterrupt
             ended = running.process.poll()
             if ended is not None or time.monotonic() > deadline:
                 what = "does not get ready" if ended is None else f"ended with {describe_exit(ended)}"

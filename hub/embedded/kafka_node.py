@@ -78,9 +78,7 @@ class KafkaNode:
 
         Raises ConfigError (HUB-1120, HUB-1122) and what ``find_java`` and ``ensure_jars`` raise.
         """
-        way_out = "stop it, or use other ports: --port N, or HUB_KAFKA_PORT=N (N and N+1 are taken)"
-        check_port("127.0.0.1", self.port, "Kafka", way_out)
-        check_port("127.0.0.1", self.port + 1, "Kafka's controller", way_out)
+        self.check_ports()
         check_disk(self.folder)
         java = find_java(self.settings)
         jars = ensure_jars(self.settings, ("kafka",), self._progress)["kafka"]
@@ -107,6 +105,12 @@ class KafkaNode:
             "kafka.Kafka",
             str(properties),
         ]
+
+    def check_ports(self) -> None:
+        """Raises ConfigError (HUB-1120), naming the holder, when one of the two ports is taken."""
+        way_out = "stop it, or take other ports: --kafka-port N, or HUB_KAFKA_PORT=N (N and N+1 are used)"
+        check_port("127.0.0.1", self.port, "Kafka", way_out)
+        check_port("127.0.0.1", self.port + 1, "Kafka's controller", way_out)
 
     def start(self) -> None:
         """Start the JVM; it dies with this thread. Call ``wait_ready`` next."""

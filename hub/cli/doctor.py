@@ -1,0 +1,169 @@
+"""[edge] ``hub doctor``: every thing the hub needs, one line each, with the way out where it lacks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import urllib.request
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+import psutil
+import typer
+
+from hub.cli.context import load_settings
+from hub.cli.output import Output, OutputOption, show
+from hub.cli.up import answers_health, kafka_answers, server_url
+from hub.config import Settings
+from hub.embedded import KafkaNode, check_disk, check_memory, check_port, ensure_jars, find_java
+from hub.embedded.jars import missing_jars
+from hub.errors import HubError
+from hub.runtime import running_hub
+
+
+class Verdict(StrEnum):
+    """``off``: the hub does not run, so there is nothing to check."""
+
+    ok = "OK"
+    fail = "FAIL"
+    off = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    fix: str = ""
+
+
+Check = Callable[[Settings], Finding]
+
+
+def doctor(output: OutputOption = Output.table) -> None:
+    """Check Java, jars, memory, disk, ports, Kafka, server, registry and views. Exit code 1 when one fails."""
+    settings = load_settings()
+    findings = examine(settings)
+    show([asdict(finding) for finding in findings], output)
+    if any(finding.verdict is Verdict.fail for finding in findings):
+        raise typer.Exit(1)
+
+
+def examine(settings: Settings) -> list[Finding]:
+    """Every check; a HubError that one raises is its finding."""
+    findings = []
+    for name, check in CHECKS.items():
+        try:
+            findings.append(check(settings))
+        except HubError as error:
+            findings.append(Finding(name, Verdict.fail, error.message, error.hint or ""))
+    return findings
+
+
+def _java(settings: Settings) -> Finding:
+    java = find_java(settings)
+    return Finding("java", Verdict.ok, f"{java.version} at {java.path} ({java.source})")
+
+
+def _jars(settings: Settings) -> Finding:
+    missing = missing_jars(settings)
+    if missing:
+        size_mb = sum(jar.size for jar in missing) / 1e6
+        return Finding(
+            "jars", Verdict.off, f"{len(missing)} not fetched yet ({size_mb:.0f} MB): the first start does"
+        )
+    count = sum(map(len, ensure_jars(settings).values()))
+    return Finding("jars", Verdict.ok, f"{count} jars, every checksum as locked")
+
+
+def _memory(_settings: Settings) -> Finding:
+    check_memory()
+    return Finding("memory", Verdict.ok, f"{psutil.virtual_memory().available / 1e9:.1f} GB available")
+
+
+def _disk(settings: Settings) -> Finding:
+    check_disk(settings.home)
+    existing = next(
+        path for path in (settings.home.absolute(), *settings.home.absolute().parents) if path.exists()
+    )
+    return Finding(
+        "disk", Verdict.ok, f"{shutil.disk_usage(existing).free / 1e9:.0f} GB free under {existing}"
+    )
+
+
+def _processes(settings: Settings) -> Finding:
+    hub = running_hub(settings.home)
+    if hub is None:
+        return Finding("processes", Verdict.off, f"no hub runs on {settings.home}", "hub up")
+    if not hub.healthy:
+        return Finding("processes", Verdict.ok, "the hub is starting or stopping")
+    names = ", ".join(f"{name} {process.pid}" for name, process in hub.processes.items())
+    expected = {"supervisor", "server", "applier", "materializer"} | (
+        {"kafka"} if settings.embedded_kafka else set()
+    )
+    if missing := expected - set(hub.processes):
+        return Finding(
+            "processes",
+            Verdict.fail,
+            f"not running: {', '.join(sorted(missing))}",
+            f"see {settings.logs}/<name>.log",
+        )
+    return Finding("processes", Verdict.ok, names)
+
+
+def _ports(settings: Settings) -> Finding:
+    if running_hub(settings.home) is not None:
+        return Finding("ports", Verdict.ok, "in use by this hub")
+    check_port(settings.http_host, settings.http_port, "the hub's server", "take another: HUB_HTTP_PORT=N")
+    if settings.embedded_kafka:
+        KafkaNode(settings).check_ports()
+    return Finding("ports", Verdict.ok, "free")
+
+
+def _kafka(settings: Settings) -> Finding:
+    if kafka_answers(settings):
+        return Finding("kafka", Verdict.ok, f"answers at {settings.bootstrap}")
+    return _silent("kafka", settings, settings.bootstrap, f"see {settings.logs / 'kafka.log'}")
+
+
+def _server(settings: Settings) -> Finding:
+    if answers_health(server_url(settings)):
+        return Finding("server", Verdict.ok, f"answers at {server_url(settings)}")
+    return _silent("server", settings, server_url(settings), f"see {settings.logs / 'server.log'}")
+
+
+def _registry(settings: Settings) -> Finding:
+    try:
+        subjects = _get(f"{settings.registry}/subjects")
+    except (OSError, ValueError):
+        return _silent("registry", settings, settings.registry, f"see {settings.logs / 'server.log'}")
+    return Finding("registry", Verdict.ok, f"{len(subjects)} subjects")
+
+
+def _silent(check: str, settings: Settings, address: str, fix: str) -> Finding:
+    """Nothing answers: a failure only when the hub is said to run, or when the peer is not the hub's own."""
+    if running_hub(settings.home) is None and settings.embedded_kafka:
+        return Finding(check, Verdict.off, f"nothing answers at {address}", "hub up")
+    return Finding(check, Verdict.fail, f"nothing answers at {address}", fix)
+
+
+def _get(url: str) -> list[dict[str, object]]:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        content = json.load(answer)
+    return list(content)
+
+
+CHECKS: dict[str, Check] = {
+    "java": _java,
+    "jars": _jars,
+    "memory": _memory,
+    "disk": _disk,
+    "processes": _processes,
+    "ports": _ports,
+    "kafka": _kafka,
+    "server": _server,
+    "registry": _registry,
+}

@@ -1,0 +1,175 @@
+"""[edge] ``hub up`` and ``hub down``: the processes of a running hub, started in order, supervised, stopped in order.
+
+::
+
+    kafka ──▶ server ──▶ prepare (the demo's topics and schemas) ──▶ applier ──▶ materializer
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from hub.cli.context import environment_of, load_settings
+from hub.cli.output import download_bar, note
+from hub.config import Settings
+from hub.embedded import KafkaNode, check_disk, check_memory, check_port, ensure_jars, find_java
+from hub.embedded.kafka_node import answers_api_versions
+from hub.errors import ConfigError, PeerError
+from hub.runtime import Child, Supervisor, install_stop_signals, last_line, running_hub, stop_hub
+
+DETACHED_TIMEOUT_S = 900.0
+
+
+def start(
+    settings: Settings,
+    stop: threading.Event,
+    prepare: Callable[[], None] = lambda: None,
+    say: Callable[[str], None] = note,
+) -> Supervisor:
+    """Start every process of the hub and wait until each does its work; the caller then calls ``run`` and ``stop``.
+
+    ``prepare`` runs when Kafka and the server answer and nothing reads yet: the place to apply topics and register
+    schemas. Call from the main thread. Whatever fails, what was started is stopped again: ConfigError (Java, ports,
+    memory, disk), Conflict (this home runs already), PeerError (a process does not get ready), KeyboardInterrupt
+    (``stop`` was set).
+    """
+    check_machine(settings)
+    fetch_jars(settings)
+    supervisor = Supervisor(settings.home, say)
+    try:
+        began_at = time.monotonic()
+        for child in children(settings):
+            if child.name == "applier":
+                prepare()
+            _start_one(supervisor, child, stop, say)
+        say(f"All processes run, after {time.monotonic() - began_at:.1f} s.")
+    except BaseException:
+        supervisor.stop()
+        raise
+    return supervisor
+
+
+def check_machine(settings: Settings) -> None:
+    """One clear ConfigError for the first thing the machine lacks, before anything is started."""
+    if running_hub(settings.home) is not None:
+        return  # its ports are in use by itself; the supervisor says which hub it is
+    check_memory()
+    check_disk(settings.home)
+    way_out = "stop it, or take another port: --port N, or HUB_HTTP_PORT=N"
+    check_port(settings.http_host, settings.http_port, "the hub's server", way_out)
+    if settings.embedded_kafka:
+        KafkaNode(settings).check_ports()
+
+
+def fetch_jars(settings: Settings) -> None:
+    """Fetch the locked jars that are missing, with a progress bar."""
+    find_java(settings)
+    with download_bar("Fetching Kafka and Spark's connectors") as progress:
+        ensure_jars(settings, progress=progress)
+
+
+def children(settings: Settings) -> list[Child]:
+    """The processes of a hub in the order they start; every one gets the very same settings."""
+    environment = environment_of(settings)
+
+    def own(command: str, name: str, ready: Callable[[], bool] = lambda: True) -> Child:
+        return Child(name, lambda: [sys.executable, "-m", "hub.cli", command], ready, environment)
+
+    node = KafkaNode(settings)
+    kafka = [Child("kafka", node.prepare, node.ready)] if settings.embedded_kafka else []
+    server = own("serve", "server", lambda: answers_health(server_url(settings)))
+    return [*kafka, server, own("apply-changelogs", "applier"), own("materialize", "materializer")]
+
+
+def server_url(settings: Settings) -> str:
+    """Base URL of the hub's own server, as a browser on this machine reaches it."""
+    host = "127.0.0.1" if settings.http_host == "0.0.0.0" else settings.http_host
+    return f"http://{host}:{settings.http_port}"
+
+
+def answers_health(base_url: str) -> bool:
+    """True when the server at this address answers that it is up."""
+    try:
+        with urllib.request.urlopen(f"{base_url}/health", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _start_one(
+    supervisor: Supervisor, child: Child, stop: threading.Event, say: Callable[[str], None]
+) -> None:
+    began_at = time.monotonic()
+    supervisor.start(child, stop)
+    say(f"  {child.name:<13} up after {time.monotonic() - began_at:.1f} s")
+
+
+def up(
+    detach: Annotated[bool, typer.Option(help="Return when everything runs; stop with: hub down")] = False,
+    port: Annotated[int | None, typer.Option(help="Port of the server. Default: 8088")] = None,
+    kafka_port: Annotated[int | None, typer.Option(help="Port of the embedded Kafka. Default: 9092")] = None,
+) -> None:
+    """Start Kafka, the server, the applier and the materializer; Ctrl-C stops them all."""
+    settings = load_settings(http_port=port, kafka_port=kafka_port)
+    if detach:
+        _detach(settings)
+        return
+    stop = install_stop_signals()
+    supervisor = start(settings, stop)
+    try:
+        note(f"Dashboard, registry and queries: {server_url(settings)}/")
+        note(f"Kafka: {settings.bootstrap}   State and logs: {settings.home}   Stop: Ctrl-C")
+        supervisor.run(stop)
+    finally:
+        supervisor.stop()
+
+
+def down() -> None:
+    """Stop what up or demo started on this home folder, and nothing else."""
+    settings = load_settings()
+    stopped = stop_hub(settings.home)
+    note(f"Stopped: {', '.join(stopped)}." if stopped else f"No hub runs on {settings.home}.")
+
+
+def _detach(settings: Settings) -> None:
+    """Start ``hub up`` as a process of its own and wait until it says that all is well."""
+    check_machine(settings)
+    fetch_jars(settings)
+    log = settings.logs / "hub.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hub.cli", "up"],
+            env={**os.environ, **environment_of(settings)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + DETACHED_TIMEOUT_S
+    while time.monotonic() < deadline:
+        hub = running_hub(settings.home)
+        if hub is not None and hub.healthy:
+            note(f"Runs (pid {process.pid}): {server_url(settings)}/   Stop: hub down")
+            return
+        if process.poll() is not None:
+            said = [line for line in log.read_text().splitlines() if line.startswith(("Error", "Hint"))]
+            raise ConfigError("\n".join(said) or last_line(log), hint=f"the log: {log}", code="HUB-1122")
+        time.sleep(0.1)
+    process.terminate()
+    raise PeerError("the hub does not get ready", hint=f"the log: {log}", code="HUB-3020")
+
+
+def kafka_answers(settings: Settings) -> bool:
+    """True when some Kafka broker answers at the first bootstrap address."""
+    host, _, port = settings.bootstrap.split(",")[0].rpartition(":")
+    return answers_api_versions(host, int(port))
