@@ -8,6 +8,7 @@ a transaction the producer is dropped and a new one fences it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -382,7 +383,8 @@ class KafkaWriter:
         except HubError:
             # In doubt: a late EndTxn must not meet this producer's next transaction (KIP-890 is not in librdkafka).
             self.producer = None
-            producer.purge()
+            with contextlib.suppress(KafkaException):  # a fenced producer refuses even this
+                producer.purge()
             raise
 
     def _produce(self, producer: Producer, records: Iterable[NewRecord]) -> Positions:
