@@ -1,0 +1,120 @@
+"""The command line's own rules: lazy, data apart from remarks, exit codes, settings with the way out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hub.cli import COMMANDS, LazyGroup, app, main
+from hub.cli.context import environment_of, load_settings
+from hub.cli.output import Output, show, show_one, text_of
+from hub.config import Settings
+from hub.errors import ConfigError
+
+HEAVY = ("fastapi", "pyspark", "confluent_kafka", "sqlalchemy", "pydantic", "rich", "psutil")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """This is what keeps `hub --help` under 300 ms, without a test that depends on the clock."""
+    code = f"""
+import sys
+from hub.cli import main
+try:
+    main(["--help"])
+except SystemExit:
+    pass
+print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr.strip() == "[]"
+    assert all(
+        noun in done.stdout
+        for noun in ["demo", "up", "down", "doctor", "schema", "topic", "view", "query", "watch", "lag"]
+    )
+    assert "apply-changelogs" not in done.stdout
+
+
+def test_every_listed_command_has_a_module_that_loads() -> None:
+    from hub.cli import _load
+
+    for name in COMMANDS:
+        assert _load(name) is not None
+
+
+def test_wrong_usage_is_2_and_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["topics"])
+    assert ended.value.code == 2
+    assert "topic" in capsys.readouterr().err
+
+
+def test_a_hub_error_is_one_message_its_hint_and_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUB_KAFKA_PORT", "ninety")
+    with pytest.raises(SystemExit) as ended:
+        main(["down"])
+    captured = capsys.readouterr()
+    assert ended.value.code == 1
+    assert captured.out == ""
+    assert captured.err.startswith('Error HUB-1101: setting "kafka_port"')
+    assert "HUB_KAFKA_PORT" in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_an_unknown_setting_suggests_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "hub.yaml").write_text("kafka_prot: 9092\n")
+    with pytest.raises(ConfigError, match='setting "kafka_prot" is not known') as refusal:
+        load_settings(project=tmp_path)
+    assert refusal.value.hint == 'did you mean "kafka_port"?'
+
+
+def test_flag_beats_environment_beats_file_beats_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hub.yaml").write_text("http_port: 1001\nkafka_port: 1002\nspark_heap_mb: 700\n")
+    monkeypatch.setenv("HUB_PROJECT", str(tmp_path))
+    monkeypatch.setenv("HUB_KAFKA_PORT", "2002")
+    monkeypatch.setenv("HUB_HTTP_PORT", "2001")
+    settings = load_settings(http_port=3001, kafka_port=None)
+    assert (settings.http_port, settings.kafka_port, settings.spark_heap_mb) == (3001, 2002, 700)
+    assert settings.bootstrap == "127.0.0.1:2002"
+
+
+def test_a_child_gets_the_very_same_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(
+        project=tmp_path,
+        home=tmp_path / "home",
+        cache=tmp_path,
+        embedded_kafka=False,
+        bootstrap="k:1",
+        java=Path("/j"),
+    )
+    for name, value in environment_of(settings).items():
+        monkeypatch.setenv(name, value)
+    assert load_settings().model_dump() == settings.model_dump()
+
+
+def test_tables_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"topic": "crm.customers", "lag": 3, "late": None}, {"topic": "[web]", "lag": 12, "late": True}]
+    show(rows, Output.json)
+    assert json.loads(capsys.readouterr().out) == rows
+    show(rows)
+    lines = capsys.readouterr().out.splitlines()
+    assert any("crm.customers" in line and "3" in line for line in lines)
+    assert any("[web]" in line and "yes" in line for line in lines)
+    show([], Output.json)
+    assert json.loads(capsys.readouterr().out) == []
+    show_one({"key": "c-1"}, Output.json)
+    assert json.loads(capsys.readouterr().out) == {"key": "c-1"}
+    assert text_of({"a": [1, None]}) == '{"a":[1,null]}'
+
+
+def test_the_group_is_lazy() -> None:
+    assert app.info.cls is LazyGroup
