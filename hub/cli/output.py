@@ -83,7 +83,7 @@ def download_bar(what: str) -> Iterator[Progress]:
 
     def on_progress(done: int, total: int) -> None:
         bar.start()
-        bar.update(task, completed=done, total=total)
+        bar.update(task, completed=done, total=total if done else None)  # pulses while Ivy asks for versions
 
     try:
         yield on_progress

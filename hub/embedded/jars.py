@@ -24,6 +24,7 @@ from hub.config import Settings
 from hub.embedded.java import Java, find_java
 from hub.embedded.lock import Jar, of_sets, parse_lock
 from hub.errors import ConfigError, HubFault, PeerError
+from hub.runtime import die_with_parent
 
 FETCH_TIMEOUT_S = 900.0
 DEBIAN_TRUST_STORE = Path("/etc/ssl/certs/java/cacerts")
@@ -166,7 +167,10 @@ def run_ivy(
     log = descriptor.with_name("ivy.log")
     deadline = time.monotonic() + FETCH_TIMEOUT_S
     with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        # Tied to this process: an Ivy left behind by a kill -9 would fetch into the folder of the next try.
+        process = subprocess.Popen(
+            die_with_parent(command), stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+        )
         try:
             while process.poll() is None and time.monotonic() < deadline:
                 tick()
