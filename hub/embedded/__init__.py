@@ -14,9 +14,11 @@ Flow::
                              └──▶ start_spark_gateway ──▶ pyspark connects to its port
 
 Files: ``java.py`` which Java · ``lock.py`` [core] the lock file · ``jars.py`` fetch and check ·
-``preflight.py`` ports, memory, disk · ``kafka_node.py`` · ``spark_gateway.py`` · ``__main__.py`` re-locking.
+``preflight.py`` ports, memory, disk · ``kafka_node.py`` · ``spark_gateway.py`` ·
+``class_archive.py`` quick starts · ``__main__.py`` re-locking.
 """
 
+from hub.embedded.class_archive import make_archive
 from hub.embedded.jars import ensure_jars
 from hub.embedded.java import Java, find_java
 from hub.embedded.kafka_node import KafkaNode
@@ -32,5 +34,6 @@ __all__ = [
     "check_port",
     "ensure_jars",
     "find_java",
+    "make_archive",
     "start_spark_gateway",
 ]

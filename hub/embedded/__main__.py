@@ -1,6 +1,6 @@
 """``python -m hub.embedded lock``: resolve the roots below anew and write ``locks/jars.toml``.
 
-``python -m hub.embedded fetch`` fetches what is locked (for images and for test machines).
+``python -m hub.embedded fetch`` fetches what is locked and prepares quick starts (for images and for test machines).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from hub.config import Settings
+from hub.embedded.class_archive import make_archive
 from hub.embedded.jars import ensure_jars, ivy_descriptor, lock_path, run_ivy
 from hub.embedded.java import find_java
 from hub.embedded.lock import Jar, render_lock
@@ -72,7 +73,7 @@ def main(arguments: list[str]) -> int:
             )
             return 0
         if arguments == ["fetch"]:
-            ensure_jars(settings)
+            make_archive(settings, ensure_jars(settings)["spark"])
             return 0
     except HubError as error:
         print(error, file=sys.stderr)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hub.config import Settings
+from hub.embedded.class_archive import archive_path, reading_flags, writing_flags
 from hub.embedded.jars import pyspark_home
 from hub.embedded.java import Java
 from hub.errors import PeerError
@@ -71,12 +72,17 @@ def start_spark_gateway(
     jars: Sequence[Path],
     conf: Mapping[str, str],
     timeout_s: float = 60.0,
+    write_archive: Path | None = None,
 ) -> SparkGateway:
     """Start Spark's JVM with the heap of ``settings.spark_heap_mb`` and wait for its port.
 
     ``conf`` is set before the SparkContext exists, so static settings belong here. Call ``install`` on the
     result, then ``SparkSession.builder.getOrCreate()``. Raises PeerError (HUB-3012) when the JVM does not start.
     """
+    if write_archive is None:
+        archive = reading_flags(java, archive_path(settings, java, spark_classpath(jars)))
+    else:
+        archive = writing_flags(java, write_archive)
     with tempfile.TemporaryDirectory(prefix="hub-spark-") as folder:
         connection_file = Path(folder) / "connection"
         environment = {
@@ -91,7 +97,7 @@ def start_spark_gateway(
             sys.executable
         )  # or Python workers start whatever python3 is on the PATH
         process = subprocess.Popen(
-            spark_command(java, settings.spark_heap_mb, jars, conf),
+            spark_command(java, settings.spark_heap_mb, jars, conf, archive),
             stdin=subprocess.PIPE,
             env=environment,
             # A terminal's Ctrl-C is for the Python driver, which stops its queries first.
@@ -110,7 +116,14 @@ def start_spark_gateway(
         return SparkGateway(*_read_connection(connection_file), process)
 
 
-def spark_command(java: Java, heap_mb: int, jars: Sequence[Path], conf: Mapping[str, str]) -> list[str]:
+def spark_classpath(jars: Sequence[Path]) -> str:
+    """PySpark's own jars, then ours."""
+    return ":".join([str(pyspark_home() / "jars" / "*"), *map(str, jars)])
+
+
+def spark_command(
+    java: Java, heap_mb: int, jars: Sequence[Path], conf: Mapping[str, str], archive: Sequence[str] = ()
+) -> list[str]:
     """The command line; only flags that this version of Java knows."""
     flags = ["-XX:+IgnoreUnrecognizedVMOptions", f"-Xmx{heap_mb}m", "-XX:-UsePerfData"]
     flags += [f"--add-opens={package}=ALL-UNNAMED" for package in OPENED]
@@ -123,13 +136,13 @@ def spark_command(java: Java, heap_mb: int, jars: Sequence[Path], conf: Mapping[
     flags += ["--enable-native-access=ALL-UNNAMED"]
     if java.version >= 23:
         flags += ["--sun-misc-unsafe-memory-access=allow"]  # Netty and Spark's off-heap memory; JEP 471
-    classpath = ":".join([str(pyspark_home() / "jars" / "*"), *map(str, jars)])
     settings = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
     return [
         str(java.path),
         *flags,
+        *archive,
         "-cp",
-        classpath,
+        spark_classpath(jars),
         "org.apache.spark.deploy.SparkSubmit",
         *settings,
         "pyspark-shell",

@@ -1,0 +1,109 @@
+"""[edge] Spark's classes as the JVM lays them out in memory, kept in a file: first query after 5 s instead of 9 (2 cores).
+
+Made once per Java and set of jars, by a JVM that runs a small stream and writes what it loaded when it ends:
+class data sharing (JEP 350) before Java 25, the ahead-of-time cache (JEP 514) from 25 on. The JVM itself checks that
+a file fits and goes on without one that does not, so the file may be missing, old or broken: only time is lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from hub.config import Settings
+from hub.embedded.java import Java, find_java
+
+MAKE_TIMEOUT_S = 180.0
+# The JVM remarks on every class that it cannot keep; none of it is of use to anyone.
+_QUIET = ["-Xlog:disable", "-Xlog:all=error:stderr"]
+
+
+def archive_path(settings: Settings, java: Java, classpath: str) -> Path:
+    """Where the file for this Java and classpath belongs, whether it is there or not."""
+    java_stamp = f"{java.path.resolve()} {java.path.stat().st_mtime_ns}"
+    name = hashlib.sha256(f"{java_stamp}\n{classpath}".encode()).hexdigest()[:16]
+    return settings.cache.expanduser().absolute() / "classes" / f"spark-{java.version}-{name}"
+
+
+def reading_flags(java: Java, path: Path) -> list[str]:
+    """The flags that use the file; none when there is no file."""
+    if not path.exists():
+        return []
+    return [f"-XX:{'AOTCache' if java.version >= 25 else 'SharedArchiveFile'}={path}", *_QUIET]
+
+
+def writing_flags(java: Java, path: Path) -> list[str]:
+    """The flags that make a JVM write the file when it ends."""
+    return [f"-XX:{'AOTCacheOutput' if java.version >= 25 else 'ArchiveClassesAtExit'}={path}", *_QUIET]
+
+
+def make_archive(settings: Settings, jars: Sequence[Path]) -> bool:
+    """Make the file when it is missing (about 30 s), in a process of its own. False when that did not work."""
+    from hub.embedded.spark_gateway import spark_classpath
+
+    path = archive_path(settings, find_java(settings), spark_classpath(jars))
+    if path.exists():
+        return True
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        subprocess.run(
+            [sys.executable, "-m", "hub.embedded.class_archive", str(path), *map(str, jars)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            timeout=MAKE_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return path.exists()
+
+
+def main(arguments: list[str]) -> None:
+    """Run a small stream, so that a view's classes are loaded; its JVM writes the file on its way out."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql.avro.functions import from_avro, to_avro
+
+    from hub.embedded.spark_gateway import start_spark_gateway
+
+    path, jars = Path(arguments[0]), [Path(name) for name in arguments[1:]]
+    settings = Settings()
+    state = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    with tempfile.TemporaryDirectory(prefix="hub-classes-") as folder:
+        part = Path(folder) / "part"
+        conf = {
+            "spark.master": "local[2]",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.sql.streaming.stateStore.providerClass": state,
+            "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+        }
+        gateway = start_spark_gateway(settings, find_java(settings), jars, conf, write_archive=part)
+        gateway.install()
+        session = SparkSession.builder.getOrCreate()
+        numbers = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+        decoded = numbers.select(from_avro(to_avro("value"), '"long"').alias("value"))
+        query = (
+            decoded.groupBy("value")
+            .count()
+            .writeStream.outputMode("update")
+            .format("noop")
+            .option("checkpointLocation", f"{folder}/checkpoint")
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(60)
+        session.stop()
+        gateway.stop(MAKE_TIMEOUT_S)
+        # The folder may be on another disk: copy beside the target, then rename, so that nobody reads half a file.
+        beside = path.with_suffix(".part")
+        beside.write_bytes(part.read_bytes())
+        beside.replace(path)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
