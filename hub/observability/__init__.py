@@ -1,0 +1,24 @@
+"""How late, how fast, how healthy: what the dashboard, ``hub lag`` and ``/metrics`` show.
+
+It knows: *a position's lag in seconds is the age of the oldest event behind it*. When that event arrived is not read
+from its timestamp (a replay carries old ones, a clock may lie) but bracketed by *anchors*: the end offsets seen at
+each poll. So every lag comes with an error bound that holds, also for idle topics, bursts and replays.
+
+Flow: a ``Collector`` polls Kafka's end offsets and the views' progress, each in a thread of its own, because one that
+hangs must not make the other look old. Requests only read its last ``Overview``; no request waits for Kafka. What is
+not known is shown as unknown, never as zero.
+
+::
+
+    anchors.py   [core]   ring of (end offset, seen, still true): when an offset arrived, as a bracket
+    lag.py       [core]   lag of a position in records and seconds with its bound; assess(): state and cause
+    rates.py     [core]   events per second out of the same ring
+    overview.py  [core]   the numbers of one moment, as values; the JSON of /api/overview
+    reports.py   [core]   a view's progress and state records as one report
+    collector.py [shell]  the two threads that keep the overview fresh
+    routes.py    [edge]   FastAPI: page, fragments, JSON
+    metrics.py   [edge]   the same overview in Prometheus' text format
+    web/                  templates and static files of our own; htmx comes from the package django-htmx
+
+Siblings (materializers) are not imported: ``hub.api`` passes in a ``ViewSource``.
+"""

@@ -1,0 +1,87 @@
+"""[core] When did an offset arrive? Bracketed by the end offsets that were seen, poll by poll.
+
+An anchor says: the log's end was already ``end`` at ``seen_ms`` (the answer came) and still ``end`` at ``still_ms``
+(the question was asked). So an event at offset p with ``a.end <= p < b.end``, for neighbouring anchors a and b,
+arrived after ``a.still_ms`` and not after ``b.seen_ms``. An idle log is one anchor that grows longer.
+
+Old anchors are thinned so that a gap is at most a tenth of its age: dropping one only widens brackets, so the law
+still holds and a lag of an hour is known within minutes. Limit: ``LIMIT`` anchors a partition (some 30 kB).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+# Everything younger is kept, because rates are drawn from it.
+RECENT_MS = 120_000
+GAP_OF_AGE = 0.1
+LIMIT = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The log ended at ``end`` from ``seen_ms`` at the latest until ``still_ms`` at the earliest (epoch ms)."""
+
+    end: int
+    seen_ms: int
+    still_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """An event arrived after ``after_ms`` (None: unknown) and not after ``until_ms`` (None: not seen yet)."""
+
+    after_ms: int | None
+    until_ms: int | None
+
+
+Ring = tuple[Anchor, ...]
+
+
+def observed(ring: Ring, end: int, asked_ms: int, answered_ms: int) -> Ring:
+    """The ring after one more poll. An end that fell means another log under the same name: start anew."""
+    if not ring or end < ring[-1].end:
+        return (Anchor(end, answered_ms, asked_ms),)
+    last = ring[-1]
+    if end == last.end:
+        return (*ring[:-1], replace(last, still_ms=max(last.still_ms, asked_ms)))
+    # A clock that was set back must not make a later anchor older than an earlier one.
+    grown = (*ring, Anchor(end, max(answered_ms, last.seen_ms), max(asked_ms, last.still_ms)))
+    return grown if len(grown) <= LIMIT else thinned(grown, answered_ms)
+
+
+def thinned(ring: Ring, now_ms: int) -> Ring:
+    """Fewer anchors, none of the recent ones lost; the oldest go when it is still too many."""
+    kept = [ring[-1]]
+    for before, anchor in zip(reversed(ring[:-2]), reversed(ring[1:-1]), strict=True):
+        age_ms = now_ms - anchor.seen_ms
+        # Without this anchor the gap would reach from the one before it to the one last kept.
+        gap_ms = kept[-1].seen_ms - before.still_ms
+        if age_ms <= RECENT_MS or gap_ms > GAP_OF_AGE * age_ms:
+            kept.append(anchor)
+    kept.append(ring[0])
+    return tuple(reversed(kept))[-LIMIT * 3 // 4 :]
+
+
+def arrival(ring: Sequence[Anchor], position: int) -> Bracket:
+    """When the event at ``position`` arrived. Needs at least one anchor."""
+    index = bisect_right(ring, position, key=lambda anchor: anchor.end)
+    return Bracket(
+        ring[index - 1].still_ms if index > 0 else None,
+        ring[index].seen_ms if index < len(ring) else None,
+    )
+
+
+def end_at(ring: Sequence[Anchor], at_ms: float) -> float | None:
+    """The end offset at a time, on the line between the anchors around it; None before the first."""
+    if not ring or at_ms < ring[0].seen_ms:
+        return None
+    index = bisect_right(ring, at_ms, key=lambda anchor: anchor.seen_ms)
+    left = ring[index - 1]
+    if index == len(ring) or at_ms <= left.still_ms:
+        return left.end
+    right = ring[index]
+    start = max(left.seen_ms, left.still_ms)
+    return left.end + (right.end - left.end) * (at_ms - start) / max(1, right.seen_ms - start)

@@ -1,0 +1,178 @@
+"""[shell] Keeps the overview fresh: one thread asks Kafka, one asks the store, readers never wait for either.
+
+Two threads, because a Kafka that hangs must not make the views look old. Each does one bounded step, waits its
+interval and does the next; what fails is kept as the reason, logged once, and tried again. They are daemon threads:
+a request that hangs does not hold up the end of the server.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hub.errors import HubError, NotFound
+from hub.log import TopicDescription
+from hub.observability.anchors import Ring, observed
+from hub.observability.lag import Sample, lag_of_topic
+from hub.observability.overview import KafkaHealth, Overview, topic_lines, view_line
+from hub.observability.reports import Report, ViewSource, reports_of
+from hub.record import Positions
+
+log = logging.getLogger(__name__)
+
+POLL_S = 1.0
+TOPICS_EVERY_S = 5.0
+# A minute of samples, for trends.
+SAMPLES = 60
+
+
+class Ends(Protocol):
+    """What of a cluster is asked (hub.kafka.KafkaCluster, hub.log.MemoryCluster)."""
+
+    def topics(self) -> Mapping[str, TopicDescription]: ...
+
+    def end_offsets(self, topics: Sequence[str]) -> Positions: ...
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass
+class Collector:
+    """Polls ``cluster`` and ``views``; ``overview()`` is what it knows. Use ``with collector.running():``."""
+
+    cluster: Ends
+    views: ViewSource
+    bootstrap: str = ""
+    poll_s: float = POLL_S
+    now_ms: Callable[[], int] = wall_clock_ms
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    stopping: threading.Event = field(default_factory=threading.Event)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    topics_at_ms: int | None = None
+    rings: dict[str, dict[int, Ring]] = field(default_factory=dict)  # by topic and partition
+    answered_at_ms: int | None = None
+    kafka_error: str | None = None
+    reports: tuple[Report, ...] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)
+    subscribers: Mapping[str, int] = field(default_factory=dict)
+    store_error: str | None = None
+    windows: dict[str, dict[str, deque[Sample]]] = field(default_factory=dict)
+
+    @contextmanager
+    def running(self) -> Iterator[Collector]:
+        """Keep it fresh for as long as the block runs."""
+        threads = [
+            threading.Thread(target=self._repeat, args=(step,), name=f"overview-{name}", daemon=True)
+            for name, step in (("kafka", self.ask_kafka), ("store", self.ask_store))
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield self
+        finally:
+            self.stopping.set()
+            for thread in threads:
+                thread.join(1.0)
+
+    def _repeat(self, step: Callable[[], None]) -> None:
+        while not self.stopping.is_set():
+            try:
+                step()
+            except Exception:  # the page goes on with what is known, whatever broke
+                log.exception("the overview could not be refreshed")
+            self.stopping.wait(self.poll_s)
+
+    # ---- one bounded step each
+
+    def ask_kafka(self) -> None:
+        """The end offsets of all topics in one call; the list of topics first, every few seconds."""
+        try:
+            asked_ms = self.now_ms()
+            if self.topics_at_ms is None or asked_ms - self.topics_at_ms >= TOPICS_EVERY_S * 1000:
+                found = {name: topic.topic_id for name, topic in self.cluster.topics().items()}
+                self._know_topics(found, asked_ms)
+                asked_ms = self.now_ms()
+            ends = self.cluster.end_offsets(sorted(self.topic_ids))
+        except NotFound:
+            self.topics_at_ms = None  # a topic went away in between: list them again
+            return
+        except HubError as error:
+            if self.kafka_error is None:
+                log.warning("%s", error.message)
+            self.kafka_error = error.message
+            return
+        if self.kafka_error is not None:
+            log.info("Kafka answers again")
+        answered_ms = self.now_ms()
+        with self.lock:
+            for tp, end in ends:
+                rings = self.rings.setdefault(tp.topic, {})
+                rings[tp.partition] = observed(rings.get(tp.partition, ()), end, asked_ms, answered_ms)
+        self.kafka_error, self.answered_at_ms = None, answered_ms
+
+    def _know_topics(self, found: dict[str, str], now_ms: int) -> None:
+        """Forget what was seen of topics that are gone, or gone and made again."""
+        with self.lock:
+            same = {
+                name for name, topic_id in found.items() if self.topic_ids.get(name, topic_id) == topic_id
+            }
+            self.rings = {topic: rings for topic, rings in self.rings.items() if topic in same}
+            self.topic_ids, self.topics_at_ms = found, now_ms
+
+    def ask_store(self) -> None:
+        """The views' reports and row counts; then one more sample of every view's lag."""
+        try:
+            reports = reports_of(self.views.progress())
+            rows, subscribers = self.views.row_counts(), self.views.subscribers()
+        except HubError as error:
+            self.store_error = error.message
+            return
+        with self.lock:
+            self.reports, self.rows, self.subscribers = reports, rows, subscribers
+            self._sample(self.now_ms())
+        self.store_error = None
+
+    def _sample(self, now_ms: int) -> None:
+        self.windows = {report.view: self.windows.get(report.view, {}) for report in self.reports}
+        for report in self.reports:
+            if report.positions is None:
+                continue
+            for topic in report.topics:
+                offsets = {tp.partition: offset for tp, offset in report.positions if tp.topic == topic}
+                lag = lag_of_topic(self.rings.get(topic, {}), offsets, now_ms)
+                if lag is None:
+                    continue
+                position = sum(offsets.values())
+                window = self.windows[report.view].setdefault(topic, deque(maxlen=SAMPLES))
+                window.append(Sample(now_ms, position, lag))
+
+    # ---- what is known
+
+    def overview(self) -> Overview:
+        """The present moment, from memory."""
+        now_ms = self.now_ms()
+        with self.lock:
+            return Overview(
+                now_ms,
+                KafkaHealth(self.bootstrap, self.answered_at_ms, self.kafka_error),
+                self.store_error,
+                topic_lines(self.rings, now_ms),
+                tuple(
+                    view_line(
+                        report,
+                        self.windows.get(report.view, {}),
+                        now_ms,
+                        rows=self.rows.get(report.view),
+                        subscribers=self.subscribers.get(report.view, 0),
+                    )
+                    for report in self.reports
+                ),
+            )

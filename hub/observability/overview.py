@@ -1,0 +1,229 @@
+"""[core] Everything the dashboard, ``hub lag`` and ``/metrics`` show of one moment, as plain values.
+
+Field names are the JSON of ``/api/overview``. None means *not known*, which is never the same as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hub.observability.anchors import Ring
+from hub.observability.lag import SEVERITY, Assessment, Engine, LagState, Sample, assess, worst
+from hub.observability.rates import history, per_second
+from hub.observability.reports import Report
+
+DLQ_SUFFIX = ".dlq"
+CHANGELOG_PREFIX = "views."
+
+
+class TopicKind(StrEnum):
+    """By name: events that systems publish, changelogs of views, events nobody could decode, the hub's own."""
+
+    events = "events"
+    changelog = "changelog"
+    dead_letters = "dead_letters"
+    internal = "internal"
+
+
+def kind_of(topic: str) -> TopicKind:
+    """What a topic is for. The hub's own begin with ``_``."""
+    if topic.startswith("_"):
+        return TopicKind.internal
+    if topic.endswith(DLQ_SUFFIX):
+        return TopicKind.dead_letters
+    return TopicKind.changelog if topic.startswith(CHANGELOG_PREFIX) else TopicKind.events
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaHealth:
+    """``answered_at_ms``: when it last answered. ``error``: why it does not now, None while it does."""
+
+    bootstrap: str
+    answered_at_ms: int | None
+    error: str | None
+
+    @property
+    def state(self) -> str:
+        """``connecting`` before the first answer, then ``up`` or ``down``."""
+        if self.error is not None:
+            return "down"
+        return "connecting" if self.answered_at_ms is None else "up"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLine:
+    """``events`` ever appended (the sum of end offsets); ``undecodable`` of them lie in the topic's DLQ."""
+
+    name: str
+    kind: TopicKind
+    partitions: int
+    events: int
+    events_per_second: float | None
+    undecodable: int
+    history: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLag:
+    """How far a view is behind one of its topics; numbers are None until both ends are known."""
+
+    topic: str
+    state: LagState
+    cause: str
+    records: int | None
+    seconds: float | None
+    error_s: float | None
+    eta_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ViewLine:
+    """A view: what its engine says, what its store serves, and its lag, which is that of its worst source."""
+
+    name: str
+    doc: str
+    owner: str
+    state: str
+    reason: str | None
+    since_ms: int | None
+    mode: str | None
+    rows: int | None
+    committed_at_ms: int | None
+    batch_ms: int | None
+    input_rows: int | None
+    subscribers: int
+    lag: SourceLag | None
+    sources: tuple[SourceLag, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """One moment. ``error`` says why the store cannot be read, None while it can."""
+
+    at_ms: int
+    kafka: KafkaHealth
+    error: str | None
+    topics: tuple[TopicLine, ...]
+    views: tuple[ViewLine, ...]
+
+    @property
+    def live_views(self) -> int:
+        return sum(view.state == "live" for view in self.views)
+
+    @property
+    def worst_lag(self) -> SourceLag | None:
+        """The longest wait of any view."""
+        known = [view.lag for view in self.views if view.lag is not None and view.lag.seconds is not None]
+        return max(known, key=lambda lag: (lag.seconds or 0.0, lag.records or 0), default=None)
+
+    @property
+    def events(self) -> int:
+        return sum(topic.events for topic in self._published())
+
+    @property
+    def events_per_second(self) -> float | None:
+        rates = [topic.events_per_second for topic in self._published()]
+        known = [rate for rate in rates if rate is not None]
+        return sum(known) if known else None
+
+    @property
+    def undecodable(self) -> int:
+        return sum(topic.undecodable for topic in self._published())
+
+    @property
+    def history(self) -> tuple[float, ...]:
+        """Events per second of all topics, step by step, the newest last."""
+        histories = [topic.history for topic in self._published() if topic.history]
+        steps = max(map(len, histories), default=0)
+        return tuple(
+            sum(each[-back] for each in histories if len(each) >= back) for back in range(steps, 0, -1)
+        )
+
+    @property
+    def waiting_views(self) -> tuple[ViewLine, ...]:
+        """Views that are not live: these need eyes first."""
+        return tuple(view for view in self.views if view.state != "live")
+
+    def _published(self) -> Iterable[TopicLine]:
+        return (topic for topic in self.topics if topic.kind is TopicKind.events)
+
+
+def topic_lines(rings: Mapping[str, Mapping[int, Ring]], now_ms: int) -> tuple[TopicLine, ...]:
+    """A line for each topic but the hub's own and the DLQs, which are counted at the topic they belong to."""
+    shown = (name for name in sorted(rings) if kind_of(name) in (TopicKind.events, TopicKind.changelog))
+    return tuple(_topic_line(name, list(rings[name].values()), rings, now_ms) for name in shown)
+
+
+def _topic_line(
+    name: str, own: Sequence[Ring], rings: Mapping[str, Mapping[int, Ring]], now_ms: int
+) -> TopicLine:
+    return TopicLine(
+        name,
+        kind_of(name),
+        len(own),
+        _ends(own),
+        per_second(own, now_ms),
+        _ends(rings.get(name + DLQ_SUFFIX, {}).values()),
+        history(own, now_ms),
+    )
+
+
+def view_line(
+    report: Report,
+    windows: Mapping[str, Sequence[Sample]],
+    now_ms: int,
+    *,
+    rows: int | None,
+    subscribers: int,
+) -> ViewLine:
+    """A view's line. ``windows`` are its recent samples, oldest first, by topic."""
+    engine = Engine(report.state, report.reason, report.committed_at_ms)
+    sources = tuple(_source(topic, windows.get(topic, ()), engine, now_ms) for topic in report.topics)
+    return ViewLine(
+        report.view,
+        report.doc,
+        report.owner,
+        report.state,
+        report.reason,
+        report.since_ms,
+        report.mode,
+        rows,
+        report.committed_at_ms,
+        report.batch_ms,
+        report.input_rows,
+        subscribers,
+        _of_all(sources, windows),
+        sources,
+    )
+
+
+def _source(topic: str, window: Sequence[Sample], engine: Engine, now_ms: int) -> SourceLag:
+    verdict = assess(window, engine, now_ms)
+    if not window:
+        return SourceLag(topic, verdict.state, verdict.cause, None, None, None, None)
+    return _line(topic, verdict, window[-1])
+
+
+def _line(topic: str, verdict: Assessment, sample: Sample) -> SourceLag:
+    lag = sample.lag
+    return SourceLag(
+        topic, verdict.state, verdict.cause, lag.records, lag.seconds, lag.error_s, verdict.eta_s
+    )
+
+
+def _of_all(sources: Sequence[SourceLag], windows: Mapping[str, Sequence[Sample]]) -> SourceLag | None:
+    """The state of the worst source, all records, the longest wait with its bound."""
+    measured = [windows[source.topic][-1].lag for source in sources if windows.get(source.topic)]
+    lag = worst(measured)
+    if lag is None or not sources:
+        return None
+    first = min(sources, key=lambda source: (SEVERITY[source.state], -(source.seconds or 0.0)))
+    # What waits in several topics at once is read by when the slowest of them is.
+    eta_s = max((source.eta_s for source in sources if source.eta_s is not None), default=None)
+    return SourceLag(first.topic, first.state, first.cause, lag.records, lag.seconds, lag.error_s, eta_s)
+
+
+def _ends(rings: Iterable[Ring]) -> int:
+    return sum(ring[-1].end for ring in rings if ring)

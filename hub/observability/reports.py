@@ -1,0 +1,86 @@
+"""[core] What a view says of itself: its progress and state records (topic ``_hub.progress``) as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from hub.record import Positions
+
+
+class ViewSource(Protocol):
+    """What observability asks of the store and its push side. Every call is short; each may raise HubError."""
+
+    def progress(self) -> Mapping[str, Mapping[str, Any]]:
+        """The records of ``_hub.progress`` that the store has, by key."""
+
+    def row_counts(self) -> Mapping[str, int]:
+        """Rows of each view that the store serves."""
+
+    def subscribers(self) -> Mapping[str, int]:
+        """Open subscriptions of each view."""
+
+    def row(self, view: str, key: str) -> Mapping[str, Any] | None:
+        """A row as served: its fields, ``_version``, ``_sources``. A deleted one may come with ``_deleted`` true."""
+
+    def recent_keys(self, view: str, limit: int) -> Sequence[str]:
+        """Keys of rows that changed last, newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The last word of a view. ``positions`` is what its committed batches have read; None: none committed yet."""
+
+    view: str
+    state: str = "starting"
+    reason: str | None = None
+    since_ms: int | None = None
+    doc: str = ""
+    owner: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    mode: str | None = None
+    positions: Positions | None = None
+    input_rows: int | None = None
+    batch_ms: int | None = None
+    committed_at_ms: int | None = None
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics it reads: those of its positions, before the first batch those named in its file."""
+        named = {topic for topic in self.sources.values() if "*" not in topic}
+        read = {tp.topic for tp, _ in self.positions} if self.positions is not None else set()
+        return tuple(sorted(named | read))
+
+
+def reports_of(records: Mapping[str, Mapping[str, Any]]) -> tuple[Report, ...]:
+    """One report a view, by name. ``records`` by their keys ``state:<view>`` and ``progress:<view>``."""
+    names = sorted({key.partition(":")[2] for key in records if key.startswith(("state:", "progress:"))})
+    return tuple(
+        _report(name, records.get(f"state:{name}", {}), records.get(f"progress:{name}", {})) for name in names
+    )
+
+
+def _report(view: str, state: Mapping[str, Any], progress: Mapping[str, Any]) -> Report:
+    return Report(
+        view,
+        state.get("state") or progress.get("mode") or "starting",
+        state.get("reason"),
+        state.get("since_ms"),
+        state.get("doc") or "",
+        state.get("owner") or "",
+        state.get("sources") or {},
+        progress.get("mode"),
+        _positions(progress["sources"]) if "sources" in progress else None,
+        progress.get("input_rows"),
+        progress.get("batch_ms"),
+        progress.get("committed_at_ms"),
+    )
+
+
+def _positions(by_topic: Mapping[str, Mapping[str, int]]) -> Positions:
+    return Positions.of(
+        (topic, int(partition), offset)
+        for topic, offsets in by_topic.items()
+        for partition, offset in offsets.items()
+    )

@@ -1,0 +1,160 @@
+"""[edge] FastAPI: the page at ``/``, its fragments under ``/ui``, the same facts as JSON under ``/api``, ``/metrics``.
+
+Nothing here asks Kafka: everything is read from the collector's memory, and rows from the store. All of it is
+read-only. The page loads nothing from other hosts and runs no inline script, and its policy (CSP) says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+import orjson
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+
+from hub.errors import HubError, NotFound
+from hub.observability import metrics
+from hub.observability.overview import Overview
+from hub.observability.reports import ViewSource
+from hub.observability.web.card import card
+from hub.observability.web.page import render, static_files
+from hub.observability.web.tree import branches
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+SUGGESTIONS = 8
+
+
+class HasOverview(Protocol):
+    def overview(self) -> Overview: ...
+
+
+def create_router(collector: HasOverview, views: ViewSource) -> APIRouter:
+    """The routes over a running Collector and the store's views."""
+    router = APIRouter()
+    lookup = Lookup(views)
+
+    @router.get("/", include_in_schema=False)
+    def page(request: Request, view: str = "", key: str = "") -> Response:
+        """The dashboard for browsers; for programs the empty object that schema registries answer with."""
+        if "text/html" not in request.headers.get("accept", ""):
+            return JSONResponse({})
+        overview = collector.overview()
+        return _html("page.html", **_facts(overview), **lookup.facts(overview, view, key))
+
+    @router.get("/ui/overview", include_in_schema=False)
+    def overview_fragment() -> Response:
+        return _html("overview.html", **_facts(collector.overview()))
+
+    @router.get("/ui/lookup", include_in_schema=False)
+    def lookup_fragment(view: str = "", key: str = "") -> Response:
+        facts = lookup.facts(collector.overview(), view, key)
+        response = _html("lookup.html", **facts)
+        chosen = {"view": facts["view"], "key": facts["key"]}
+        response.headers["HX-Push-Url"] = f"/?{urlencode({k: v for k, v in chosen.items() if v})}"
+        return response
+
+    @router.get("/ui/card", include_in_schema=False)
+    def card_fragment(view: str = Query(), key: str = Query()) -> Response:
+        return _html("card.html", **lookup.card(view, key))
+
+    @router.get("/ui/static/{name}", include_in_schema=False)
+    def static(name: str) -> Response:
+        if name not in static_files():
+            raise NotFound(f'file "{name}" is not part of the dashboard')
+        path, media_type = static_files()[name]
+        return FileResponse(
+            path, media_type=media_type, headers={"Cache-Control": "public, max-age=31536000, immutable"}
+        )
+
+    @router.get("/api/overview")
+    def overview_json() -> Response:
+        """Kafka, topics, views and lag of this moment. null means: not known."""
+        return Response(orjson.dumps(as_json(collector.overview())), media_type="application/json")
+
+    @router.get("/api/lag")
+    def lag_json() -> Response:
+        """One row a view and topic: state, cause, records, seconds ± error_s, eta_s."""
+        return Response(orjson.dumps(lag_rows(collector.overview())), media_type="application/json")
+
+    @router.get("/metrics", include_in_schema=False)
+    def prometheus() -> Response:
+        return Response(metrics.exposition(collector.overview()), media_type=metrics.MEDIA_TYPE)
+
+    return router
+
+
+class Lookup:
+    """The live lookup: which view and key are shown, and the row."""
+
+    def __init__(self, views: ViewSource) -> None:
+        self.views = views
+
+    def facts(self, overview: Overview, view: str, key: str) -> dict[str, Any]:
+        """What the lookup's template needs. With nothing chosen it shows what changed last."""
+        names = [each.name for each in overview.views]
+        view = view or (names[0] if names else "")
+        keys = self._recent(view) if view in names else []
+        key = key.strip() or (keys[0] if keys else "")
+        shown: dict[str, Any] = {"view": view, "key": key, "card": None, "trouble": None}
+        if view in names and key:
+            shown = self.card(view, key)
+        return {**shown, "view_names": names, "known": view in names, "keys": keys}
+
+    def card(self, view: str, key: str) -> dict[str, Any]:
+        """One row as a card; ``card`` None: there is none, ``trouble``: why it cannot be told."""
+        facts: dict[str, Any] = {"view": view, "key": key, "card": None, "trouble": None}
+        try:
+            row = self.views.row(view, key)
+        except HubError as error:
+            return {**facts, "trouble": error.message}
+        return facts if row is None else {**facts, "card": card(row)}
+
+    def _recent(self, view: str) -> Sequence[str]:
+        try:
+            return self.views.recent_keys(view, SUGGESTIONS)
+        except HubError:
+            return []  # the view has no table yet, or the store is away: the card says which
+
+
+def as_json(overview: Overview) -> dict[str, Any]:
+    """The JSON of ``/api/overview``: the values and the totals that the tiles show."""
+    worst = overview.worst_lag
+    return {
+        **asdict(overview),
+        "kafka": {**asdict(overview.kafka), "state": overview.kafka.state},
+        "totals": {
+            "views": len(overview.views),
+            "views_live": overview.live_views,
+            "worst_lag": None if worst is None else asdict(worst),
+            "events": overview.events,
+            "events_per_second": overview.events_per_second,
+            "undecodable": overview.undecodable,
+        },
+    }
+
+
+def lag_rows(overview: Overview) -> list[dict[str, Any]]:
+    """What ``hub lag`` prints, sorted by view and topic."""
+    return [{"view": view.name, **asdict(source)} for view in overview.views for source in view.sources]
+
+
+def _facts(overview: Overview) -> dict[str, Any]:
+    return {"overview": overview, "now_ms": overview.at_ms, "branches": branches(overview.topics)}
+
+
+def _html(template: str, **values: Any) -> HTMLResponse:
+    return HTMLResponse(
+        render(template, **values),
+        headers={
+            "Content-Security-Policy": POLICY,
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+        },
+    )

@@ -1,0 +1,94 @@
+"""[core] A row of a view as a card: fields as text, and which event of each source was the latest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from hub.observability.web.format import UNKNOWN, count
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """``kind`` is number, flag, time, text, nested or none: how the style sheet sets it."""
+
+    name: str
+    text: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """The latest event of a source that is folded into the row. ``timestamp_ms`` is epoch milliseconds."""
+
+    source: str
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """``deleted``: the row was there and is not any more."""
+
+    version: int | None
+    deleted: bool
+    fields: tuple[Field, ...]
+    sources: tuple[Provenance, ...]
+
+
+def card(row: Mapping[str, Any]) -> Card:
+    """The card of a served row."""
+    names = [name for name in row if name != "key" and not name.startswith("_")]
+    return Card(
+        row.get("_version"),
+        bool(row.get("_deleted")),
+        tuple(field_of(name, row[name]) for name in names),
+        tuple(
+            _provenance(source, event)
+            for source, event in (row.get("_sources") or {}).items()
+            if event is not None
+        ),
+    )
+
+
+def field_of(name: str, value: object) -> Field:
+    """A field as people read it."""
+    if value is None:
+        return Field(name, UNKNOWN, "none")
+    if isinstance(value, bool):
+        return Field(name, "yes" if value else "no", "flag")
+    if isinstance(value, int):
+        return Field(name, count(value) if not _names_a_number(name) else str(value), "number")
+    if isinstance(value, float):
+        return Field(name, f"{value:,.2f}".replace(",", "\u202f"), "number")
+    if isinstance(value, str):
+        return Field(name, value, "time" if _is_time(value) else "text")
+    return Field(name, orjson.dumps(value, default=str).decode(), "nested")
+
+
+def _names_a_number(name: str) -> bool:
+    """Years and identifiers are numbers that nobody groups by thousands."""
+    return name in ("year", "id") or name.endswith(("_year", "_id"))
+
+
+def _is_time(value: str) -> bool:
+    if len(value) < 19 or value[4:5] != "-" or value[10:11] not in ("T", " "):
+        return False
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _provenance(source: str, event: Mapping[str, Any]) -> Provenance:
+    timestamp = event.get("timestamp")
+    if isinstance(timestamp, str):
+        timestamp = round(datetime.fromisoformat(timestamp).timestamp() * 1000)
+    return Provenance(source, event["topic"], event["partition"], event["offset"], timestamp)

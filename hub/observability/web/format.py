@@ -1,0 +1,76 @@
+"""[core] Numbers, durations and times as people read them. None is a dash: not known."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+UNKNOWN = "–"
+_LARGE = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def count(number: float | None) -> str:
+    """An exact count, thousands apart by a thin space: 1 204 331."""
+    return UNKNOWN if number is None else f"{number:,.0f}".replace(",", "\u202f")
+
+
+def short(number: float | None) -> str:
+    """Three digits and a unit: 950, 12.4k, 3.05M."""
+    if number is None:
+        return UNKNOWN
+    for size, unit in _LARGE:
+        if abs(number) >= size * 0.9995:
+            scaled = number / size
+            digits = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
+            return f"{scaled:.{digits}f}{unit}"
+    return f"{number:.0f}"
+
+
+def rate(per_second: float | None) -> str:
+    """Events per second: slow ones with one digit after the point."""
+    if per_second is None or per_second == 0:
+        return UNKNOWN if per_second is None else "0"
+    return f"{per_second:.1f}" if per_second < 9.95 else short(per_second)
+
+
+def seconds(value: float | None) -> str:
+    """A span: 0.42 s, 12 s, 3 min, 2.5 h, 4 d."""
+    if value is None:
+        return UNKNOWN
+    if value < 0.005:
+        return "0 s"
+    if value < 9.95:
+        return f"{value:.2f} s" if value < 0.995 else f"{value:.1f} s"
+    if value < 120:
+        return f"{value:.0f} s"
+    if value < 7200:
+        return f"{value / 60:.0f} min"
+    return f"{value / 3600:.1f} h" if value < 172_800 else f"{value / 86_400:.0f} d"
+
+
+def bound(value: float | None, error_s: float | None) -> str:
+    """The error bound that follows a lag; an unknown one says that the lag may be longer."""
+    if value is None:
+        return ""
+    return "or more" if error_s is None else f"± {seconds(error_s)}"
+
+
+def ago(at_ms: int | None, now_ms: int) -> str:
+    """How long ago: just now, 12 s ago."""
+    if at_ms is None:
+        return "never"
+    elapsed_s = (now_ms - at_ms) / 1000
+    return "just now" if elapsed_s < 1.5 else f"{seconds(float(round(elapsed_s)))} ago"
+
+
+def clock(at_ms: int | None) -> str:
+    """The time of day in UTC, to the millisecond; with the date when it is not today is the caller's matter."""
+    return UNKNOWN if at_ms is None else f"{_utc(at_ms):%H:%M:%S}.{at_ms % 1000:03d}"
+
+
+def iso(at_ms: int | None) -> str:
+    """ISO 8601, UTC, milliseconds."""
+    return "" if at_ms is None else f"{_utc(at_ms):%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
+
+
+def _utc(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms // 1000, UTC)

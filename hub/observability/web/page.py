@@ -1,0 +1,69 @@
+"""[edge] Jinja2: templates, filters, and the addresses of static files (with a hash, so they may be cached for ever)."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from hub.errors import NotFound
+from hub.observability.web import format, svg
+
+_HERE = Path(__file__).parent
+_SUFFIXES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+# From the installed package django-htmx; Django itself is not needed.
+_VENDORED = {"htmx.js": "htmx-2.min.js", "sse.js": "ext/hx-sse-2.min.js"}
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for function in (
+        format.count,
+        format.short,
+        format.rate,
+        format.seconds,
+        format.bound,
+        format.ago,
+        format.clock,
+        format.iso,
+        svg.line,
+        svg.area,
+    ):
+        environment.filters[function.__name__] = function
+    environment.globals["static"] = address
+    return environment
+
+
+def render(template: str, **values: Any) -> str:
+    """The template's HTML; every value is escaped."""
+    return _environment().get_template(template).render(values)
+
+
+@cache
+def static_files() -> dict[str, tuple[Path, str]]:
+    """Every file the page may load: name → (path, media type). Nothing else is served."""
+    files = {path.name: path for path in (_HERE / "static").iterdir() if path.suffix in _SUFFIXES}
+    package = find_spec("django_htmx")
+    if package is None or package.origin is None:
+        raise NotFound('package "django-htmx" is not installed', hint="install the hub with its dependencies")
+    folder = Path(package.origin).parent / "static" / "django_htmx"
+    files |= {name: folder / place for name, place in _VENDORED.items()}
+    return {name: (path, _SUFFIXES[path.suffix]) for name, path in files.items()}
+
+
+@cache
+def address(name: str) -> str:
+    """``/ui/static/live.css?v=1a2b3c4d``: the address changes when the file does."""
+    path, _ = static_files()[name]
+    return f"/ui/static/{name}?v={hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"

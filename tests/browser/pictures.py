@@ -1,0 +1,67 @@
+"""Make the pictures of the dashboard: ``python -m tests.browser.pictures`` from the repository's root.
+
+Writes docs/images/dashboard*.png. ``--url`` takes a running hub instead of the staged one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from tests.browser import staged_hub
+from tests.browser.chromium import FLAGS, executable
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+# name: (width, height, theme, whole page)
+SHOTS = {
+    "dashboard": (1280, 860, "light", True),
+    "dashboard-dark": (1280, 860, "dark", True),
+    "dashboard-phone": (390, 844, "light", True),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", help="base URL of a running hub; default: a staged one")
+    parser.add_argument("--warm-up-s", type=float, default=45.0, help="so that there are rates to draw")
+    parser.add_argument("--to", type=Path, default=IMAGES)
+    chosen = parser.parse_args()
+    chosen.to.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        url = chosen.url or _staged(stack, chosen.warm_up_s)
+        browser = stack.enter_context(sync_playwright()).chromium.launch(
+            executable_path=executable(), args=FLAGS
+        )
+        for name, (width, height, theme, whole) in SHOTS.items():
+            page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
+            page.goto(url)
+            page.get_by_test_id("wire").get_by_text("live").wait_for()
+            page.get_by_test_id("changes").locator("ins").first.wait_for(timeout=30_000)
+            page.screenshot(path=chosen.to / f"{name}.png", full_page=whole, animations="allow")
+            page.close()
+        browser.close()
+
+
+def _staged(stack: ExitStack, warm_up_s: float) -> str:
+    hub = staged_hub.customers()
+    url = stack.enter_context(staged_hub.served(hub.app()))
+    stack.enter_context(staged_hub.traffic(hub))
+    stop = threading.Event()
+
+    def visits() -> None:
+        while not stop.wait(1.6):
+            staged_hub.visit(hub, "C-1039")
+
+    threading.Thread(target=visits, daemon=True).start()
+    stack.callback(stop.set)
+    time.sleep(warm_up_s)
+    return url
+
+
+if __name__ == "__main__":
+    main()
