@@ -22,9 +22,8 @@ from hub.cli.context import environment_of, load_settings
 from hub.cli.output import download_bar, note
 from hub.config import Settings
 from hub.embedded import KafkaNode, check_disk, check_memory, check_port, ensure_jars, find_java, make_archive
-from hub.embedded.class_archive import archive_path
+from hub.embedded.class_archive import has_archive
 from hub.embedded.kafka_node import answers_api_versions
-from hub.embedded.spark_gateway import spark_classpath
 from hub.errors import ConfigError, PeerError
 from hub.runtime import Child, Supervisor, install_stop_signals, last_line, running_hub, stop_hub
 
@@ -77,7 +76,7 @@ def fetch_jars(settings: Settings) -> None:
     find_java(settings)
     with download_bar("Fetching Kafka and Spark's connectors") as progress:
         jars = ensure_jars(settings, progress=progress)
-    if not archive_path(settings, find_java(settings), spark_classpath(jars["spark"])).exists():
+    if not has_archive(settings, jars["spark"]):
         note("Preparing Spark for quick starts (once, about 30 s) ...")
         make_archive(settings, jars["spark"])
 

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 from hub.config import Settings
-from hub.embedded.class_archive import make_archive
-from hub.embedded.jars import ensure_jars, ivy_descriptor, lock_path, run_ivy
+from hub.embedded.class_archive import has_archive, make_archive
+from hub.embedded.jars import ensure_jars, ivy_descriptor, lock_path, missing_jars, run_ivy
 from hub.embedded.java import find_java
 from hub.embedded.lock import Jar, render_lock
 from hub.errors import HubError
@@ -73,7 +73,12 @@ def main(arguments: list[str]) -> int:
             )
             return 0
         if arguments == ["fetch"]:
-            make_archive(settings, ensure_jars(settings)["spark"])
+            if missing := missing_jars(settings):
+                print(f"Fetching {len(missing)} jars of Kafka and Spark's connectors ...", file=sys.stderr)
+            jars = ensure_jars(settings)["spark"]
+            if not has_archive(settings, jars):
+                print("Preparing Spark for quick starts (once, about 30 s) ...", file=sys.stderr)
+                make_archive(settings, jars)
             return 0
     except HubError as error:
         print(error, file=sys.stderr)

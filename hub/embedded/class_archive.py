@@ -41,6 +41,13 @@ def writing_flags(java: Java, path: Path) -> list[str]:
     return [f"-XX:{'AOTCacheOutput' if java.version >= 25 else 'ArchiveClassesAtExit'}={path}", *_QUIET]
 
 
+def has_archive(settings: Settings, jars: Sequence[Path]) -> bool:
+    """True when a start would find the file."""
+    from hub.embedded.spark_gateway import spark_classpath
+
+    return archive_path(settings, find_java(settings), spark_classpath(jars)).exists()
+
+
 def make_archive(settings: Settings, jars: Sequence[Path]) -> bool:
     """Make the file when it is missing (about 30 s), in a process of its own. False when that did not work."""
     from hub.embedded.spark_gateway import spark_classpath
