@@ -75,10 +75,10 @@ def main(arguments: list[str]) -> int:
         if arguments == ["fetch"]:
             if missing := missing_jars(settings):
                 print(f"Fetching {len(missing)} jars of Kafka and Spark's connectors ...", file=sys.stderr)
-            jars = ensure_jars(settings)["spark"]
-            if not has_archive(settings, jars):
+            spark_jars = ensure_jars(settings)["spark"]
+            if not has_archive(settings, spark_jars):
                 print("Preparing Spark for quick starts (once, about 30 s) ...", file=sys.stderr)
-                make_archive(settings, jars)
+                make_archive(settings, spark_jars)
             return 0
     except HubError as error:
         print(error, file=sys.stderr)

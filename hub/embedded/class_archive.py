@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hub.config import Settings
+from hub.embedded.jars import spark_classpath
 from hub.embedded.java import Java, find_java
 
 MAKE_TIMEOUT_S = 180.0
@@ -43,15 +44,11 @@ def writing_flags(java: Java, path: Path) -> list[str]:
 
 def has_archive(settings: Settings, jars: Sequence[Path]) -> bool:
     """True when a start would find the file."""
-    from hub.embedded.spark_gateway import spark_classpath
-
     return archive_path(settings, find_java(settings), spark_classpath(jars)).exists()
 
 
 def make_archive(settings: Settings, jars: Sequence[Path]) -> bool:
     """Make the file when it is missing (about 30 s), in a process of its own. False when that did not work."""
-    from hub.embedded.spark_gateway import spark_classpath
-
     path = archive_path(settings, find_java(settings), spark_classpath(jars))
     if path.exists():
         return True

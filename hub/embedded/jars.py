@@ -228,6 +228,11 @@ def pyspark_home() -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
+def spark_classpath(jars: Sequence[Path]) -> str:
+    """PySpark's own jars, then ours."""
+    return ":".join([str(pyspark_home() / "jars" / "*"), *map(str, jars)])
+
+
 def _watch(cache: Path, missing: Sequence[Jar], progress: Progress | None) -> Callable[[], None]:
     total = sum(jar.size for jar in missing)
 

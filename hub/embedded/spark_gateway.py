@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from hub.config import Settings
 from hub.embedded.class_archive import archive_path, reading_flags, writing_flags
-from hub.embedded.jars import pyspark_home
+from hub.embedded.jars import pyspark_home, spark_classpath
 from hub.embedded.java import Java
 from hub.errors import PeerError
 from hub.runtime import describe_exit, die_with_parent
@@ -132,11 +132,6 @@ def _launch(settings: Settings, java: Java, command: Sequence[str], timeout_s: f
                 )
             time.sleep(0.05)
         return SparkGateway(*_read_connection(connection_file), process)
-
-
-def spark_classpath(jars: Sequence[Path]) -> str:
-    """PySpark's own jars, then ours."""
-    return ":".join([str(pyspark_home() / "jars" / "*"), *map(str, jars)])
 
 
 def spark_command(
