@@ -125,8 +125,9 @@ def _launch(settings: Settings, java: Java, command: Sequence[str], timeout_s: f
         while not connection_file.exists():
             if process.poll() is not None or time.monotonic() > deadline:
                 process.kill()
+                process.communicate()  # reaps it and closes the pipe
                 raise PeerError(
-                    f"Spark's JVM ({java.path}, Java {java.version}) did not start: {describe_exit(process.wait())}",
+                    f"Spark's JVM ({java.path}, Java {java.version}) did not start: {describe_exit(process.returncode)}",
                     hint="its messages are on standard error, or in the log of the materializer",
                     code="HUB-3012",
                 )
