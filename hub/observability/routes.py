@@ -6,7 +6,7 @@ read-only. The page loads nothing from other hosts and runs no inline script, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 from urllib.parse import urlencode
@@ -17,6 +17,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
 from hub.errors import HubError, NotFound
 from hub.observability import metrics
+from hub.observability.collector import wall_clock_ms
 from hub.observability.overview import Overview
 from hub.observability.reports import ViewSource
 from hub.observability.web.card import card
@@ -45,7 +46,7 @@ def create_router(collector: HasOverview, views: ViewSource) -> APIRouter:
         if "text/html" not in request.headers.get("accept", ""):
             return JSONResponse({})
         overview = collector.overview()
-        return _html("page.html", **_facts(overview), **lookup.facts(overview, view, key))
+        return _html("page.html", **{**_facts(overview), **lookup.facts(overview, view, key)})
 
     @router.get("/ui/overview", include_in_schema=False)
     def overview_fragment() -> Response:
@@ -92,8 +93,9 @@ def create_router(collector: HasOverview, views: ViewSource) -> APIRouter:
 class Lookup:
     """The live lookup: which view and key are shown, and the row."""
 
-    def __init__(self, views: ViewSource) -> None:
+    def __init__(self, views: ViewSource, now_ms: Callable[[], int] = wall_clock_ms) -> None:
         self.views = views
+        self.now_ms = now_ms
 
     def facts(self, overview: Overview, view: str, key: str) -> dict[str, Any]:
         """What the lookup's template needs. With nothing chosen it shows what changed last."""
@@ -101,19 +103,22 @@ class Lookup:
         view = view or (names[0] if names else "")
         keys = self._recent(view) if view in names else []
         key = key.strip() or (keys[0] if keys else "")
-        shown: dict[str, Any] = {"view": view, "key": key, "card": None, "trouble": None}
+        shown = self._nothing(view, key)
         if view in names and key:
             shown = self.card(view, key)
         return {**shown, "view_names": names, "known": view in names, "keys": keys}
 
     def card(self, view: str, key: str) -> dict[str, Any]:
         """One row as a card; ``card`` None: there is none, ``trouble``: why it cannot be told."""
-        facts: dict[str, Any] = {"view": view, "key": key, "card": None, "trouble": None}
+        facts = self._nothing(view, key)
         try:
             row = self.views.row(view, key)
         except HubError as error:
             return {**facts, "trouble": error.message}
         return facts if row is None else {**facts, "card": card(row)}
+
+    def _nothing(self, view: str, key: str) -> dict[str, Any]:
+        return {"view": view, "key": key, "card": None, "trouble": None, "now_ms": self.now_ms()}
 
     def _recent(self, view: str) -> Sequence[str]:
         try:

@@ -68,13 +68,18 @@ def field_of(name: str, value: object) -> Field:
     if isinstance(value, float):
         return Field(name, f"{value:,.2f}".replace(",", "\u202f"), "number")
     if isinstance(value, str):
-        return Field(name, value, "time" if _is_time(value) else "text")
+        return Field(name, _readable(value), "time") if _is_time(value) else Field(name, value, "text")
     return Field(name, orjson.dumps(value, default=str).decode(), "nested")
 
 
 def _names_a_number(name: str) -> bool:
     """Years and identifiers are numbers that nobody groups by thousands."""
     return name in ("year", "id") or name.endswith(("_year", "_id"))
+
+
+def _readable(time: str) -> str:
+    """An ISO time without the signs that are for programs; what is not UTC keeps its offset."""
+    return time.replace("T", " ").removesuffix("Z").removesuffix("+00:00").removesuffix(".000")
 
 
 def _is_time(value: str) -> bool:

@@ -63,8 +63,16 @@ def ago(at_ms: int | None, now_ms: int) -> str:
 
 
 def clock(at_ms: int | None) -> str:
-    """The time of day in UTC, to the millisecond; with the date when it is not today is the caller's matter."""
+    """The time of day in UTC, to the millisecond."""
     return UNKNOWN if at_ms is None else f"{_utc(at_ms):%H:%M:%S}.{at_ms % 1000:03d}"
+
+
+def moment(at_ms: int | None, now_ms: int) -> str:
+    """The time of day, UTC; of another day the date and the minute."""
+    if at_ms is None:
+        return UNKNOWN
+    at = _utc(at_ms)
+    return f"{at:%H:%M:%S}" if at.date() == _utc(now_ms).date() else f"{at:%Y-%m-%d %H:%M}"
 
 
 def iso(at_ms: int | None) -> str:

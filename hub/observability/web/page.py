@@ -37,6 +37,7 @@ def _environment() -> Environment:
         format.ago,
         format.clock,
         format.iso,
+        format.moment,
         svg.line,
         svg.area,
     ):

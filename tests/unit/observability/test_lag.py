@@ -1,0 +1,186 @@
+"""Lag: the law of the bound over generated histories, and what a history of lags means."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.observability.anchors import LIMIT, RECENT_MS, Anchor, Ring, arrival, observed, thinned
+from hub.observability.lag import Engine, Lag, LagState, Sample, assess, lag_of, lag_of_topic, worst
+
+NOW = 1_000_000_000
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[Ring, list[int], int, int]:
+    """What polls saw of a log whose events arrived at known times; a position; now."""
+    gaps = st.lists(st.sampled_from([0, 0, 1, 3, 40, 900, 20_000, 600_000]), min_size=0, max_size=60)
+    arrivals, at = [], NOW
+    for gap in draw(gaps):
+        at += gap
+        arrivals.append(at)
+    ring: Ring = ()
+    at = NOW + draw(st.integers(0, 2_000_000))
+    for wait_ms, answer_ms, looked_ms in draw(
+        st.lists(
+            st.tuples(st.integers(1, 90_000), st.integers(0, 900), st.integers(0, 900)),
+            min_size=1,
+            max_size=80,
+        )
+    ):
+        asked, answered = at, at + answer_ms
+        looked = min(asked + looked_ms, answered)  # the broker looked somewhere between question and answer
+        ring = observed(ring, sum(arrival <= looked for arrival in arrivals), asked, answered)
+        at = answered + wait_ms
+    if draw(st.booleans()):
+        ring = thinned(ring, at) if len(ring) > 2 else ring
+    now = at + draw(st.integers(0, 100_000))
+    return ring, arrivals, draw(st.integers(0, len(arrivals))), now
+
+
+def true_lag_s(arrivals: list[int], position: int, now: int) -> float:
+    """The age of the oldest unread event, known only to the test."""
+    waiting = [at for at in arrivals[position:] if at <= now]
+    return (now - waiting[0]) / 1000 if waiting else 0.0
+
+
+@given(histories())
+def test_true_lag_lies_within_the_bound(history: tuple[Ring, list[int], int, int]) -> None:
+    ring, arrivals, position, now = history
+    lag, truth = lag_of(ring, position, now), true_lag_s(arrivals, position, now)
+    assert lag.low_s - 1e-9 <= truth
+    assert lag.high_s is None or truth <= lag.high_s + 1e-9
+    if lag.error_s is not None:
+        assert abs(lag.seconds - truth) <= lag.error_s + 1e-9
+
+
+@given(histories())
+def test_a_timestamp_from_before_the_arrival_closes_the_bracket(
+    history: tuple[Ring, list[int], int, int],
+) -> None:
+    ring, arrivals, position, now = history
+    known = arrivals[position] - 5 if position < len(arrivals) else None
+    lag, truth = lag_of(ring, position, now, known), true_lag_s(arrivals, position, now)
+    assert known is None or (lag.high_s is not None and truth <= lag.high_s + 1e-9)
+
+
+@given(st.lists(histories(), min_size=1, max_size=4))
+def test_the_worst_of_several_partitions_bounds_the_longest_wait(
+    parts: list[tuple[Ring, list[int], int, int]],
+) -> None:
+    now = max(part[3] for part in parts)
+    rings = {number: part[0] for number, part in enumerate(parts)}
+    lag = lag_of_topic(rings, {number: part[2] for number, part in enumerate(parts)}, now)
+    truth = max(true_lag_s(arrivals, position, now) for _, arrivals, position, _ in parts)
+    assert lag is not None
+    assert lag.low_s - 1e-9 <= truth
+    assert lag.high_s is None or truth <= lag.high_s + 1e-9
+
+
+def test_records_are_exact_and_never_negative() -> None:
+    ring = (Anchor(100, NOW, NOW),)
+    assert lag_of(ring, 58, NOW).records == 42
+    assert lag_of(ring, 100, NOW + 700) == Lag(0, 0.0, 0.7)
+    assert lag_of(ring, 120, NOW).records == 0
+
+
+def test_what_waited_before_the_first_poll_has_no_upper_bound() -> None:
+    lag = lag_of((Anchor(100, NOW, NOW),), 10, NOW + 8_000)
+    assert (lag.seconds, lag.error_s) == (8.0, None)
+    assert lag_of((Anchor(100, NOW, NOW),), 10, NOW + 8_000, NOW - 2_000) == Lag(90, 8.0, 10.0)
+
+
+def test_an_idle_log_keeps_one_anchor_and_a_new_log_forgets_the_old() -> None:
+    ring: Ring = ()
+    for second in range(1_000):
+        ring = observed(ring, 7, NOW + second * 1000, NOW + second * 1000 + 4)
+    assert ring == (Anchor(7, NOW + 4, NOW + 999_000),)
+    assert observed(ring, 2, NOW + 10**6, NOW + 10**6 + 1) == (Anchor(2, NOW + 10**6 + 1, NOW + 10**6),)
+
+
+def test_a_week_of_anchors_stays_small_and_a_tenth_fine() -> None:
+    ring: Ring = ()
+    for poll in range(60 * 60 * 24 * 7 // 10):
+        ring = observed(ring, poll + 1, NOW + poll * 10_000, NOW + poll * 10_000)
+    now = ring[-1].seen_ms
+    assert len(ring) <= LIMIT
+    assert ring[0].seen_ms < NOW + 86_400_000
+    for position in range(ring[0].end, ring[-1].end, 97):
+        lag = lag_of(ring, position, now)
+        assert lag.error_s is not None
+        assert lag.error_s <= max(RECENT_MS / 1000, 0.13 * lag.seconds)
+
+
+def test_arrival_between_neighbours() -> None:
+    ring = (Anchor(5, 100, 150), Anchor(9, 200, 210))
+    assert (arrival(ring, 5).after_ms, arrival(ring, 5).until_ms) == (150, 200)
+    assert (arrival(ring, 4).after_ms, arrival(ring, 4).until_ms) == (None, 100)
+    assert (arrival(ring, 9).after_ms, arrival(ring, 9).until_ms) == (210, None)
+
+
+def test_worst_of_none_is_unknown_not_zero() -> None:
+    assert worst([]) is None
+    assert lag_of_topic({}, {}, NOW) is None
+    assert worst([Lag(3, 1.0, 2.0), Lag(1, 5.0, None)]) == Lag(4, 5.0, None)
+
+
+# ---- what it means
+
+
+def window(*points: tuple[int, int, float]) -> list[Sample]:
+    """(position, records waiting, seconds waited), a second apart, the last at NOW."""
+    first = NOW - 1000 * (len(points) - 1)
+    return [
+        Sample(first + 1000 * index, position, Lag(records, waited, waited))
+        for index, (position, records, waited) in enumerate(points)
+    ]
+
+
+LIVE = Engine("live", None, NOW - 500)
+
+
+def test_everything_read_is_ok_and_so_is_a_short_wait() -> None:
+    assert assess(window((10, 0, 0.0)), LIVE, NOW).state is LagState.OK
+    assert assess(window((10, 4, 3.0)), LIVE, NOW).state is LagState.OK
+
+
+def test_nothing_measured_is_unknown() -> None:
+    assert assess([], LIVE, NOW).state is LagState.UNKNOWN
+
+
+def test_fewer_waiting_is_catching_up_with_the_time_it_takes() -> None:
+    verdict = assess(window((0, 1_000, 60.0), (200, 900, 55.0), (400, 800, 50.0)), LIVE, NOW)
+    assert (verdict.state, verdict.eta_s) == (LagState.CATCHING_UP, pytest.approx(8.0))
+    assert verdict.cause == "reads 200 events/s"
+
+
+def test_more_waiting_is_behind_and_says_both_rates() -> None:
+    verdict = assess(window((0, 100, 20.0), (10, 150, 21.0)), LIVE, NOW)
+    assert verdict.state is LagState.BEHIND
+    assert verdict.cause == "60 events/s arrive, 10 are read"
+
+
+def test_standing_still_while_batches_go_on_is_stalled() -> None:
+    still = window(*((5, 10, 31.0 + second) for second in range(40)))
+    assert assess(still, LIVE, NOW).state is LagState.STALLED
+
+
+def test_standing_still_without_batches_is_stopped() -> None:
+    still = window(*((5, 10, 31.0 + second) for second in range(40)))
+    verdict = assess(still, Engine("live", None, NOW - 45_000), NOW)
+    assert (verdict.state, verdict.cause) == (LagState.STOPPED, "no batch for 45 s")
+    assert assess(still, Engine("live", None, None), NOW).state is LagState.STOPPED
+
+
+def test_a_lone_event_after_hours_of_quiet_is_no_stop() -> None:
+    quiet = [*window(*((5, 0, 0.0) for _ in range(40)))[:-1], Sample(NOW, 5, Lag(1, 0.2, 0.3))]
+    assert assess(quiet, Engine("live", None, NOW - 7_200_000), NOW).state is LagState.OK
+
+
+@pytest.mark.parametrize(
+    ("said", "state"), [("failed", "STOPPED"), ("stopped", "STOPPED"), ("retrying", "STALLED")]
+)
+def test_the_engine_is_believed_and_quoted(said: str, state: str) -> None:
+    verdict = assess(window((1, 0, 0.0)), Engine(said, "no such topic", NOW), NOW)
+    assert (verdict.state, verdict.cause) == (state, f"{said}: no such topic")
