@@ -6,11 +6,17 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
+from hub.kafka import KafkaCluster
+from hub.schema_registry import routes as registry_routes
+from hub.schema_registry.node import Node
+
+KAFKA_TIMEOUT_S = 60.0
 
 # The first that fits; anything else is the hub's own fault.
 STATUS_OF: tuple[tuple[type[HubError], int], ...] = (
@@ -44,7 +50,23 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> None:
-    """Open what the routes share, give it to them, and have it closed in reverse order."""
+    """Open what the routes share, give it to them, and have it closed in reverse order.
+
+    Raises PeerError when Kafka does not answer within a minute: the process ends, its supervisor starts it again.
+    """
+    cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
+    await run_in_threadpool(cluster.wait_ready, KAFKA_TIMEOUT_S)
+    await add_registry(app, settings, cluster, opened)
+
+
+async def add_registry(
+    app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack
+) -> None:
+    """The schema registry at the root, where Confluent's clients look for it."""
+    node = Node(cluster, replication_factor=settings.replication_factor)
+    await run_in_threadpool(node.start)
+    opened.push_async_callback(run_in_threadpool, node.stop)
+    app.include_router(registry_routes.create_router(node))
 
 
 def status_of(error: HubError) -> int:
