@@ -22,12 +22,18 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="HUB_", yaml_file="hub.yaml", extra="forbid", frozen=True)
 
     project: Path = Field(Path("."), description="folder with topics.yaml, schemas/ and views/")
-    home: Path = Field(Path(".hub"), description="state: Kafka's log, checkpoints, the store, logs, pid files")
+    home: Path = Field(
+        Path(".hub"), description="state: Kafka's log, checkpoints, the store, logs, pid files"
+    )
     cache: Path = Field(Path("~/.cache/hub"), description="downloaded jars, shared by every project")
 
     bootstrap: str = Field("127.0.0.1:9092", description="Kafka bootstrap servers")
-    embedded_kafka: bool = Field(True, description="start a single-node Kafka; false uses `bootstrap` as it is")
-    kafka_port: int = Field(9092, description="port of the embedded Kafka (its controller takes the next one)")
+    embedded_kafka: bool = Field(
+        True, description="start a single-node Kafka; false uses `bootstrap` as it is"
+    )
+    kafka_port: int = Field(
+        9092, description="port of the embedded Kafka (its controller takes the next one)"
+    )
     kafka_heap_mb: int = 320
     replication_factor: int = Field(1, description="of topics the hub creates")
 
@@ -42,6 +48,7 @@ class Settings(BaseSettings):
     spark_heap_mb: int = 1024
     view_partitions: int = Field(2, description="state partitions and changelog partitions of a new view")
     trigger_ms: int = Field(50, description="shortest time between two live micro-batches of a view")
+    live_tasks: int = Field(2, description="Spark tasks that read the sources of a live view in each batch")
     bulk_events_per_batch: int = 1_000_000
     live_events_per_batch: int = 50_000
 

@@ -138,6 +138,9 @@ def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> 
         .option("maxOffsetsPerTrigger", str(per_batch))
         .load()
     )
+    if mode == "live":
+        # A task costs some 30 ms of generated code whatever it reads: a small batch wants few tasks, not one a partition.
+        events = events.coalesce(settings.live_tasks)
     out = dataframes.records(
         _rows(events, plan.shape, plan.inputs, plan.answered),
         plan.shape.view,

@@ -1,0 +1,124 @@
+"""[edge] httpx: the registry from Python, as the hub's own parts use it. Speaks to any registry with Confluent's API."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import httpx2 as httpx
+import orjson
+
+from hub.errors import CallerError, Conflict, NotFound, PeerError
+
+_MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A version of a subject; ``schema`` is its text."""
+
+    id: int
+    version: int
+    schema: str
+
+
+class RegistryClient:
+    """Thread safe. Schemas by id are cached: an id's schema never changes.
+
+    Raises NotFound (404), Conflict (incompatible, with the reasons), CallerError (refused), PeerError (no answer).
+    """
+
+    def __init__(self, url: str, timeout_s: float = 15.0) -> None:
+        self.url = url
+        self._http = httpx.Client(base_url=url, timeout=timeout_s, headers={"Accept": _MEDIA_TYPE})
+        self._by_id: dict[int, str] = {}
+        self._lock = threading.Lock()
+
+    def register(self, subject: str, schema: str) -> int:
+        """The id of the schema, registered under the subject if it was not."""
+        answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema})
+        return int(answer["id"])
+
+    def schema(self, schema_id: int) -> str:
+        """The text of the schema with this id."""
+        with self._lock:
+            known = self._by_id.get(schema_id)
+        if known is None:
+            known = str(self._ask("GET", f"/schemas/ids/{schema_id}")["schema"])
+            with self._lock:
+                self._by_id[schema_id] = known
+        return known
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        return _registered(self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest"))
+
+    def versions(self, subject: str) -> list[RegisteredSchema]:
+        """Every version of a subject, oldest first; [] when there is no such subject. Deleted ones are included:
+        events written with them are still in the log."""
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        try:
+            numbers: list[int] = self._ask("GET", path, deleted="true")
+        except NotFound:
+            return []
+        return [_registered(self._ask("GET", f"{path}/{number}", deleted="true")) for number in numbers]
+
+    def subjects(self) -> list[str]:
+        return list(self._ask("GET", "/subjects"))
+
+    def ids(self) -> frozenset[int]:
+        """Every id that is bound to a schema, of deleted versions too."""
+        return frozenset(int(each["id"]) for each in self._ask("GET", "/schemas", deleted="true"))
+
+    def compatibility(self, subject: str) -> str:
+        """The subject's effective level."""
+        answer = self._ask("GET", f"/config/{quote(subject, safe='')}", defaultToGlobal="true")
+        return str(answer["compatibilityLevel"])
+
+    def set_compatibility(self, subject: str, level: str) -> None:
+        self._ask("PUT", f"/config/{quote(subject, safe='')}", {"compatibility": level})
+
+    def incompatibilities(self, subject: str, schema: str) -> list[str]:
+        """Why the schema may not follow the subject's versions at its level; [] when it may."""
+        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions"
+        answer = self._ask("POST", path, {"schema": schema}, verbose="true")
+        return [] if answer["is_compatible"] else list(answer.get("messages") or ["incompatible"])
+
+    def delete(self, subject: str, *, permanent: bool = False) -> list[int]:
+        return list(self._ask("DELETE", f"/subjects/{quote(subject, safe='')}", permanent=str(permanent).lower()))
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
+        content = None if body is None else orjson.dumps(body)
+        headers = {} if body is None else {"Content-Type": _MEDIA_TYPE}
+        try:
+            answer = self._http.request(method, path, content=content, headers=headers, params=query)
+        except httpx.HTTPError as error:
+            raise PeerError(
+                f'schema registry at "{self.url}" does not answer ({type(error).__name__})',
+                hint="is the server running? hub doctor tells",
+                code="HUB-3032",
+            ) from None
+        if answer.is_success:
+            return orjson.loads(answer.content)
+        raise self._error(answer)
+
+    def _error(self, answer: httpx.Response) -> Exception:
+        try:
+            message = str(orjson.loads(answer.content)["message"])
+        except (ValueError, KeyError, TypeError):
+            message = f"HTTP {answer.status_code}"
+        if answer.status_code == 404:
+            return NotFound(f"schema registry: {message}")
+        if answer.status_code == 409:
+            return Conflict(f"schema registry: {message}", hint="make the change compatible, or change the level")
+        if answer.status_code < 500:
+            return CallerError(f"schema registry: {message}")
+        return PeerError(f"schema registry: {message}", code="HUB-3033")
+
+
+def _registered(answer: Any) -> RegisteredSchema:
+    return RegisteredSchema(int(answer["id"]), int(answer["version"]), str(answer["schema"]))

@@ -1,0 +1,113 @@
+"""[core] The Confluent wire format: magic byte 0, the schema's id (4 bytes, big endian), the Avro body.
+
+Untrusted bytes: a schema that refers to itself can nest as deep as its bytes say, and fastavro recurses in C
+without a limit (10,000 bytes of nesting end the process). Bodies under such schemas are limited in size, which
+limits their depth.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import fastavro
+
+from hub.errors import CallerError
+
+# One nesting level costs at least one byte; 2,000 levels are safe (measured), 10,000 are not.
+_MOST_RECURSIVE_BYTES = 1_500
+
+
+class Undecodable(CallerError):
+    """The bytes are not what their schema says, or are not in the wire format."""
+
+    code = "HUB-1220"
+
+
+def frame(schema_id: int, body: bytes) -> bytes:
+    """The value of a record."""
+    return b"\x00" + schema_id.to_bytes(4, "big") + body
+
+
+def unframe(data: bytes) -> tuple[int, memoryview]:
+    """(schema id, body). Raises Undecodable."""
+    if len(data) < 5 or data[0] != 0:
+        raise Undecodable("not in the Confluent wire format (no magic byte 0 and schema id)")
+    return int.from_bytes(data[1:5], "big"), memoryview(data)[5:]
+
+
+def parsed(schema: Any) -> Any:
+    """A schema prepared for ``encode`` and ``decode``; prepare once, use often."""
+    prepared = fastavro.parse_schema(schema)
+    return prepared
+
+
+def encode(schema_id: int, schema: Any, value: Any) -> bytes:
+    """The value in the wire format. ``schema`` comes from ``parsed``. Raises Undecodable naming the field."""
+    body = io.BytesIO()
+    try:
+        fastavro.schemaless_writer(body, schema, value, strict_allow_default=True)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise Undecodable(f"the value does not fit its schema: {_said(schema, value, error)}") from None
+    return frame(schema_id, body.getvalue())
+
+
+def decode(data: bytes, schema_of: Callable[[int], Any]) -> tuple[int, Any]:
+    """(schema id, value) of a record's value, read with its own writer's schema. Raises Undecodable."""
+    schema_id, body = unframe(data)
+    schema = schema_of(schema_id)
+    if len(body) > _MOST_RECURSIVE_BYTES and is_recursive(schema):
+        raise Undecodable(f"{len(body)} bytes under the recursive schema {schema_id}: {_MOST_RECURSIVE_BYTES} are allowed")
+    try:
+        return schema_id, fastavro.schemaless_reader(io.BytesIO(body), schema, None)
+    except (EOFError, ValueError, IndexError, TypeError, UnicodeDecodeError, OverflowError, MemoryError) as error:
+        raise Undecodable(f"its bytes do not fit its schema id {schema_id}: {error or type(error).__name__}") from None
+
+
+def is_recursive(schema: Any) -> bool:
+    """True when a named type contains itself."""
+    return _contains_itself(schema, ())
+
+
+def _contains_itself(schema: Any, inside: tuple[str, ...]) -> bool:
+    if isinstance(schema, str):
+        return schema in inside
+    if isinstance(schema, list):
+        return any(_contains_itself(branch, inside) for branch in schema)
+    if not isinstance(schema, dict):
+        return False
+    kind = schema["type"]
+    if kind in ("record", "error"):
+        within = (*inside, schema["name"])
+        return any(_contains_itself(each["type"], within) for each in schema["fields"])
+    parts = [schema[part] for part in ("items", "values") if part in schema]
+    if isinstance(kind, dict | list):
+        parts.append(kind)
+    return any(_contains_itself(part, inside) for part in parts)
+
+
+def _said(schema: Any, value: Any, error: Exception) -> str:
+    """Which field of a record it is, when that can be told; fastavro's words otherwise."""
+    if isinstance(schema, dict) and schema.get("type") == "record" and isinstance(value, dict):
+        for each in schema["fields"]:
+            if each["name"] not in value and "default" not in each:
+                return f'field "{each["name"]}" is missing and has no default'
+            if each["name"] in value and not _fits(value[each["name"]], each["type"]):
+                return f'field "{each["name"]}": {value[each["name"]]!r} is no {_type_name(each["type"])}'
+    return str(error) or type(error).__name__
+
+
+def _fits(value: Any, avro_type: Any) -> bool:
+    try:
+        return bool(fastavro.validate(value, avro_type, raise_errors=False))
+    except Exception:  # fastavro raises what it likes on named types it has not seen
+        return True
+
+
+def _type_name(avro_type: Any) -> str:
+    if isinstance(avro_type, list):
+        return " or ".join(_type_name(branch) for branch in avro_type)
+    if isinstance(avro_type, dict):
+        return str(avro_type.get("logicalType") or avro_type.get("name") or avro_type["type"])
+    return str(avro_type)

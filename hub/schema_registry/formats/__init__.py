@@ -1,0 +1,1 @@
+"""[core] One file a schema format: parse, canonical text."""

@@ -1,0 +1,13 @@
+"""Topics: the tree of topics in git, what to change so that the cluster is like it, and the way in for events.
+
+What it knows: ``topics.yaml``, a tree of labels whose settings are inherited downwards, and what the cluster and the
+registry have. A topic's name is the path of its labels: ``nyc.jfk.departures``.
+
+Flow::
+
+    topics.yaml ─▶ tree.py ─▶ plan.py ─▶ steps (the very plan that is shown) ─▶ apply.py ─▶ cluster, registry
+    event       ─▶ producer.py: encoded with the subject's latest schema ─▶ topic; the answer is its position
+
+[core] tree.py  inheritance, patterns     plan.py  desired and actual into steps and refusals
+[edge] apply.py carries a plan out        producer.py  confluent-kafka's producer     routes.py  HTTP
+"""
