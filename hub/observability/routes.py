@@ -46,7 +46,7 @@ def create_router(collector: HasOverview, views: ViewSource) -> APIRouter:
         if "text/html" not in request.headers.get("accept", ""):
             return JSONResponse({})
         overview = collector.overview()
-        return _html("page.html", **{**_facts(overview), **lookup.facts(overview, view, key)})
+        return _html("page.html", **{**lookup.facts(overview, view, key), **_facts(overview)})
 
     @router.get("/ui/overview", include_in_schema=False)
     def overview_fragment() -> Response:

@@ -59,7 +59,9 @@ def ago(at_ms: int | None, now_ms: int) -> str:
     if at_ms is None:
         return "never"
     elapsed_s = (now_ms - at_ms) / 1000
-    return "just now" if elapsed_s < 1.5 else f"{seconds(float(round(elapsed_s)))} ago"
+    if elapsed_s < 1.5:
+        return "just now"
+    return f"{elapsed_s:.0f} s ago" if elapsed_s < 120 else f"{seconds(elapsed_s)} ago"
 
 
 def clock(at_ms: int | None) -> str:

@@ -14,29 +14,26 @@ NOW = 1_000_000_000
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Ring, list[int], int, int]:
-    """What polls saw of a log whose events arrived at known times; a position; now."""
-    gaps = st.lists(st.sampled_from([0, 0, 1, 3, 40, 900, 20_000, 600_000]), min_size=0, max_size=60)
+    """What polls saw of a log whose events arrived at known times; a position; now.
+
+    Arrivals, polls and the time a poll takes are of one scale, so that events also arrive while a poll is under way.
+    """
+    scale = draw(st.sampled_from([1, 100, 20_000]))
     arrivals, at = [], NOW
-    for gap in draw(gaps):
-        at += gap
+    for gap in draw(st.lists(st.integers(0, 12), max_size=60)):
+        at += gap * scale
         arrivals.append(at)
     ring: Ring = ()
-    at = NOW + draw(st.integers(0, 2_000_000))
-    for wait_ms, answer_ms, looked_ms in draw(
-        st.lists(
-            st.tuples(st.integers(1, 90_000), st.integers(0, 900), st.integers(0, 900)),
-            min_size=1,
-            max_size=80,
-        )
-    ):
-        asked, answered = at, at + answer_ms
-        looked = min(asked + looked_ms, answered)  # the broker looked somewhere between question and answer
+    at = NOW + draw(st.integers(0, 60)) * scale
+    polls = st.tuples(st.integers(0, 15), st.integers(0, 12), st.integers(0, 12))
+    for wait, answer, look in draw(st.lists(polls, min_size=1, max_size=60)):
+        asked, answered = at, at + answer * scale
+        looked = asked + min(look, answer) * scale  # the broker looks somewhere between question and answer
         ring = observed(ring, sum(arrival <= looked for arrival in arrivals), asked, answered)
-        at = answered + wait_ms
-    if draw(st.booleans()):
-        ring = thinned(ring, at) if len(ring) > 2 else ring
-    now = at + draw(st.integers(0, 100_000))
-    return ring, arrivals, draw(st.integers(0, len(arrivals))), now
+        at = answered + wait * scale
+    if len(ring) > 2 and draw(st.booleans()):
+        ring = thinned(ring, at)
+    return ring, arrivals, draw(st.integers(0, len(arrivals))), at + draw(st.integers(0, 40)) * scale
 
 
 def true_lag_s(arrivals: list[int], position: int, now: int) -> float:

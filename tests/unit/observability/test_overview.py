@@ -1,0 +1,196 @@
+"""The collector over the in-memory log, and what the overview says of every situation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from hub.errors import PeerError
+from hub.log import MemoryCluster
+from hub.observability.collector import TOPICS_EVERY_S, Collector
+from hub.observability.lag import LagState
+from hub.observability.overview import TopicKind, kind_of
+from hub.observability.reports import reports_of
+from hub.record import NewRecord, Positions
+
+
+@dataclass
+class Views:
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    broken: bool = False
+
+    def progress(self) -> Mapping[str, Mapping[str, Any]]:
+        if self.broken:
+            raise PeerError("the store is locked")
+        return self.records
+
+    def row_counts(self) -> Mapping[str, int]:
+        return self.rows
+
+    def subscribers(self) -> Mapping[str, int]:
+        return {}
+
+    def row(self, view: str, key: str) -> Mapping[str, Any] | None:
+        return None
+
+    def recent_keys(self, view: str, limit: int) -> Sequence[str]:
+        return []
+
+
+class Cluster(MemoryCluster):
+    down = False
+
+    def end_offsets(self, topics: Sequence[str]) -> Positions:
+        if self.down:
+            raise PeerError("Kafka does not answer")
+        return super().end_offsets(topics)
+
+
+class Stage:
+    """A collector whose clock is moved by hand."""
+
+    def __init__(self) -> None:
+        self.cluster, self.views, self.now_ms = Cluster(), Views(), 1_000_000
+        self.collector = Collector(self.cluster, self.views, "b:1", now_ms=lambda: self.now_ms)
+
+    def topic(self, name: str, partitions: int = 1) -> None:
+        self.cluster.create_topic(name, partitions=partitions, config={}, replication_factor=1)
+
+    def publish(self, topic: str, count: int) -> None:
+        self.cluster.writer().append([NewRecord(topic, b"k", b"v", partition=0)] * count)
+
+    def commit(self, view: str, topic: str, position: int) -> None:
+        self.views.records[f"progress:{view}"] = {
+            "sources": {topic: {"0": position}},
+            "mode": "live",
+            "committed_at_ms": self.now_ms,
+            "batch_ms": 50,
+            "input_rows": 1,
+        }
+
+    def pass_s(self, seconds: int) -> None:
+        """Poll once a second for a while."""
+        for _ in range(seconds):
+            self.now_ms += 1000
+            self.collector.ask_kafka()
+            self.collector.ask_store()
+
+
+@pytest.fixture
+def stage() -> Stage:
+    made = Stage()
+    made.topic("shop.orders")
+    made.views.records["state:v"] = {"state": "live", "reason": None, "sources": {"o": "shop.orders"}}
+    return made
+
+
+def test_lag_of_a_view_counts_up_while_it_stands_and_falls_when_it_reads(stage: Stage) -> None:
+    stage.commit("v", "shop.orders", 0)
+    stage.pass_s(3)
+    stage.publish("shop.orders", 10)
+    stage.pass_s(8)
+    lag = stage.collector.overview().views[0].lag
+    assert lag is not None
+    assert (lag.records, lag.seconds, lag.error_s) == (10, 7.5, 0.5)
+    stage.commit("v", "shop.orders", 10)
+    stage.pass_s(1)
+    lag = stage.collector.overview().views[0].lag
+    assert lag is not None
+    assert (lag.records, lag.state) == (0, LagState.OK)
+
+
+def test_before_the_first_batch_lag_is_unknown_not_zero(stage: Stage) -> None:
+    stage.publish("shop.orders", 10)
+    stage.pass_s(2)
+    (view,) = stage.collector.overview().views
+    assert view.lag is None
+    assert [(source.state, source.seconds) for source in view.sources] == [(LagState.UNKNOWN, None)]
+    assert stage.collector.overview().worst_lag is None
+
+
+def test_kafka_down_is_said_with_what_was_known(stage: Stage) -> None:
+    stage.publish("shop.orders", 4)
+    stage.pass_s(2)
+    answered = stage.now_ms
+    stage.cluster.down = True
+    stage.pass_s(3)
+    overview = stage.collector.overview()
+    assert (overview.kafka.state, overview.kafka.answered_at_ms) == ("down", answered)
+    assert overview.kafka.error == "Kafka does not answer"
+    assert overview.events == 4
+    stage.cluster.down = False
+    stage.pass_s(1)
+    assert stage.collector.overview().kafka.state == "up"
+
+
+def test_a_store_that_cannot_be_read_is_said_and_kafka_goes_on(stage: Stage) -> None:
+    stage.views.broken = True
+    stage.pass_s(1)
+    overview = stage.collector.overview()
+    assert (overview.error, overview.kafka.state) == ("the store is locked", "up")
+
+
+def test_topics_come_go_and_come_again(stage: Stage) -> None:
+    stage.publish("shop.orders", 9)
+    stage.pass_s(1)
+    stage.topic("shop.refunds")
+    stage.pass_s(int(TOPICS_EVERY_S) + 1)
+    assert [topic.name for topic in stage.collector.overview().topics] == ["shop.orders", "shop.refunds"]
+    stage.cluster.delete_topic("shop.orders")
+    stage.topic("shop.orders")
+    stage.publish("shop.orders", 20)  # past the old end: only the topic's id tells
+    stage.pass_s(int(TOPICS_EVERY_S) + 1)
+    (orders, _) = stage.collector.overview().topics
+    assert (orders.events, orders.events_per_second) == (20, 0.0)
+
+
+def test_dead_letters_are_counted_at_their_topic_and_internal_topics_hidden(stage: Stage) -> None:
+    stage.topic("shop.orders.dlq")
+    stage.topic("_schemas")
+    stage.topic("views.v")
+    stage.publish("shop.orders.dlq", 2)
+    stage.publish("views.v", 5)
+    stage.pass_s(2)
+    overview = stage.collector.overview()
+    assert [(topic.name, topic.undecodable) for topic in overview.topics] == [
+        ("shop.orders", 2),
+        ("views.v", 0),
+    ]
+    assert (overview.undecodable, overview.events) == (2, 0)
+    assert kind_of("views.v") is TopicKind.changelog
+
+
+def test_a_view_that_is_gone_leaves_nothing_behind(stage: Stage) -> None:
+    stage.commit("v", "shop.orders", 0)
+    stage.pass_s(2)
+    stage.views.records.clear()
+    stage.pass_s(1)
+    assert stage.collector.overview().views == ()
+    assert stage.collector.windows == {}
+
+
+def test_reports_join_state_and_progress() -> None:
+    (one, two) = reports_of(
+        {
+            "state:a": {"state": "failed", "reason": "no topic", "sources": {"x": "t.x", "y": "t.*"}},
+            "progress:b": {"sources": {"t.z": {"0": 4}}, "mode": "bulk"},
+            "other": {},
+        }
+    )
+    assert (one.view, one.state, one.reason, one.topics, one.positions) == (
+        "a",
+        "failed",
+        "no topic",
+        ("t.x",),
+        None,
+    )
+    assert (two.view, two.state, two.topics, two.positions) == (
+        "b",
+        "bulk",
+        ("t.z",),
+        Positions.of([("t.z", 0, 4)]),
+    )
