@@ -1,0 +1,106 @@
+"""[edge] The dashboard over the store: what observability asks (its ViewSource), answered by materializers' Store.
+
+Here, because the two are siblings and do not know each other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import FastAPI
+
+from hub.config import Settings
+from hub.kafka import KafkaCluster
+from hub.materializers.stores.sql import Store
+from hub.observability import routes
+from hub.observability.collector import Collector
+from hub.record import Positions
+
+# The collector asks every second and shows what it knew meanwhile: it need not wait long for an answer.
+KAFKA_TIMEOUT_S = 5.0
+# Counting rows reads the whole table: at most this share of a processor goes into it.
+COUNTING_SHARE = 0.02
+# The newest rows are sought among so many of a partition's last changes.
+RECENT_OFFSETS = 40
+
+
+def add_dashboard(
+    app: FastAPI,
+    settings: Settings,
+    store: Store,
+    opened: AsyncExitStack,
+    subscribers: Callable[[], Mapping[str, int]] = dict,
+) -> None:
+    """The page at ``/``, its JSON and metrics, kept fresh until ``opened`` is closed."""
+    views = StoreViews(store, subscribers)
+    cluster = KafkaCluster(settings.bootstrap, min(settings.kafka_timeout_s, KAFKA_TIMEOUT_S))
+    collector = opened.enter_context(Collector(cluster, views, settings.bootstrap).running())
+    app.include_router(routes.create_router(collector, views))
+
+
+@dataclass
+class Count:
+    """A view's rows when they were last counted, and when they may be counted again (monotonic seconds)."""
+
+    rows: int
+    again_at_s: float
+
+
+@dataclass
+class StoreViews:
+    """See hub.observability.reports.ViewSource."""
+
+    store: Store
+    open_subscriptions: Callable[[], Mapping[str, int]] = dict
+    counts: dict[str, Count] = field(default_factory=dict)
+
+    def progress(self) -> Mapping[str, Mapping[str, Any]]:
+        """As the store has them; ``sources`` is what its rows cover, which may be less than what was computed."""
+        records: dict[str, Any] = self.store.progress()
+        for view in self.store.views():
+            key, covered = f"progress:{view}", self.store.positions(view, "source")
+            if key in records and covered:
+                records[key] = {**records[key], "sources": _by_topic(covered)}
+        return records
+
+    def row_counts(self) -> Mapping[str, int]:
+        now_s = time.monotonic()
+        for view in self.store.views():
+            known = self.counts.get(view)
+            if known is None or now_s >= known.again_at_s:
+                started_s = time.monotonic()
+                rows = self.store.count(view)
+                took_s = time.monotonic() - started_s
+                self.counts[view] = Count(rows, now_s + took_s / COUNTING_SHARE)
+        return {view: count.rows for view, count in self.counts.items()}
+
+    def subscribers(self) -> Mapping[str, int]:
+        return self.open_subscriptions()
+
+    def row(self, view: str, key: str) -> Mapping[str, Any] | None:
+        found = self.store.get(view, key)
+        if found is None:
+            return None
+        if found.values is None:
+            return {"key": key, "_deleted": True, "_version": found.version}
+        return {"key": key, **found.values}
+
+    def recent_keys(self, view: str, limit: int) -> Sequence[str]:
+        reached = self.store.positions(view, "changelog")
+        since = Positions({tp: max(0, offset - RECENT_OFFSETS) for tp, offset in reached})
+        rows, _ = self.store.changes(view, since, RECENT_OFFSETS * max(1, len(reached)))
+        ends = {tp.partition: offset for tp, offset in reached}
+        # Partitions have no common order: what is nearest to its own partition's end is taken as newest.
+        newest = sorted(rows, key=lambda row: ends[row.partition] - row.offset)
+        return [row.key for row in newest if row.values is not None][:limit]
+
+
+def _by_topic(positions: Positions) -> dict[str, dict[str, int]]:
+    grouped: dict[str, dict[str, int]] = {}
+    for tp, offset in positions:
+        grouped.setdefault(tp.topic, {})[str(tp.partition)] = offset
+    return grouped
