@@ -1,0 +1,1 @@
+"""[edge] Stores: where a view's rows can be read. Each takes changelog batches, rows and positions in one transaction."""
