@@ -83,11 +83,15 @@ class Collector:
                 thread.join(1.0)
 
     def _repeat(self, step: Callable[[], None]) -> None:
+        said = ""
         while not self.stopping.is_set():
             try:
                 step()
-            except Exception:  # the page goes on with what is known, whatever broke
-                log.exception("the overview could not be refreshed")
+                said = ""
+            except Exception as error:  # the page goes on with what is known, whatever broke
+                if repr(error) != said:
+                    log.exception("the overview could not be refreshed")
+                said = repr(error)
             self.stopping.wait(self.poll_s)
 
     # ---- one bounded step each
@@ -171,7 +175,7 @@ class Collector:
                         self.windows.get(report.view, {}),
                         now_ms,
                         rows=self.rows.get(report.view),
-                        subscribers=self.subscribers.get(report.view, 0),
+                        subscribers=self.subscribers.get(report.view),
                     )
                     for report in self.reports
                 ),

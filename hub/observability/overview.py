@@ -93,7 +93,7 @@ class ViewLine:
     committed_at_ms: int | None
     batch_ms: int | None
     input_rows: int | None
-    subscribers: int
+    subscribers: int | None
     lag: SourceLag | None
     sources: tuple[SourceLag, ...]
 
@@ -176,7 +176,7 @@ def view_line(
     now_ms: int,
     *,
     rows: int | None,
-    subscribers: int,
+    subscribers: int | None,
 ) -> ViewLine:
     """A view's line. ``windows`` are its recent samples, oldest first, by topic."""
     engine = Engine(report.state, report.reason, report.committed_at_ms)

@@ -19,7 +19,7 @@ class ViewSource(Protocol):
         """Rows of each view that the store serves."""
 
     def subscribers(self) -> Mapping[str, int]:
-        """Open subscriptions of each view."""
+        """Open subscriptions of each view, where they are known."""
 
     def row(self, view: str, key: str) -> Mapping[str, Any] | None:
         """A row as served: its fields, ``_version``, ``_sources``. A deleted one may come with ``_deleted`` true."""

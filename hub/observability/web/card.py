@@ -12,6 +12,10 @@ import orjson
 from hub.observability.web.format import UNKNOWN, count
 
 
+# A row's version counts its events, and above them the recomputations of its view (materializers.dataframes).
+_EVENTS_OF_VERSION = (1 << 40) - 1
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """``kind`` is number, flag, time, text, nested or none: how the style sheet sets it."""
@@ -34,9 +38,9 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """``deleted``: the row was there and is not any more."""
+    """``deleted``: the row was there and is not any more. ``events``: how many were folded into it."""
 
-    version: int | None
+    events: int | None
     deleted: bool
     fields: tuple[Field, ...]
     sources: tuple[Provenance, ...]
@@ -44,9 +48,10 @@ class Card:
 
 def card(row: Mapping[str, Any]) -> Card:
     """The card of a served row."""
+    version = row.get("_version")
     names = [name for name in row if name != "key" and not name.startswith("_")]
     return Card(
-        row.get("_version"),
+        None if version is None else version & _EVENTS_OF_VERSION,
         bool(row.get("_deleted")),
         tuple(field_of(name, row[name]) for name in names),
         tuple(

@@ -246,6 +246,7 @@ def test_cards_keep_years_whole_and_times_readable() -> None:
     assert field_of("seen_at", "2026-11-21T05:14:09.120Z").text == "2026-11-21 05:14:09.120"
     assert field_of("tags", ["a"]).text == '["a"]'
     assert [source.source for source in card(ROW).sources] == ["orders"]
+    assert card({"_version": (3 << 40) + 17}).events == 17
 
 
 def test_sparklines_stay_inside_their_box() -> None:
