@@ -28,7 +28,14 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
 from confluent_kafka.admin import AlterConfigOpType, ResourceType
 
 from hub.errors import Conflict, HubError, NotFound, PeerError
@@ -65,7 +72,9 @@ class KafkaCluster:
         metadata = self._ask(lambda: self.admin.list_topics(timeout=self.timeout_s), "list topics")
         names = [name for name in metadata.topics if not name.startswith("__")]
         found = self._results(
-            self.admin.describe_topics(TopicCollection(names), request_timeout=self.timeout_s) if names else {},
+            self.admin.describe_topics(TopicCollection(names), request_timeout=self.timeout_s)
+            if names
+            else {},
             missing_ok=True,
         )
         return {
@@ -86,7 +95,9 @@ class KafkaCluster:
         futures = self.admin.describe_configs(resources, request_timeout=self.timeout_s)
         return {
             resource.name: {
-                entry.name: entry.value for entry in future.values() if entry.source == 1 and entry.value is not None
+                entry.name: entry.value
+                for entry in future.values()
+                if entry.source == 1 and entry.value is not None
             }
             for resource, future in self._results(futures).items()
         }
@@ -98,7 +109,9 @@ class KafkaCluster:
         self._results(self.admin.create_topics([topic], request_timeout=self.timeout_s))
 
     def add_partitions(self, name: str, total: int) -> None:
-        self._results(self.admin.create_partitions([NewPartitions(name, total)], request_timeout=self.timeout_s))
+        self._results(
+            self.admin.create_partitions([NewPartitions(name, total)], request_timeout=self.timeout_s)
+        )
 
     def alter_config(self, name: str, changes: Mapping[str, str | None]) -> None:
         entries = [
@@ -146,7 +159,11 @@ class KafkaCluster:
         missing = wanted - metadata.topics.keys()
         if missing:
             raise NotFound(f'topic "{min(missing)}" does not exist', hint="create it: hub topic apply")
-        return [TopicPartition(topic, partition) for topic in wanted for partition in metadata.topics[topic].partitions]
+        return [
+            TopicPartition(topic, partition)
+            for topic in wanted
+            for partition in metadata.topics[topic].partitions
+        ]
 
     # ---- consumer groups, for other tools' eyes
 
@@ -163,12 +180,16 @@ class KafkaCluster:
             [ConsumerGroupTopicPartitions(group)], request_timeout=self.timeout_s
         )
         (found,) = self._results(futures).values()
-        return Positions.of((tp.topic, tp.partition, tp.offset) for tp in found.topic_partitions if tp.offset >= 0)
+        return Positions.of(
+            (tp.topic, tp.partition, tp.offset) for tp in found.topic_partitions if tp.offset >= 0
+        )
 
     def groups(self) -> list[str]:
         """The ids of all consumer groups."""
         listing = self._ask(
-            lambda: self.admin.list_consumer_groups(request_timeout=self.timeout_s).result(self.timeout_s + 1),
+            lambda: self.admin.list_consumer_groups(request_timeout=self.timeout_s).result(
+                self.timeout_s + 1
+            ),
             "list consumer groups",
         )
         return sorted(group.group_id for group in listing.valid)
@@ -241,7 +262,11 @@ class KafkaCluster:
     def _translated(self, error: KafkaException, doing: str) -> HubError:
         cause: KafkaError = error.args[0]
         code = cause.code()
-        if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+        if code in (
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+            KafkaError._UNKNOWN_TOPIC,
+            KafkaError._UNKNOWN_PARTITION,
+        ):
             return NotFound(f'topic "{doing}" does not exist', hint="create it: hub topic apply")
         if code == KafkaError.TOPIC_ALREADY_EXISTS:
             return Conflict(f'topic "{doing}" exists already')
@@ -280,7 +305,9 @@ class KafkaReader:
 
     def assign(self, positions: Positions) -> None:
         self.positions = dict(positions.offsets)
-        self.consumer.assign([KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in positions])
+        self.consumer.assign(
+            [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in positions]
+        )
 
     def poll(self, limit: int, timeout_s: float) -> Sequence[Record]:
         if not self.positions:
@@ -422,7 +449,9 @@ class KafkaWriter:
         if failed:
             raise self._error(failed[0], "append")
         if waiting:
-            raise self.cluster.down("append", f"{waiting} records are not acknowledged; the outcome is unknown")
+            raise self.cluster.down(
+                "append", f"{waiting} records are not acknowledged; the outcome is unknown"
+            )
         return Positions(after)
 
     def _doing(self, call: Callable[[], object], doing: str) -> None:

@@ -59,7 +59,9 @@ def _compose(path: Path) -> yaml.Node:
             code="HUB-1102",
         ) from None
     if node is None:
-        raise ConfigError("the file is empty", where=f"{path}", hint="docs/ shows what goes in", code="HUB-1102")
+        raise ConfigError(
+            "the file is empty", where=f"{path}", hint="docs/ shows what goes in", code="HUB-1102"
+        )
     return node
 
 
@@ -104,7 +106,10 @@ def _explained(path: Path, root: yaml.Node, model: type[BaseModel], error: Valid
         )
     if first["type"] == "missing":
         return ConfigError(
-            f'"{dotted}" is missing', where=_where(path, node.start_mark), hint=f'add "{steps[-1]}"', code="HUB-1104"
+            f'"{dotted}" is missing',
+            where=_where(path, node.start_mark),
+            hint=f'add "{steps[-1]}"',
+            code="HUB-1104",
         )
     expected = first["msg"].removeprefix("Value error, ")
     return ConfigError(

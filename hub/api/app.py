@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -10,13 +11,19 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
+from hub.api.dashboard import add_dashboard
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.kafka import KafkaCluster
+from hub.materializers import routes as view_routes
+from hub.materializers.push import Watcher
+from hub.materializers.stores.sql import Store
 from hub.schema_registry import routes as registry_routes
+from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.node import Node
+from hub.topics import routes as topic_routes
 
-KAFKA_TIMEOUT_S = 60.0
+REGISTRY_WAIT_S = 10.0
 
 # The first that fits; anything else is the hub's own fault.
 STATUS_OF: tuple[tuple[type[HubError], int], ...] = (
@@ -52,11 +59,13 @@ def create_app(settings: Settings) -> FastAPI:
 async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> None:
     """Open what the routes share, give it to them, and have it closed in reverse order.
 
-    Raises PeerError when Kafka does not answer within a minute: the process ends, its supervisor starts it again.
+    Kafka may be away: views are served from the store at once, everything else answers 503 until it is back.
     """
     cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
-    await run_in_threadpool(cluster.wait_ready, KAFKA_TIMEOUT_S)
     await add_registry(app, settings, cluster, opened)
+    app.include_router(topic_routes.create_router(cluster, RegistryClient(settings.registry)))
+    watcher = await add_views(app, settings, opened)
+    add_dashboard(app, settings, watcher.store, opened, watcher.subscribers_by_view)
 
 
 async def add_registry(
@@ -64,9 +73,20 @@ async def add_registry(
 ) -> None:
     """The schema registry at the root, where Confluent's clients look for it."""
     node = Node(cluster, replication_factor=settings.replication_factor)
-    await run_in_threadpool(node.start)
+    await run_in_threadpool(node.start, REGISTRY_WAIT_S)
     opened.push_async_callback(run_in_threadpool, node.stop)
     app.include_router(registry_routes.create_router(node))
+
+
+async def add_views(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> Watcher:
+    """Views by key, by index and by subscription; one task that wakes every subscriber."""
+    store = await run_in_threadpool(Store, settings.store)
+    opened.push_async_callback(run_in_threadpool, store.close)
+    watcher = Watcher(store)
+    task = asyncio.create_task(watcher.run())
+    opened.callback(task.cancel)
+    app.include_router(view_routes.create_router(store, watcher, settings.query_timeout_ms))
+    return watcher
 
 
 def status_of(error: HubError) -> int:

@@ -108,7 +108,9 @@ class Applier:
         return _Followed(view, at)
 
     def _assign(self, with_progress: bool) -> None:
-        at = {tp: offset for each in self.followed.values() if not each.stopped for tp, offset in each.position}
+        at = {
+            tp: offset for each in self.followed.values() if not each.stopped for tp, offset in each.position
+        }
         if with_progress:
             # One small compacted partition: read from its start whenever the set of views changes.
             at[_PROGRESS] = self.log.beginning_offsets([PROGRESS_TOPIC]).get(_PROGRESS)
@@ -145,7 +147,9 @@ class Applier:
         """A progress or state record: shown as it is; progress also waits to be covered."""
         if record.key is None:
             return
-        told[record.key.decode(errors="replace")] = orjson.loads(record.value) if record.value is not None else None
+        told[record.key.decode(errors="replace")] = (
+            orjson.loads(record.value) if record.value is not None else None
+        )
         name = record.key.partition(b":")[2].decode(errors="replace")
         followed = self.followed.get(name)
         progress = progress_of(record, f"{CHANGELOG_PREFIX}{name}")

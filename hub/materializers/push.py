@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -32,7 +33,7 @@ class Watcher:
 
     store: Store
     generation: int = 0
-    subscribers: int = 0
+    subscriptions: Counter[str] = field(default_factory=Counter)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def run(self) -> None:
@@ -51,6 +52,10 @@ class Watcher:
                     self.generation += 1
                     self._changed.notify_all()
             await asyncio.sleep(_POLL_S)
+
+    def subscribers_by_view(self) -> dict[str, int]:
+        """Open subscriptions."""
+        return dict(+self.subscriptions)
 
     async def wait(self, seen: int, timeout_s: float) -> bool:
         """True as soon as something was applied after ``seen`` (a value of ``generation``), False after the time."""
@@ -74,7 +79,9 @@ def parse_event_id(text: str | None) -> tuple[str, Positions] | None:
     topic_id, slash, positions = text.rpartition("/")
     if not slash:
         raise CallerError(
-            "Last-Event-ID is not one that this server sent", hint="leave it out to start with a snapshot", code="HUB-1430"
+            "Last-Event-ID is not one that this server sent",
+            hint="leave it out to start with a snapshot",
+            code="HUB-1430",
         )
     return topic_id, Positions.parse(positions)
 
@@ -91,7 +98,7 @@ async def subscribe(
     """Server-sent events: ``snapshot`` rows, ``synced``, then ``upsert`` and ``delete`` for ever; or, from a
     Last-Event-ID, only what changed since. ``reset`` says that the id is of an earlier changelog: start over."""
     resume = parse_event_id(last_event_id)
-    watcher.subscribers += 1
+    watcher.subscriptions[view] += 1
     try:
         known = await anyio.to_thread.run_sync(store.view, view)
         at: Positions | None = None
@@ -123,7 +130,7 @@ async def subscribe(
                 yield _event("reset", None, {"reason": "the view was built anew"})
                 at = None
     finally:
-        watcher.subscribers -= 1
+        watcher.subscriptions[view] -= 1
 
 
 async def _snapshot(

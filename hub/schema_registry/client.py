@@ -86,7 +86,9 @@ class RegistryClient:
         return [] if answer["is_compatible"] else list(answer.get("messages") or ["incompatible"])
 
     def delete(self, subject: str, *, permanent: bool = False) -> list[int]:
-        return list(self._ask("DELETE", f"/subjects/{quote(subject, safe='')}", permanent=str(permanent).lower()))
+        return list(
+            self._ask("DELETE", f"/subjects/{quote(subject, safe='')}", permanent=str(permanent).lower())
+        )
 
     def close(self) -> None:
         self._http.close()
@@ -114,7 +116,9 @@ class RegistryClient:
         if answer.status_code == 404:
             return NotFound(f"schema registry: {message}")
         if answer.status_code == 409:
-            return Conflict(f"schema registry: {message}", hint="make the change compatible, or change the level")
+            return Conflict(
+                f"schema registry: {message}", hint="make the change compatible, or change the level"
+            )
         if answer.status_code < 500:
             return CallerError(f"schema registry: {message}")
         return PeerError(f"schema registry: {message}", code="HUB-3033")

@@ -58,11 +58,23 @@ def decode(data: bytes, schema_of: Callable[[int], Any]) -> tuple[int, Any]:
     schema_id, body = unframe(data)
     schema = schema_of(schema_id)
     if len(body) > _MOST_RECURSIVE_BYTES and is_recursive(schema):
-        raise Undecodable(f"{len(body)} bytes under the recursive schema {schema_id}: {_MOST_RECURSIVE_BYTES} are allowed")
+        raise Undecodable(
+            f"{len(body)} bytes under the recursive schema {schema_id}: {_MOST_RECURSIVE_BYTES} are allowed"
+        )
     try:
         return schema_id, fastavro.schemaless_reader(io.BytesIO(body), schema, None)
-    except (EOFError, ValueError, IndexError, TypeError, UnicodeDecodeError, OverflowError, MemoryError) as error:
-        raise Undecodable(f"its bytes do not fit its schema id {schema_id}: {error or type(error).__name__}") from None
+    except (
+        EOFError,
+        ValueError,
+        IndexError,
+        TypeError,
+        UnicodeDecodeError,
+        OverflowError,
+        MemoryError,
+    ) as error:
+        raise Undecodable(
+            f"its bytes do not fit its schema id {schema_id}: {error or type(error).__name__}"
+        ) from None
 
 
 def is_recursive(schema: Any) -> bool:

@@ -31,9 +31,15 @@ LEVELS = (
 )
 
 _RULES: Mapping[SchemaIncompatibilityType, tuple[str, str]] = {
-    SchemaIncompatibilityType.name_mismatch: ("NAME_MISMATCH", "keep the record's name, or give the reader an alias"),
+    SchemaIncompatibilityType.name_mismatch: (
+        "NAME_MISMATCH",
+        "keep the record's name, or give the reader an alias",
+    ),
     SchemaIncompatibilityType.fixed_size_mismatch: ("FIXED_SIZE_MISMATCH", "keep the size"),
-    SchemaIncompatibilityType.missing_enum_symbols: ("MISSING_ENUM_SYMBOLS", "give the enum type a default symbol"),
+    SchemaIncompatibilityType.missing_enum_symbols: (
+        "MISSING_ENUM_SYMBOLS",
+        "give the enum type a default symbol",
+    ),
     SchemaIncompatibilityType.reader_field_missing_default_value: (
         "READER_FIELD_MISSING_DEFAULT_VALUE",
         "give the field a default",
@@ -80,8 +86,12 @@ def check(
     return found
 
 
-def _reads(reader: Any, writer: Any, said: str, version: int, named: Mapping[str, Any] | None) -> list[Incompatibility]:
-    result = ReaderWriterCompatibilityChecker().get_compatibility(_schema(reader, named), _schema(writer, named))
+def _reads(
+    reader: Any, writer: Any, said: str, version: int, named: Mapping[str, Any] | None
+) -> list[Incompatibility]:
+    result = ReaderWriterCompatibilityChecker().get_compatibility(
+        _schema(reader, named), _schema(writer, named)
+    )
     if result.compatibility is SchemaCompatibilityType.compatible:
         return []
     found = []
@@ -89,7 +99,11 @@ def _reads(reader: Any, writer: Any, said: str, version: int, named: Mapping[str
         rule, fix = _RULES[kind]
         path = sorted(result.locations)[index] if index < len(result.locations) else "/"
         what = sorted(result.messages)[index] if index < len(result.messages) else rule
-        found.append(Incompatibility(rule, _named_path(reader, path), _worded(rule, what, reader, path), fix, said, version))
+        found.append(
+            Incompatibility(
+                rule, _named_path(reader, path), _worded(rule, what, reader, path), fix, said, version
+            )
+        )
     return found
 
 

@@ -114,7 +114,10 @@ def _read(key: dict[str, Any], value: dict[str, Any] | None) -> Fact:
             value["id"],
             value["schema"],
             value.get("schemaType") or "AVRO",
-            tuple(Reference(each["name"], each["subject"], each["version"]) for each in value.get("references") or ()),
+            tuple(
+                Reference(each["name"], each["subject"], each["version"])
+                for each in value.get("references") or ()
+            ),
             bool(value.get("deleted", False)),
             value.get("metadata"),
             value.get("ruleSet"),
@@ -171,4 +174,6 @@ def _schema_key(subject: str, version: int) -> dict[str, Any]:
 
 
 def _record(key: Mapping[str, Any], value: Mapping[str, Any] | None) -> NewRecord:
-    return NewRecord(SCHEMAS_TOPIC, orjson.dumps(key), None if value is None else orjson.dumps(value), partition=0)
+    return NewRecord(
+        SCHEMAS_TOPIC, orjson.dumps(key), None if value is None else orjson.dumps(value), partition=0
+    )

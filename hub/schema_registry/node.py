@@ -48,17 +48,23 @@ class Node:
         self._writing = threading.Lock()
         self._writer: Writer | None = None
         self._stop = threading.Event()
+        self._ready = threading.Event()
+        self._refused: ConfigError | None = None
         self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Make the topic when it is missing, read it to its end, go on following it.
+    def start(self, wait_s: float | None = None) -> bool:
+        """Make the topic when it is missing, read it to its end, go on following it: in a thread, for ever.
 
-        Raises ConfigError when the topic would lose schemas (cleanup.policy), PeerError when Kafka is away.
+        Waits at most ``wait_s`` (default: the node's time-out) and returns whether it is ready; until it is, questions
+        wait and then raise PeerError, so that a server can serve all else while Kafka is away. Raises ConfigError
+        when the topic would lose schemas (cleanup.policy).
         """
-        self._ensure_topic()
         self._thread = threading.Thread(target=self._follow, name="schema-registry", daemon=True)
         self._thread.start()
-        self._reach(self._end())
+        ready = self._ready.wait(self.timeout_s if wait_s is None else wait_s)
+        if self._refused is not None:
+            raise self._refused
+        return ready
 
     def stop(self) -> None:
         self._stop.set()
@@ -69,11 +75,13 @@ class Node:
 
     def read(self, question: Callable[[Registry], T]) -> T:
         """Ask the state; it does not change while ``question`` runs."""
+        self._be_ready()
         with self._changed:
             return question(self.registry)
 
     def submit(self, command: Command) -> tuple[Any, int]:
         """Carry a command out: (its answer, the log position after it). Raises Refused; PeerError when Kafka is away."""
+        self._be_ready()
         with self._writing:
             for _ in range(_TRIES):
                 try:
@@ -90,7 +98,19 @@ class Node:
                 except PeerError:
                     self._writer = None
                     raise
-            raise PeerError("the registry's other nodes write without a pause", hint="try again", code="HUB-3030")
+            raise PeerError(
+                "the registry's other nodes write without a pause", hint="try again", code="HUB-3030"
+            )
+
+    def _be_ready(self) -> None:
+        if not self._ready.wait(self.timeout_s):
+            if self._refused is not None:
+                raise self._refused
+            raise PeerError(
+                "the registry has not read its log yet",
+                hint="is Kafka well? hub doctor tells",
+                code="HUB-3034",
+            )
 
     def _end(self) -> int:
         return self.cluster.end_offsets([SCHEMAS_TOPIC]).get(_LOG)
@@ -114,10 +134,18 @@ class Node:
         while not self._stop.is_set():
             reader: Reader | None = None
             try:
+                self._ensure_topic()
+                end = self._end()
                 reader = self.cluster.reader()
                 reader.assign(Positions({_LOG: self.position}))
                 while not self._stop.is_set():
                     self._take(reader)
+                    if self.position >= end:
+                        self._ready.set()
+            except ConfigError as error:
+                log.error("%s", error)
+                self._refused = error
+                return
             except HubError as error:
                 log.warning("%s: read again in a second", error.message)
                 self._stop.wait(1.0)

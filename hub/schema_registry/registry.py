@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from hub.errors import CallerError
 from hub.schema_registry.compatibility import LEVELS, Incompatibility, check
 from hub.schema_registry.facts import (
     Fact,
@@ -27,7 +28,6 @@ from hub.schema_registry.facts import (
     Unreadable,
 )
 from hub.schema_registry.formats import avro
-from hub.errors import CallerError
 
 DEFAULT_LEVEL = "BACKWARD"
 DEFAULT_MODE = "READWRITE"
@@ -51,7 +51,9 @@ def version_not_found(version: object) -> Refused:
 
 
 def schema_not_found(schema_id: object = None) -> Refused:
-    return Refused(404, 40403, f"Schema {schema_id} not found" if schema_id is not None else "Schema not found")
+    return Refused(
+        404, 40403, f"Schema {schema_id} not found" if schema_id is not None else "Schema not found"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,11 @@ class Registry:
                         "Invalid compatibility level. Valid values are none, backward, forward, full, "
                         "backward_transitive, forward_transitive, and full_transitive",
                     )
-                if command.level is None and command.subject is not None and command.subject not in self.levels:
+                if (
+                    command.level is None
+                    and command.subject is not None
+                    and command.subject not in self.levels
+                ):
                     raise subject_not_found(command.subject)
                 return Decision([LevelSet(command.subject, command.level)], self.level_of(command.subject))
             case SetMode():
@@ -200,7 +206,10 @@ class Registry:
         if known is not None and same:
             return Decision([], known)
         versions = self.live(command.subject)
-        earlier = [(each.version, self.parsed(each.schema, each.schema_type, each.references)[0]) for each in versions]
+        earlier = [
+            (each.version, self.parsed(each.schema, each.schema_type, each.references)[0])
+            for each in versions
+        ]
         reasons = check(parsed, earlier, self.level_of(command.subject), self.named(command.references))
         if reasons:
             raise Refused(
@@ -317,7 +326,9 @@ class Registry:
                     f"({reference.subject} version {reference.version})",
                 ) from None
             found |= self.named(stored.references, depth + 1)
-            found[reference.name] = self.parsed(stored.schema, stored.schema_type, stored.references, depth + 1)[0]
+            found[reference.name] = self.parsed(
+                stored.schema, stored.schema_type, stored.references, depth + 1
+            )[0]
         return found
 
     def live(self, subject: str) -> list[SchemaStored]:
@@ -326,7 +337,9 @@ class Registry:
 
     def version(self, subject: str, version: int | str, *, deleted: bool = False) -> SchemaStored:
         """One version; "latest" and -1 are the newest. Raises Refused 40401, 40402, 42202."""
-        every = [each for _, each in sorted(self.subjects.get(subject, {}).items()) if deleted or not each.deleted]
+        every = [
+            each for _, each in sorted(self.subjects.get(subject, {}).items()) if deleted or not each.deleted
+        ]
         if not every:
             raise subject_not_found(subject)
         number = version_number(version)
@@ -336,11 +349,21 @@ class Registry:
         return found
 
     def find(
-        self, subject: str, text: str, schema_type: str, references: tuple[Reference, ...], *, deleted: bool = False
+        self,
+        subject: str,
+        text: str,
+        schema_type: str,
+        references: tuple[Reference, ...],
+        *,
+        deleted: bool = False,
     ) -> SchemaStored | None:
         """The newest version of a subject with this canonical text."""
         for _, each in sorted(self.subjects.get(subject, {}).items(), reverse=True):
-            if (deleted or not each.deleted) and each.schema_type == schema_type and each.references == references:
+            if (
+                (deleted or not each.deleted)
+                and each.schema_type == schema_type
+                and each.references == references
+            ):
                 if each.schema == text or _same(each.schema, text):
                     return each
         return None
@@ -390,7 +413,10 @@ class Registry:
             versions = []
         else:
             versions = [self.version(subject, version)]
-        earlier = [(each.version, self.parsed(each.schema, each.schema_type, each.references)[0]) for each in versions]
+        earlier = [
+            (each.version, self.parsed(each.schema, each.schema_type, each.references)[0])
+            for each in versions
+        ]
         return check(parsed, earlier, level, self.named(command.references))
 
 
@@ -402,12 +428,12 @@ def version_number(version: int | str) -> int:
         number = int(version)
     except ValueError:
         number = 0
-    if number < 1 and number != -1 or number > 2**31 - 1:
+    if (number < 1 and number != -1) or number > 2**31 - 1:
         raise Refused(
             422,
             42202,
             f"The specified version '{version}' is not a valid version id. Allowed values are between "
-            "[1, 2^31-1] and the string \"latest\"",
+            '[1, 2^31-1] and the string "latest"',
         )
     return number
 

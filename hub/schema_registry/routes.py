@@ -31,7 +31,12 @@ from hub.schema_registry.registry import (
 )
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
-_ACCEPTED = (MEDIA_TYPE, "application/vnd.schemaregistry+json", "application/json", "application/octet-stream")
+_ACCEPTED = (
+    MEDIA_TYPE,
+    "application/vnd.schemaregistry+json",
+    "application/json",
+    "application/octet-stream",
+)
 
 
 class ReferenceBody(BaseModel):
@@ -141,7 +146,11 @@ def create_router(node: Node) -> APIRouter:
 def _subjects(router: APIRouter, node: Node) -> None:
     @router.get("/subjects")
     def subjects(
-        subjectPrefix: str = "", deleted: Flag = False, deletedOnly: Flag = False, offset: Paging = 0, limit: Paging = -1
+        subjectPrefix: str = "",
+        deleted: Flag = False,
+        deletedOnly: Flag = False,
+        offset: Paging = 0,
+        limit: Paging = -1,
     ) -> Response:
         prefix = subjectPrefix.removeprefix(":*:")
 
@@ -171,7 +180,9 @@ def _subjects(router: APIRouter, node: Node) -> None:
 
     @router.get("/subjects/{subject:path}/versions/{version}")
     def version(subject: str, version: str, deleted: Flag = False) -> Response:
-        return _json(_described(node.read(lambda registry: registry.version(subject, version, deleted=deleted))))
+        return _json(
+            _described(node.read(lambda registry: registry.version(subject, version, deleted=deleted)))
+        )
 
     @router.delete("/subjects/{subject:path}/versions/{version}")
     def delete_version(subject: str, version: str, permanent: Flag = False) -> Response:
@@ -198,7 +209,9 @@ def _subjects(router: APIRouter, node: Node) -> None:
     @router.post("/subjects/{subject:path}/versions")
     def register(subject: str, body: SchemaBody, normalize: Flag = False) -> Response:
         stored, position = node.submit(body.command(subject))
-        return _json({"id": stored.schema_id, "version": stored.version, **_schema(stored)}, position=position)
+        return _json(
+            {"id": stored.schema_id, "version": stored.version, **_schema(stored)}, position=position
+        )
 
     @router.post("/subjects/{subject:path}")
     def lookup(subject: str, body: SchemaBody, normalize: Flag = False, deleted: Flag = False) -> Response:
@@ -257,7 +270,11 @@ def _schemas(router: APIRouter, node: Node) -> None:
 
     @router.get("/schemas")
     def schemas(
-        subjectPrefix: str = "", deleted: Flag = False, latestOnly: Flag = False, offset: Paging = 0, limit: Paging = -1
+        subjectPrefix: str = "",
+        deleted: Flag = False,
+        latestOnly: Flag = False,
+        offset: Paging = 0,
+        limit: Paging = -1,
     ) -> Response:
         prefix = subjectPrefix.removeprefix(":*:")
 
@@ -277,7 +294,12 @@ def _schemas(router: APIRouter, node: Node) -> None:
 
     @router.get("/v1/metadata/id")
     def cluster_id() -> Response:
-        return _json({"id": "", "scope": {"path": [], "clusters": {"kafka-cluster": "", "schema-registry-cluster": "hub"}}})
+        return _json(
+            {
+                "id": "",
+                "scope": {"path": [], "clusters": {"kafka-cluster": "", "schema-registry-cluster": "hub"}},
+            }
+        )
 
     @router.get("/v1/metadata/version")
     def server_version() -> Response:
@@ -308,7 +330,9 @@ def _settings(router: APIRouter, node: Node) -> None:
                 return own.level
             if defaultToGlobal:
                 return registry.level_of(None)
-            raise Refused(404, 40408, f"Subject '{subject}' does not have subject-level compatibility configured")
+            raise Refused(
+                404, 40408, f"Subject '{subject}' does not have subject-level compatibility configured"
+            )
 
         return _json({"compatibilityLevel": node.read(effective)})
 
@@ -370,7 +394,9 @@ def _compatibility(router: APIRouter, node: Node) -> None:
         return verdict(subject, body, version, verbose)
 
     @router.post("/compatibility/subjects/{subject:path}/versions")
-    def against_all(subject: str, body: SchemaBody, verbose: Flag = False, normalize: Flag = False) -> Response:
+    def against_all(
+        subject: str, body: SchemaBody, verbose: Flag = False, normalize: Flag = False
+    ) -> Response:
         return verdict(subject, body, None, verbose)
 
 

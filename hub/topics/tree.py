@@ -78,7 +78,10 @@ class Node(BaseModel):
             for name in ("owner", "partitions", "replication_factor", "compatibility", "tags")
             if (value := getattr(self, name)) is not None
         }
-        for name, key, units in (("retention", "retention.ms", _DURATION_MS), ("max_size", "retention.bytes", _SIZE_BYTES)):
+        for name, key, units in (
+            ("retention", "retention.ms", _DURATION_MS),
+            ("max_size", "retention.bytes", _SIZE_BYTES),
+        ):
             value = getattr(self, name)
             if value is not None:
                 said[f"config.{key}"] = str(_amount(value, units, ""))
@@ -130,14 +133,14 @@ def load(path: Path) -> TopicTree:
     file = load_model(path, TreeFile)
     inherited: dict[str, tuple[object, str]] = {"partitions": (1, _ROOT), "replication_factor": (1, _ROOT)}
     found = [
-        spec
-        for label, node in file.topics.items()
-        for spec in _topics(label, node, inherited, path.parent)
+        spec for label, node in file.topics.items() for spec in _topics(label, node, inherited, path.parent)
     ]
     for spec in found:
         if len(spec.name) > _LONGEST_NAME:
             raise ConfigError(
-                f'topic "{spec.name[:60]}…": {len(spec.name)} characters', hint=f"Kafka allows {_LONGEST_NAME}", where=str(path)
+                f'topic "{spec.name[:60]}…": {len(spec.name)} characters',
+                hint=f"Kafka allows {_LONGEST_NAME}",
+                where=str(path),
             )
     return TopicTree(tuple(sorted(found, key=lambda spec: spec.name)))
 
@@ -166,7 +169,9 @@ def _spec(name: str, node: Node, settings: Mapping[str, tuple[object, str]], fol
         partitions=partitions,
         replication_factor=replication,
         config={
-            key.removeprefix("config."): str(value) for key, (value, _) in sorted(settings.items()) if key.startswith("config.")
+            key.removeprefix("config."): str(value)
+            for key, (value, _) in sorted(settings.items())
+            if key.startswith("config.")
         },
         compatibility=level,  # type: ignore[arg-type]
         schema=folder / node.schema_file if node.schema_file is not None else None,
@@ -187,7 +192,7 @@ def _amount(value: str | int | None, units: Mapping[str, int], expected: str) ->
     return int(found.group(1)) * units[found.group(2)]
 
 
-def _text(value: str | int | float | bool) -> str:
+def _text(value: str | float | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

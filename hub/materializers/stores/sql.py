@@ -150,8 +150,12 @@ class Store:
         the topic is another one, or a column changed its type. New columns are added, dropped ones stay unused."""
         types = {each["name"]: each["type"] for each in schema["fields"] if not each["name"].startswith("_")}
         with self._errors(), self.engine.begin() as connection:
-            stored = connection.execute(select(self._views).where(self._views.c.view == name)).mappings().first()
-            fresh = stored is None or stored["topic_id"] != topic_id or _changed_types(stored["schema"], types)
+            stored = (
+                connection.execute(select(self._views).where(self._views.c.view == name)).mappings().first()
+            )
+            fresh = (
+                stored is None or stored["topic_id"] != topic_id or _changed_types(stored["schema"], types)
+            )
             table = _table(name, types, indexes)
             if fresh:
                 table.drop(connection, checkfirst=True)
@@ -189,11 +193,17 @@ class Store:
         if known is not None:
             return known
         with self._errors(), self.engine.connect() as connection:
-            stored = connection.execute(select(self._views).where(self._views.c.view == name)).mappings().first()
+            stored = (
+                connection.execute(select(self._views).where(self._views.c.view == name)).mappings().first()
+            )
         if stored is None:
-            raise NotFound(f'view "{name}" does not exist', hint="hub view ls lists the views", code="HUB-1410")
+            raise NotFound(
+                f'view "{name}" does not exist', hint="hub view ls lists the views", code="HUB-1410"
+            )
         indexes = tuple(stored["indexes"])
-        made = ViewTable(name, stored["topic_id"], stored["schema"], indexes, _table(name, stored["schema"], indexes))
+        made = ViewTable(
+            name, stored["topic_id"], stored["schema"], indexes, _table(name, stored["schema"], indexes)
+        )
         with self._lock:
             self._known[name] = made
         return made
@@ -201,10 +211,14 @@ class Store:
     def topic_id(self, name: str) -> str:
         """The changelog incarnation that the table is filled from, asked anew: another process may have rebuilt it."""
         with self._errors(), self.engine.connect() as connection:
-            found = connection.execute(select(self._views).where(self._views.c.view == name)).mappings().first()
+            found = (
+                connection.execute(select(self._views).where(self._views.c.view == name)).mappings().first()
+            )
         with self._lock:
             known = self._known.get(name)
-            if known is not None and (found is None or found["schema"] != known.types or found["topic_id"] != known.topic_id):
+            if known is not None and (
+                found is None or found["schema"] != known.types or found["topic_id"] != known.topic_id
+            ):
                 del self._known[name]
         return str(found["topic_id"]) if found is not None else ""
 
@@ -218,7 +232,9 @@ class Store:
                 known = self.view(batch.view)
                 rows = [_row(known, change, now) for change in batch.changes]
                 for start in range(0, len(rows), _CHUNK):
-                    self._upsert(connection, known.table, rows[start : start + _CHUNK], ["key"], newer="_version")
+                    self._upsert(
+                        connection, known.table, rows[start : start + _CHUNK], ["key"], newer="_version"
+                    )
                 if batch.expire_below:
                     self._expire(connection, known.table, batch.expire_below, now)
                 kinds: tuple[tuple[RowKind, Positions], ...] = (
@@ -226,7 +242,13 @@ class Store:
                     ("source", batch.sources),
                 )
                 positions = [
-                    {"view": batch.view, "kind": kind, "topic": tp.topic, "partition": tp.partition, "next_offset": offset}
+                    {
+                        "view": batch.view,
+                        "kind": kind,
+                        "topic": tp.topic,
+                        "partition": tp.partition,
+                        "next_offset": offset,
+                    }
                     for kind, reached in kinds
                     for tp, offset in reached
                 ]
@@ -253,10 +275,13 @@ class Store:
             return
         dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
         statement = dialect.insert(table)
-        replaced = {column.name: statement.excluded[column.name] for column in table.columns if column.name not in key}
+        replaced = {
+            column.name: statement.excluded[column.name] for column in table.columns if column.name not in key
+        }
         condition = statement.excluded[newer] > table.c[newer] if newer is not None else None
         connection.execute(
-            statement.on_conflict_do_update(index_elements=list(key), set_=replaced, where=condition), list(rows)
+            statement.on_conflict_do_update(index_elements=list(key), set_=replaced, where=condition),
+            list(rows),
         )
 
     # ---- read
@@ -291,7 +316,9 @@ class Store:
         with self._reading(view) as connection:
             return [_stored(known, found) for found in connection.execute(query).mappings()]
 
-    def snapshot(self, view: str, after: str, limit: int, key: str | None = None) -> tuple[list[StoredRow], Positions]:
+    def snapshot(
+        self, view: str, after: str, limit: int, key: str | None = None
+    ) -> tuple[list[StoredRow], Positions]:
         """Live rows with keys past ``after`` and the changelog positions they are read at: one consistent cut a call."""
         known = self.view(view)
         table = known.table
@@ -300,10 +327,14 @@ class Store:
             where.append(table.c.key == key)
         with self._reading(view) as connection:
             positions = self._positions_of(connection, view, "changelog")
-            rows = connection.execute(select(table).where(*where).order_by(table.c.key).limit(limit)).mappings()
+            rows = connection.execute(
+                select(table).where(*where).order_by(table.c.key).limit(limit)
+            ).mappings()
             return [_stored(known, found) for found in rows], positions
 
-    def changes(self, view: str, since: Positions, limit: int, key: str | None = None) -> tuple[list[StoredRow], Positions]:
+    def changes(
+        self, view: str, since: Positions, limit: int, key: str | None = None
+    ) -> tuple[list[StoredRow], Positions]:
         """Rows made by the changelog from ``since`` on, deletes included, coalesced per key, and the positions reached.
 
         At most ``limit``, in (partition, offset) order; the positions are those after the last row returned when there
@@ -314,7 +345,11 @@ class Store:
         with self._reading(view) as connection:
             reached = self._positions_of(connection, view, "changelog")
             fresh = [
-                and_(table.c._partition == tp.partition, table.c._offset >= since.get(tp), table.c._offset < offset)
+                and_(
+                    table.c._partition == tp.partition,
+                    table.c._offset >= since.get(tp),
+                    table.c._offset < offset,
+                )
                 for tp, offset in reached
                 if offset > since.get(tp)
             ]
@@ -344,7 +379,12 @@ class Store:
         query = select(table.c.topic, table.c.partition, table.c.next_offset).where(
             table.c.view == view, table.c.kind == kind
         )
-        return Positions({TopicPartition(topic, partition): offset for topic, partition, offset in connection.execute(query)})
+        return Positions(
+            {
+                TopicPartition(topic, partition): offset
+                for topic, partition, offset in connection.execute(query)
+            }
+        )
 
     def progress(self) -> dict[str, Any]:
         """The latest progress and state records, by their keys."""
@@ -451,7 +491,13 @@ def plain_type(avro_type: AvroType) -> str:
         logical = avro_type.get("logicalType")
         if logical is not None:
             return str(logical)
-        return "string" if avro_type["type"] == "enum" else "json" if avro_type["type"] not in _TYPES else avro_type["type"]
+        return (
+            "string"
+            if avro_type["type"] == "enum"
+            else "json"
+            if avro_type["type"] not in _TYPES
+            else avro_type["type"]
+        )
     return avro_type if avro_type in _TYPES else "json"
 
 
@@ -465,7 +511,9 @@ def _sql_type(avro_type: AvroType) -> TypeEngine[Any]:
 
 
 def _changed_types(stored: Mapping[str, AvroType], types: Mapping[str, AvroType]) -> bool:
-    return any(name in stored and plain_type(stored[name]) != plain_type(kind) for name, kind in types.items())
+    return any(
+        name in stored and plain_type(stored[name]) != plain_type(kind) for name, kind in types.items()
+    )
 
 
 def _extend(connection: Connection, table: Table) -> None:
@@ -519,7 +567,9 @@ def _plain(value: Any) -> Any:
     """JSON values of an Avro value: times as ISO 8601, decimals and bytes as text."""
     if value is None:
         return None
-    return orjson.loads(orjson.dumps(value, default=_spelled, option=orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS))
+    return orjson.loads(
+        orjson.dumps(value, default=_spelled, option=orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS)
+    )
 
 
 def _spelled(value: Any) -> Any:

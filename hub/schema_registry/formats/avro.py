@@ -45,8 +45,16 @@ def parse(text: str, named: Mapping[str, Any] | None = None) -> Any:
     if fields > MOST_FIELDS:
         raise InvalidSchema(f"the schema has {fields} fields, {MOST_FIELDS} are allowed")
     try:
-        fastavro.parse_schema(schema, named_schemas={name: dict(each) for name, each in (named or {}).items()})
-    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError, TypeError, ValueError) as error:
+        fastavro.parse_schema(
+            schema, named_schemas={name: dict(each) for name, each in (named or {}).items()}
+        )
+    except (
+        fastavro.schema.SchemaParseException,
+        fastavro.schema.UnknownType,
+        KeyError,
+        TypeError,
+        ValueError,
+    ) as error:
         name = error.name if isinstance(error, fastavro.schema.UnknownType) else None
         said = f'unknown type "{name}"' if name else f"{error or type(error).__name__}"
         raise InvalidSchema(f"the schema is no valid Avro: {said}") from None
@@ -70,7 +78,20 @@ def _size(schema: Any, depth: int) -> tuple[int, int]:
     return deepest, fields
 
 
-_ORDER = ("type", "name", "namespace", "doc", "aliases", "fields", "symbols", "items", "values", "size", "default", "order")
+_ORDER = (
+    "type",
+    "name",
+    "namespace",
+    "doc",
+    "aliases",
+    "fields",
+    "symbols",
+    "items",
+    "values",
+    "size",
+    "default",
+    "order",
+)
 
 
 def canonical(schema: Any) -> str:
@@ -101,4 +122,7 @@ def _ordered(schema: Any) -> Any:
 
 def _field(each: dict[str, Any]) -> dict[str, Any]:
     order = ("name", "type", "doc", "default", "aliases", "order")
-    return {**{key: each[key] for key in order if key in each}, **{k: each[k] for k in sorted(each) if k not in order}}
+    return {
+        **{key: each[key] for key in order if key in each},
+        **{k: each[k] for k in sorted(each) if k not in order},
+    }

@@ -1,0 +1,82 @@
+"""[edge] FastAPI: topics as the cluster has them, and one event in."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from hub.errors import NotFound, nearest
+from hub.kafka import KafkaCluster
+from hub.schema_registry.client import RegistryClient
+from hub.topics.producer import Publisher
+
+
+class EventBody(BaseModel):
+    """One event: its key as text, its value as JSON (null: a tombstone), its time."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    key: str = Field(min_length=1, max_length=1_000)
+    value: dict[str, Any] | None
+    timestamp_ms: int | None = None
+
+
+def create_router(cluster: KafkaCluster, registry: RegistryClient) -> APIRouter:
+    """The routes over one cluster."""
+    router = APIRouter(tags=["topics"])
+    publisher = Publisher(cluster, registry)
+    publishing = threading.Lock()
+
+    @router.get("/topics")
+    def topics() -> Response:
+        """Every topic: partitions, replicas, end offsets added up."""
+        found = cluster.topics()
+        ends: dict[str, int] = dict.fromkeys(found, 0)
+        for tp, offset in cluster.end_offsets(list(found)):
+            ends[tp.topic] += offset
+        listed = [
+            {
+                "topic": name,
+                "partitions": topic.partitions,
+                "replication_factor": topic.replication_factor,
+                "end_offsets": ends[name],
+            }
+            for name, topic in sorted(found.items())
+        ]
+        return _json({"topics": listed})
+
+    @router.get("/topics/{topic}")
+    def topic(topic: str) -> Response:
+        """One topic with its settings and where each partition begins and ends."""
+        found = cluster.topics()
+        if topic not in found:
+            guess = nearest(topic, found)
+            raise NotFound(
+                f'topic "{topic}" does not exist', hint=f'did you mean "{guess}"?' if guess else None
+            )
+        begin, end = cluster.beginning_offsets([topic]), cluster.end_offsets([topic])
+        partitions = [
+            {"partition": tp.partition, "begin": begin.get(tp), "end": offset} for tp, offset in sorted(end)
+        ]
+        return _json(
+            {"topic": topic, "config": cluster.topic_config([topic])[topic], "partitions": partitions}
+        )
+
+    @router.post("/topics/{topic}/records")
+    def publish(topic: str, body: EventBody) -> Response:
+        """Publish one event. The answer's ``position`` makes a read include it: ``?after=<position>``."""
+        with publishing:
+            position = publisher.publish(topic, body.key, body.value, body.timestamp_ms)
+        ((where, offset),) = list(position)
+        answer = {"position": str(position), "partition": where.partition, "offset": offset - 1}
+        return _json(answer, {"Hub-Position": str(position)})
+
+    return router
+
+
+def _json(body: object, headers: dict[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(body), 200, headers, "application/json")
