@@ -89,6 +89,12 @@ def decode(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> Da
     tagged = decoded.select(
         "*", _reason(inputs, answered).alias("_why"), *(_tag(each).alias(each.source.tag) for each in inputs)
     )
+    for each in inputs:
+        if each.source.where is not None:
+            left_out = (
+                _is_from(each) & ~F.col("_deleted") & ~F.coalesce(F.expr(each.source.where), F.lit(False))
+            )
+            tagged = tagged.where(F.col("_why").isNotNull() | ~left_out)
     entity = F.coalesce(*(F.col(each.source.tag)["_entity"] for each in inputs))
     why = F.coalesce("_why", F.when(entity.isNull(), F.lit("the view's key is null in this event")))
     coordinates = F.concat_ws("-", F.lit(_BAD_MARK), "_topic", "_partition", "_offset")

@@ -453,7 +453,7 @@ def _fingerprint(compiled: Shape, inputs: tuple[Input, ...]) -> str:
         for each in inputs
     }
     body = [
-        [[s.name, s.topic, s.columns, s.key, s.order, s.unique] for s in compiled.sources],
+        [[s.name, s.topic, s.columns, s.key, s.order, s.unique, s.where] for s in compiled.sources],
         compiled.aggregates,
         compiled.outputs,
         compiled.delete_when,

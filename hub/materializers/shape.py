@@ -93,6 +93,7 @@ class SourceShape:
     order: str | None
     order_is_time: bool
     unique: str | None
+    where: str | None
 
     @property
     def tag(self) -> str:
@@ -161,7 +162,7 @@ class _Compiler:
 
     # ---- per source: key, order, unique_by read the event itself
 
-    def _edge_expressions(self, name: str) -> tuple[str, str | None, bool, str | None]:
+    def _edge_expressions(self, name: str) -> tuple[str, str | None, bool, str | None, str | None]:
         source = self.view.sources[name]
         key = self._over_event(name, "key", source.key)
         order = self._over_event(name, "order", source.order) if source.order else None
@@ -172,6 +173,7 @@ class _Compiler:
             order,
             order_type == "TIMESTAMP",
             f"CAST({unique} AS STRING)" if unique else None,
+            self._over_event(name, "where", source.where) if source.where else None,
         )
 
     def _over_event(self, name: str, what: str, text: str) -> str:
@@ -245,10 +247,23 @@ class _Compiler:
                     f'declare `unique_by` on source "{source}": then one entry an identity is kept',
                     code="HUB-2103",
                 )
-            native = _sql(_replaced(node, exp.Column, lambda column: self._tagged(where, column)))
+            native = _sql(
+                self._only_of(source, _replaced(node, exp.Column, lambda column: self._tagged(where, column)))
+            )
             alias = self.natives.setdefault(native, f"a_{len(self.natives)}")
             return _done(exp.column(alias))
         return self._fold(where, source, node)
+
+    @staticmethod
+    def _only_of(source: str, node: exp.Expression) -> exp.Expression:
+        """The aggregate over this source's events only: other sources' rows have nulls where its columns are, and a
+        condition such as ``column IS NULL`` must not count them. Tombstones have no columns: they do not count either."""
+        mine = exp.maybe_parse(f"s_{source}._deleted = FALSE", dialect=_DIALECT).transform(_mark_done)
+        if isinstance(node, exp.Filter):
+            node = node.copy()
+            node.expression.set("this", exp.and_(mine, node.expression.this))
+            return node
+        return exp.Filter(this=node.copy(), expression=exp.Where(this=mine))
 
     def _one_source(self, where: str, node: exp.Expression) -> str:
         sources = set()

@@ -28,7 +28,8 @@ class Source(BaseModel):
 
     ``topic`` may be a pattern over the tree (``nyc.*.departures``). ``key`` gives the entity's key from an event's
     columns. ``order`` decides which event is the latest (default: the order of the log). Events with the same
-    ``unique_by`` count once in aggregates, with the values of the latest of them.
+    ``unique_by`` count once in aggregates, with the values of the latest of them. Events for which ``where`` is not
+    true are left out.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -37,6 +38,7 @@ class Source(BaseModel):
     key: Sql
     order: Sql | None = None
     unique_by: Sql | None = None
+    where: Sql | None = None
 
 
 class View(BaseModel):

@@ -50,7 +50,15 @@ def test_only_used_columns_are_decoded() -> None:
 def test_an_aggregate_of_a_plain_source_stays_spark_s_own_and_is_shared() -> None:
     result = compiled(fields={"a": "sum(web.ms)", "b": "sum(web.ms) / count(web.page)"})
     assert result.outputs == (("a", "a_0"), ("b", "a_0 / a_1"))
-    assert dict(result.aggregates)["a_0"] == "SUM(s_web.ms)"
+    assert dict(result.aggregates)["a_0"] == "SUM(s_web.ms) FILTER(WHERE s_web._deleted = FALSE)"
+
+
+def test_an_aggregate_sees_its_own_source_s_events_only() -> None:
+    """Rows of other sources have nulls in this one's columns: `is null` must not count them."""
+    counted = compiled(fields={"n": "count_if(web.ms is null) filter (where web.page = '/')"})
+    assert dict(counted.aggregates)["a_0"] == (
+        "COUNT_IF(s_web.ms IS NULL) FILTER(WHERE s_web._deleted = FALSE AND s_web.page = '/')"
+    )
 
 
 def test_an_aggregate_of_a_unique_source_folds_the_latest_of_each_identity() -> None:
