@@ -18,7 +18,10 @@ from hub.observability.web import format
 REFRESH_S = 1.0
 COLUMNS = ("view", "topic", "state", "records", "lag", "bound", "eta", "cause")
 
+app = typer.Typer(rich_markup_mode=None)
 
+
+@app.command("lag")
 def lag(
     view: Annotated[str | None, typer.Argument(help="Only this view.")] = None,
     output: OutputOption = Output.table,

@@ -53,9 +53,12 @@ def create_router(collector: HasOverview, views: ViewSource) -> APIRouter:
         return _html("overview.html", **_facts(collector.overview()))
 
     @router.get("/ui/lookup", include_in_schema=False)
-    def lookup_fragment(view: str = "", key: str = "") -> Response:
+    def lookup_fragment(view: str = "", key: str = "", waiting: bool = False) -> Response:
+        """``waiting``: the page asks by itself until there is something to show; its address stays."""
         facts = lookup.facts(collector.overview(), view, key)
         response = _html("lookup.html", **facts)
+        if waiting:
+            return response
         chosen = {"view": facts["view"], "key": facts["key"]}
         response.headers["HX-Push-Url"] = f"/?{urlencode({k: v for k, v in chosen.items() if v})}"
         return response

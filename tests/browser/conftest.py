@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from browser.chromium import FLAGS, executable
 from browser.staged_hub import StagedHub, customers, served
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 Opener = Callable[..., Page]
+
+# Generous: a machine that is busy must not fail a test. What is there is seen at once all the same.
+expect.set_options(timeout=20_000)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ Writes docs/images/dashboard*.png. ``--url`` takes a running hub instead of the 
 from __future__ import annotations
 
 import argparse
+import itertools
 import threading
 import time
 from contextlib import ExitStack
@@ -41,7 +42,7 @@ def main() -> None:
             page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
             page.goto(url)
             page.get_by_test_id("wire").get_by_text("live").wait_for()
-            page.get_by_test_id("changes").locator("ins").first.wait_for(timeout=30_000)
+            page.get_by_test_id("changes").locator("ins").nth(2).wait_for(timeout=30_000)
             page.screenshot(path=chosen.to / f"{name}.png", full_page=whole, animations="allow")
             page.close()
         browser.close()
@@ -54,8 +55,9 @@ def _staged(stack: ExitStack, warm_up_s: float) -> str:
     stop = threading.Event()
 
     def visits() -> None:
+        happens = itertools.cycle((staged_hub.visit, staged_hub.payment, staged_hub.visit))
         while not stop.wait(1.6):
-            staged_hub.visit(hub, "C-1039")
+            next(happens)(hub, "C-1039")
 
     threading.Thread(target=visits, daemon=True).start()
     stack.callback(stop.set)

@@ -242,12 +242,23 @@ def _customer(dice: random.Random, number: int) -> dict[str, Any]:
 
 def visit(hub: StagedHub, key: str) -> None:
     """A visit arrives: the event, the row, the batch."""
+    _happen(hub, key, "web", visits=hub.views.rows[VIEW][key]["visits"] + 1)
+
+
+def payment(hub: StagedHub, key: str) -> None:
+    """A payment arrives, and a computed field follows."""
     row = hub.views.rows[VIEW][key]
-    hub.publish("web.visits")
-    position = hub.cluster.end_offsets(["web.visits"])
-    partition, end = next((tp.partition, end) for tp, end in position)
-    event = {"topic": "web.visits", "partition": partition, "offset": end - 1, "timestamp": wall_clock_ms()}
-    hub.put(VIEW, key, visits=row["visits"] + 1, _sources={**row["_sources"], "web": event})
+    _happen(
+        hub, key, "payments", paid_cents=row["paid_cents"] + 4_990, value_cents=row["value_cents"] + 4_990
+    )
+
+
+def _happen(hub: StagedHub, key: str, source: str, **fields: Any) -> None:
+    topic = SOURCES[source]
+    hub.publish(topic)
+    partition, end = next((tp.partition, end) for tp, end in hub.cluster.end_offsets([topic]))
+    event = {"topic": topic, "partition": partition, "offset": end - 1, "timestamp": wall_clock_ms()}
+    hub.put(VIEW, key, **fields, _sources={**hub.views.rows[VIEW][key]["_sources"], source: event})
     hub.commit(VIEW, list(SOURCES.values()), input_rows=1, batch_ms=61)
 
 

@@ -142,6 +142,15 @@ def test_an_empty_hub_says_what_to_do(empty_hub: StagedHub, open_page: Opener) -
     empty_hub.topic("a.b")
     empty_hub.state("v", "bulk")
     expect(page.get_by_test_id("view-v")).to_be_visible()
+    expect(page.get_by_test_id("no-rows")).to_be_visible()
+    empty_hub.put("v", "K-1", size=3)
+    expect(page.locator("[data-field=size]")).to_have_text("3")
+    expect(page.get_by_test_id("wire")).to_have_text("live")
+    requests: list[str] = []
+    page.on("request", lambda asked: requests.append(asked.url))
+    with page.expect_response("**/ui/overview"):
+        pass
+    assert not [url for url in requests if "/ui/lookup" in url]
 
 
 def test_pause_holds_the_page_still_and_going_on_catches_up(hub: StagedHub, open_page: Opener) -> None:

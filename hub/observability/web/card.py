@@ -11,7 +11,6 @@ import orjson
 
 from hub.observability.web.format import UNKNOWN, count
 
-
 # A row's version counts its events, and above them the recomputations of its view (materializers.dataframes).
 _EVENTS_OF_VERSION = (1 << 40) - 1
 
