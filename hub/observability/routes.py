@@ -63,6 +63,10 @@ def create_router(collector: HasOverview, views: ViewSource) -> APIRouter:
         response.headers["HX-Push-Url"] = f"/?{urlencode({k: v for k, v in chosen.items() if v})}"
         return response
 
+    @router.get("/ui/recent", include_in_schema=False)
+    def recent_fragment(view: str = Query(), key: str = "") -> Response:
+        return _html("recent.html", view=view, key=key, keys=lookup.recent(view))
+
     @router.get("/ui/card", include_in_schema=False)
     def card_fragment(view: str = Query(), key: str = Query()) -> Response:
         return _html("card.html", **lookup.card(view, key))
@@ -104,7 +108,7 @@ class Lookup:
         """What the lookup's template needs. With nothing chosen it shows what changed last."""
         names = [each.name for each in overview.views]
         view = view or (names[0] if names else "")
-        keys = self._recent(view) if view in names else []
+        keys = self.recent(view) if view in names else []
         key = key.strip() or (keys[0] if keys else "")
         shown = self._nothing(view, key)
         if view in names and key:
@@ -123,7 +127,8 @@ class Lookup:
     def _nothing(self, view: str, key: str) -> dict[str, Any]:
         return {"view": view, "key": key, "card": None, "trouble": None, "now_ms": self.now_ms()}
 
-    def _recent(self, view: str) -> Sequence[str]:
+    def recent(self, view: str) -> Sequence[str]:
+        """Keys that changed last."""
         try:
             return self.views.recent_keys(view, SUGGESTIONS)
         except HubError:

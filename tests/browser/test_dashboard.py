@@ -103,6 +103,27 @@ def test_the_page_refreshes_without_taking_focus_text_or_open_parts(
     expect(page.get_by_test_id("tile-lag")).to_contain_text("0 waiting")
 
 
+def test_rows_that_change_now_are_offered_unless_the_pointer_is_there(
+    hub: StagedHub, open_page: Opener
+) -> None:
+    page = watch(open_page, hub)
+    hub.put(VIEW, "C-1033", visits=1)
+    hub.put(VIEW, "C-1033", visits=2)
+    recent = page.get_by_test_id("recent")
+    expect(recent.locator("a").first).to_have_text("C-1033")
+    recent.hover()
+    for visits in range(4):
+        hub.put(VIEW, "C-1021", visits=visits)
+    with page.expect_response("**/ui/recent**"):
+        pass
+    assert recent.locator("a").first.inner_text() == "C-1033"
+    page.mouse.move(0, 0)
+    expect(recent.locator("a").first).to_have_text("C-1021")
+    recent.locator("a").first.click()
+    expect(page.get_by_test_id("card").locator("h3")).to_have_text("C-1021")
+    expect(recent.locator("a[aria-current]")).to_have_text("C-1021")
+
+
 def test_a_new_topic_and_undecodable_events_show_up_by_themselves(hub: StagedHub, open_page: Opener) -> None:
     page = watch(open_page, hub)
     hub.publish("crm.consent.dlq", 4)

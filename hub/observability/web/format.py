@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 UNKNOWN = "–"
+_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _LARGE = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -70,11 +71,13 @@ def clock(at_ms: int | None) -> str:
 
 
 def moment(at_ms: int | None, now_ms: int) -> str:
-    """The time of day, UTC; of another day the date and the minute."""
+    """The time of day, UTC; of another day the day and the minute, of another year the date."""
     if at_ms is None:
         return UNKNOWN
-    at = _utc(at_ms)
-    return f"{at:%H:%M:%S}" if at.date() == _utc(now_ms).date() else f"{at:%Y-%m-%d %H:%M}"
+    at, now = _utc(at_ms), _utc(now_ms)
+    if at.date() == now.date():
+        return f"{at:%H:%M:%S}"
+    return f"{at.day} {_MONTHS[at.month - 1]} {at:%H:%M}" if at.year == now.year else f"{at:%Y-%m-%d}"
 
 
 def iso(at_ms: int | None) -> str:

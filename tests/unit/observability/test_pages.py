@@ -241,6 +241,14 @@ def test_short(value: float, text: str) -> None:
     assert format.short(value) == text
 
 
+def test_moments_say_the_day_only_when_it_is_another() -> None:
+    now = 1_790_000_000_000  # 2026-09-21T14:13:20Z
+    assert format.moment(now - 1_000, now) == "14:13:19"
+    assert format.moment(now - 86_400_000, now) == "20 Sep 14:13"
+    assert format.moment(now - 400 * 86_400_000, now) == "2025-08-17"
+    assert format.moment(None, now) == "–"
+
+
 def test_cards_keep_years_whole_and_times_readable() -> None:
     assert field_of("year", 2013).text == "2013"
     assert field_of("seen_at", "2026-11-21T05:14:09.120Z").text == "2026-11-21 05:14:09.120"

@@ -12,7 +12,7 @@
 
   // ---- patch: merge `next` into `now`
 
-  const keyOf = (node) => (node.nodeType === 1 ? node.id || node.dataset.key || null : null);
+  const keyOf = (node) => (node.nodeType === 1 ? node.dataset.key || node.id || null : null);
   const alike = (a, b) => a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
 
   function patch(now, next, changes) {
@@ -70,7 +70,7 @@
       if (style !== "patch") return false;
       for (const next of [...fragment.children]) {
         const now = document.getElementById(next.id);
-        if (!now) continue;
+        if (!now || (now.dataset.calm !== undefined && now.matches(":hover, :focus-within"))) continue;
         const changes = [];
         const before = now.dataset.state;
         patch(now, next, changes);
