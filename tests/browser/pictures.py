@@ -52,6 +52,7 @@ def main() -> None:
 
 def _staged(stack: ExitStack, warm_up_s: float) -> str:
     hub = staged_hub.customers()
+    hub.poll_s = 1.0
     url = stack.enter_context(staged_hub.served(hub.app()))
     stack.enter_context(staged_hub.traffic(hub))
     stop = threading.Event()

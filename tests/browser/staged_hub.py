@@ -94,9 +94,10 @@ class StagedHub:
     views: StagedViews = field(default_factory=StagedViews)
     changed: list[tuple[str, str]] = field(default_factory=list)
     url: str = ""
+    poll_s: float = 0.1
 
     def app(self) -> FastAPI:
-        collector = Collector(self.cluster, self.views, "127.0.0.1:9092", poll_s=0.1)
+        collector = Collector(self.cluster, self.views, "127.0.0.1:9092", poll_s=self.poll_s)
 
         @contextlib.asynccontextmanager
         async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
