@@ -30,13 +30,14 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import (
     AdminClient,
+    AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewPartitions,
     NewTopic,
     OffsetSpec,
+    ResourceType,
 )
-from confluent_kafka.admin import AlterConfigOpType, ResourceType
 
 from hub.errors import Conflict, HubError, NotFound, PeerError
 from hub.log import TopicDescription, WriterFenced

@@ -52,5 +52,6 @@ def _begin() -> Settings:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)-5s %(name)s: %(message)s"
     )
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    for chatty in ("py4j", "httpx2", "httpcore2"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     return load_settings()

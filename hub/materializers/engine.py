@@ -344,14 +344,17 @@ class Runner:
 
     def _unread(self, plan: spark.Plan) -> int:
         committed = spark.committed_batch(plan.checkpoint)
-        if committed is not None:
-            self._report(plan, committed, "live")
-        return lag_records(
+        unread = lag_records(
             self.cluster.end_offsets(plan.topics),
             self.cluster.beginning_offsets(plan.topics).advanced(
                 committed.sources if committed else Positions()
             ),
         )
+        if committed is not None:
+            # The progress of the batch that a crash may have kept from being told. "live" would also say that this
+            # generation has every key, so it is said only when nothing much is unread.
+            self._report(plan, committed, "bulk" if unread > _BULK_FROM else "live")
+        return unread
 
     def _follow(self, plan: spark.Plan, mode: Mode, stamp: int) -> bool:
         """Run the query and report its batches. True when it was stopped because the plan is stale."""
@@ -360,7 +363,8 @@ class Runner:
         reported = -1
         check_at = time.monotonic() + _STALE_CHECK_S
         try:
-            while not query.awaitTermination(_POLL_S):
+            while query.isActive:
+                self.stopping.wait(_POLL_S)
                 reported = self._report_last(plan, query, mode, reported)
                 if self.stopping.is_set():
                     return False
@@ -369,6 +373,9 @@ class Runner:
                     if self._stale(plan, stamp):
                         return mode == "live"
             self._report_last(plan, query, mode, reported)
+            failure = query.exception()
+            if failure is not None:
+                raise failure
             return False
         finally:
             query.stop()

@@ -109,15 +109,16 @@ async def subscribe(
         while True:
             seen = watcher.generation
             if at is None:
-                async for line, at in _snapshot(store, view, known.topic_id, key, snapshot):
+                async for line, started_at in _snapshot(store, view, known.topic_id, key, snapshot):
+                    at = started_at
                     yield line
-                assert at is not None
+                at = at or Positions()
                 yield _event("synced", event_id(known.topic_id, at), {"positions": str(at)})
-            since = at
-            rows, at = await anyio.to_thread.run_sync(store.changes, view, since, _PAGE, key)
+            rows, reached = await anyio.to_thread.run_sync(store.changes, view, at, _PAGE, key)
+            at = reached
             for index, row in enumerate(rows):
                 # Only the last event of a page carries an id: resuming in the middle repeats rows, never skips one.
-                mark = event_id(known.topic_id, at) if index == len(rows) - 1 else None
+                mark = event_id(known.topic_id, reached) if index == len(rows) - 1 else None
                 yield _event("delete" if row.values is None else "upsert", mark, _body(row))
             if len(rows) >= _PAGE:
                 continue

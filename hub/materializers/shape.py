@@ -184,7 +184,7 @@ class _Compiler:
                 where, f"`{text}` aggregates", "it is computed from one event: use its columns only"
             )
 
-        def rewritten(column: exp.Column) -> exp.Expression:
+        def rewritten(column: exp.Column) -> exp.Expr:
             parts = [part.name for part in column.parts]
             if len(parts) > 1 and parts[0] == name and parts[0] not in self.types[name]:
                 parts = parts[1:]
@@ -197,8 +197,8 @@ class _Compiler:
         """The SQL type of an expression over a source's columns; None when it cannot be told."""
         return self._inferred(sqlglot.parse_one(text, dialect=_DIALECT), lambda parts: (name, parts[-1]))
 
-    def _inferred(self, tree: exp.Expression, locate: Callable[[list[str]], tuple[str, str]]) -> str | None:
-        def typed(column: exp.Column) -> exp.Expression:
+    def _inferred(self, tree: exp.Expr, locate: Callable[[list[str]], tuple[str, str]]) -> str | None:
+        def typed(column: exp.Column) -> exp.Expr:
             source, name = locate([part.name for part in column.parts])
             of = META[name] if name in META else kind(self.types[source].get(name, "null"))
             null = exp.null()
@@ -215,7 +215,7 @@ class _Compiler:
         tree = self._parse(where, text)
         tree = _replaced_topmost_aggregates(tree, lambda node: self._aggregate(where, node))
 
-        def rewritten(column: exp.Column) -> exp.Expression:
+        def rewritten(column: exp.Column) -> exp.Expr:
             if column.meta.get("done"):
                 return column
             parts = [part.name for part in column.parts]
@@ -229,7 +229,7 @@ class _Compiler:
 
         return _sql(_replaced(tree, exp.Column, rewritten))
 
-    def _aggregate(self, where: str, node: exp.Expression) -> exp.Expression:
+    def _aggregate(self, where: str, node: exp.Expr) -> exp.Expr:
         """Replace one aggregate by a column of the aggregation, or by a fold over a unique_by source's set."""
         source = self._one_source(where, node)
         if self.view.sources[source].unique_by is None:
@@ -255,17 +255,19 @@ class _Compiler:
         return self._fold(where, source, node)
 
     @staticmethod
-    def _only_of(source: str, node: exp.Expression) -> exp.Expression:
+    def _only_of(source: str, node: exp.Expr) -> exp.Expr:
         """The aggregate over this source's events only: other sources' rows have nulls where its columns are, and a
         condition such as ``column IS NULL`` must not count them. Tombstones have no columns: they do not count either."""
-        mine = exp.maybe_parse(f"s_{source}._deleted = FALSE", dialect=_DIALECT).transform(_mark_done)
+        mine: exp.Expr = exp.maybe_parse(f"s_{source}._deleted = FALSE", dialect=_DIALECT).transform(
+            _mark_done
+        )
         if isinstance(node, exp.Filter):
             node = node.copy()
             node.expression.set("this", exp.and_(mine, node.expression.this))
             return node
         return exp.Filter(this=node.copy(), expression=exp.Where(this=mine))
 
-    def _one_source(self, where: str, node: exp.Expression) -> str:
+    def _one_source(self, where: str, node: exp.Expr) -> str:
         sources = set()
         for column in node.find_all(exp.Column):
             parts = [part.name for part in column.parts]
@@ -281,24 +283,24 @@ class _Compiler:
             )
         return sources.pop()
 
-    def _tagged(self, where: str, column: exp.Column) -> exp.Expression:
+    def _tagged(self, where: str, column: exp.Column) -> exp.Expr:
         parts = [part.name for part in column.parts]
         self._known_column(where, parts[0], parts[1])
         return _path([f"s_{parts[0]}", parts[1]], parts[2:])
 
-    def _fold(self, where: str, source: str, node: exp.Expression) -> exp.Expression:
+    def _fold(self, where: str, source: str, node: exp.Expr) -> exp.Expr:
         """An aggregate over a unique_by source as a higher-order expression over ``r_<source>``."""
-        condition: exp.Expression | None = None
+        condition: exp.Expr | None = None
         if isinstance(node, exp.Filter):
             condition, node = node.expression.this, node.this
 
-        def entry(column: exp.Column) -> exp.Expression:
+        def entry(column: exp.Column) -> exp.Expr:
             parts = [part.name for part in column.parts]
             self._known_column(where, parts[0], parts[1])
             self.in_sets[source][parts[1]] = None
             return _path(["_e", parts[1]], parts[2:])
 
-        def over(tree: exp.Expression) -> str:
+        def over(tree: exp.Expr) -> str:
             return _sql(_replaced(tree.copy(), exp.Column, entry))
 
         entries = f"r_{source}" if condition is None else f"FILTER(r_{source}, _e -> {over(condition)})"
@@ -307,7 +309,7 @@ class _Compiler:
             make = _count_distinct if isinstance(node, exp.Count) else None
             node = exp.Count(this=node.this.expressions[0])
         if make is None:
-            names = ", ".join(sorted(cls.sql_names()[0].lower() for cls in _FOLDS))
+            names = ", ".join(sorted(_FOLD_NAMES))
             raise self._wrong(
                 where,
                 f"`{_sql(node)}` is not available over a source with unique_by",
@@ -365,7 +367,7 @@ class _Compiler:
 
     # ---- checks
 
-    def _parse(self, where: str, text: str) -> exp.Expression:
+    def _parse(self, where: str, text: str) -> exp.Expr:
         try:
             tree = sqlglot.parse_one(text, dialect=_DIALECT)
         except ParseError as error:
@@ -464,7 +466,7 @@ def _extreme_by(which: str) -> Callable[[str, Sequence[str], str | None], str | 
 
 
 # How each aggregate reads the entries ``_e`` of a unique_by source; None says that the value's type is needed.
-_FOLDS: Mapping[type[exp.Expression], Callable[[str, Sequence[str], str | None], str | None]] = {
+_FOLDS: Mapping[type[exp.Expr], Callable[[str, Sequence[str], str | None], str | None]] = {
     exp.Sum: _sum,
     exp.Avg: _avg,
     exp.Count: _count,
@@ -477,20 +479,23 @@ _FOLDS: Mapping[type[exp.Expression], Callable[[str, Sequence[str], str | None],
 }
 
 
-def _sql(tree: exp.Expression) -> str:
+_FOLD_NAMES = ("avg", "collect_list", "count", "count_if", "max", "max_by", "min", "min_by", "sum")
+
+
+def _sql(tree: exp.Expr) -> str:
     return tree.sql(dialect=_DIALECT)
 
 
-def _path(head: Sequence[str], rest: Sequence[str]) -> exp.Expression:
+def _path(head: Sequence[str], rest: Sequence[str]) -> exp.Expr:
     """``head.rest`` with every part quoted, so that no column name can be mistaken for a keyword."""
     parts = [exp.to_identifier(part, quoted=not part.isidentifier()) for part in (*head, *rest)]
-    node: exp.Expression = exp.Column(this=parts[0])
+    node: exp.Expr = exp.Column(this=parts[0])
     for part in parts[1:]:
         node = exp.Dot(this=node, expression=part)
     return node.transform(_mark_done)
 
 
-def _mark_done(node: exp.Expression) -> exp.Expression:
+def _mark_done(node: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.Column):
         node.meta["done"] = True
     return node
@@ -501,9 +506,7 @@ def _done(column: exp.Column) -> exp.Column:
     return column
 
 
-def _replaced(
-    tree: exp.Expression, of: type[exp.Column], make: Callable[[exp.Column], exp.Expression]
-) -> exp.Expression:
+def _replaced(tree: exp.Expr, of: type[exp.Column], make: Callable[[exp.Column], exp.Expr]) -> exp.Expr:
     """The tree with every column that is not already resolved replaced."""
     for column in list(tree.find_all(of)):
         if column.meta.get("done"):
@@ -515,16 +518,14 @@ def _replaced(
     return tree
 
 
-def _replaced_topmost_aggregates(
-    tree: exp.Expression, make: Callable[[exp.Expression], exp.Expression]
-) -> exp.Expression:
-    def visit(node: exp.Expression) -> exp.Expression:
+def _replaced_topmost_aggregates(tree: exp.Expr, make: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    def visit(node: exp.Expr) -> exp.Expr:
         aggregate = isinstance(node, exp.AggFunc) or (
             isinstance(node, exp.Filter) and isinstance(node.this, exp.AggFunc)
         )
         return make(node) if aggregate else node
 
-    def walk(node: exp.Expression) -> exp.Expression:
+    def walk(node: exp.Expr) -> exp.Expr:
         made = visit(node)
         if made is not node:
             return made

@@ -133,6 +133,7 @@ def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> 
         .option("startingOffsets", "earliest")
         .option("failOnDataLoss", "true")
         .option("kafka.isolation.level", "read_committed")
+        .option("kafka.request.timeout.ms", "10000")
         .option("kafka.default.api.timeout.ms", "15000")
         .option("kafka.fetch.max.wait.ms", "50")
         .option("maxOffsetsPerTrigger", str(per_batch))

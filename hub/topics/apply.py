@@ -5,6 +5,7 @@ Every step is idempotent, so an apply that was cut off is finished by the next o
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
@@ -98,15 +99,14 @@ def apply(
 def _carry_out(step: Step, cluster: KafkaCluster, registry: RegistryClient) -> None:
     match step:
         case CreateTopic(topic):
-            try:
+            # Someone may be quicker; the next plan compares the topic's settings.
+            with contextlib.suppress(Conflict):
                 cluster.create_topic(
                     topic.name,
                     partitions=topic.partitions,
                     config=topic.config,
                     replication_factor=topic.replication_factor,
                 )
-            except Conflict:
-                pass  # someone was quicker; the next plan compares its settings
         case AddPartitions(topic, _):
             cluster.add_partitions(topic.name, topic.partitions)
         case AlterConfig(topic, changes):

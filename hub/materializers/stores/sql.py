@@ -24,6 +24,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Connection,
     Engine,
     Float,
@@ -298,7 +299,7 @@ class Store:
     ) -> list[StoredRow]:
         """Live rows in key order that meet every (column, operator, value); operators: eq gt gte lt lte."""
         known = self.view(view)
-        where = [known.table.c._deleted.is_(False)]
+        where: list[ColumnElement[bool]] = [known.table.c._deleted.is_(False)]
         for name, operator, value in conditions:
             column = known.table.c[name]
             where.append(
@@ -322,7 +323,7 @@ class Store:
         """Live rows with keys past ``after`` and the changelog positions they are read at: one consistent cut a call."""
         known = self.view(view)
         table = known.table
-        where = [table.c._deleted.is_(False), table.c.key > after]
+        where: list[ColumnElement[bool]] = [table.c._deleted.is_(False), table.c.key > after]
         if key is not None:
             where.append(table.c.key == key)
         with self._reading(view) as connection:
@@ -389,7 +390,8 @@ class Store:
     def progress(self) -> dict[str, Any]:
         """The latest progress and state records, by their keys."""
         with self._errors(), self.engine.connect() as connection:
-            return {key: value for key, value in connection.execute(select(self._progress)).tuples()}
+            found = connection.execute(select(self._progress)).mappings()
+            return {row["key"]: row["value"] for row in found}
 
     def count(self, view: str) -> int:
         """How many live rows the view has."""
@@ -551,7 +553,7 @@ def _to_sql(value: Any, avro_type: AvroType) -> Any:
     if kind in ("timestamp-millis", "timestamp-micros", "local-timestamp-millis"):
         return _epoch_ms(value)
     if kind == "date":
-        return value.toordinal() - 719_163
+        return int(value.toordinal()) - 719_163
     if kind == "decimal":
         return str(value)
     return _plain(value) if kind == "json" else value
@@ -560,7 +562,7 @@ def _to_sql(value: Any, avro_type: AvroType) -> Any:
 def _epoch_ms(moment: Any) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+    return int(round(moment.timestamp() * 1000))
 
 
 def _plain(value: Any) -> Any:
