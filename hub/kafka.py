@@ -4,6 +4,9 @@ One factory of settings for every client, because each default that differs has 
 idempotence, committed records only, no automatic commits, and no silent reset: an offset that the log no longer has
 is an error that names the gap. librdkafka has no epoch per transaction (KIP-890), so after any doubt about the end of
 a transaction the producer is dropped and a new one fences it.
+
+``KafkaCluster`` knows topics and opens the rest: ``KafkaReader``, ``KafkaSender`` (a queue of records under way),
+``KafkaWriter`` (append and wait; a sender and, with a name, transactions).
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -39,7 +42,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from hub.errors import Conflict, HubError, NotFound, PeerError
+from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.log import TopicDescription, WriterFenced
 from hub.record import NewRecord, Positions, Record, TopicPartition
 
@@ -47,11 +50,68 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _QUEUE_KB = 65_536
+_SET_ON_THE_TOPIC = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
+_SAME_LINE_S = 30.0
+
 _FENCED = {
     KafkaError._FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
     KafkaError.PRODUCER_FENCED,
 }
+_MISSING = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_ID,
+}
+# The request is wrong: the same again fails again.
+_REFUSED = {
+    KafkaError.INVALID_CONFIG,
+    KafkaError.INVALID_PARTITIONS,
+    KafkaError.INVALID_REPLICATION_FACTOR,
+    KafkaError.INVALID_REQUEST,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.INVALID_RECORD,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError._INVALID_ARG,
+}
+_DOWN = {
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._WAIT_COORD,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
+
+
+class _Calm(logging.Filter):
+    """librdkafka's lines: each kind once in a while, as warnings at most (what matters is raised to the caller)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said_at: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = record.getMessage().split(" ", 1)[0]  # librdkafka's facility: FAIL, GETPID, ...
+        now = time.monotonic()
+        if now - self._said_at.get(kind, -_SAME_LINE_S) < _SAME_LINE_S:
+            return False
+        self._said_at[kind] = now
+        record.levelno = min(record.levelno, logging.WARNING)
+        record.levelname = logging.getLevelName(record.levelno)
+        return True
+
+
+_client_log = logging.getLogger(f"{__name__}.client")
+_client_log.addFilter(_Calm())
 
 
 class KafkaCluster:
@@ -90,31 +150,59 @@ class KafkaCluster:
 
     def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         """The settings that differ from the cluster's defaults, by topic."""
+        return {
+            name: {
+                entry.name: entry.value
+                for entry in entries
+                if entry.source == _SET_ON_THE_TOPIC and entry.value is not None
+            }
+            for name, entries in self._config_entries(names).items()
+        }
+
+    def default_config(self, topic: str) -> Mapping[str, str]:
+        """Every setting a topic can have and its value where the topic says nothing; asked of an existing topic."""
+        defaults: dict[str, str] = {}
+        for entry in self._config_entries([topic])[topic]:
+            beneath = [each for each in entry.synonyms.values() if each.source != _SET_ON_THE_TOPIC]
+            own = entry.source == _SET_ON_THE_TOPIC
+            value = (beneath[0].value if beneath else None) if own else entry.value
+            defaults[entry.name] = "" if value is None else str(value)
+        return defaults
+
+    def _config_entries(self, names: Sequence[str]) -> dict[str, list[Any]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         if not resources:
             return {}
         futures = self.admin.describe_configs(resources, request_timeout=self.timeout_s)
-        return {
-            resource.name: {
-                entry.name: entry.value
-                for entry in future.values()
-                if entry.source == 1 and entry.value is not None
-            }
-            for resource, future in self._results(futures).items()
-        }
+        return {resource.name: list(entries.values()) for resource, entries in self._results(futures).items()}
+
+    # Each change can be rehearsed: the brokers check it as if it were meant, and change nothing.
 
     def create_topic(
-        self, name: str, *, partitions: int, config: Mapping[str, str], replication_factor: int
+        self,
+        name: str,
+        *,
+        partitions: int,
+        config: Mapping[str, str],
+        replication_factor: int,
+        rehearse: bool = False,
     ) -> None:
         topic = NewTopic(name, partitions, replication_factor, config=dict(config))
-        self._results(self.admin.create_topics([topic], request_timeout=self.timeout_s))
-
-    def add_partitions(self, name: str, total: int) -> None:
         self._results(
-            self.admin.create_partitions([NewPartitions(name, total)], request_timeout=self.timeout_s)
+            self.admin.create_topics([topic], request_timeout=self.timeout_s, validate_only=rehearse)
         )
+        if not rehearse:
+            self._seen(name, partitions)
 
-    def alter_config(self, name: str, changes: Mapping[str, str | None]) -> None:
+    def add_partitions(self, name: str, total: int, *, rehearse: bool = False) -> None:
+        wanted = NewPartitions(name, total)
+        self._results(
+            self.admin.create_partitions([wanted], request_timeout=self.timeout_s, validate_only=rehearse)
+        )
+        if not rehearse:
+            self._seen(name, total)
+
+    def alter_config(self, name: str, changes: Mapping[str, str | None], *, rehearse: bool = False) -> None:
         entries = [
             ConfigEntry(
                 key,
@@ -124,10 +212,26 @@ class KafkaCluster:
             for key, value in changes.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-        self._results(self.admin.incremental_alter_configs([resource], request_timeout=self.timeout_s))
+        self._results(
+            self.admin.incremental_alter_configs(
+                [resource], request_timeout=self.timeout_s, validate_only=rehearse
+            )
+        )
 
     def delete_topic(self, name: str) -> None:
         self._results(self.admin.delete_topics([name], request_timeout=self.timeout_s))
+        self._seen(name, 0)
+
+    def _seen(self, name: str, partitions: int) -> None:
+        """Wait until brokers show the topic so: the controller decides first, and they hear of it a moment later."""
+        deadline = time.monotonic() + self.timeout_s
+        while time.monotonic() < deadline:
+            metadata = self._ask(lambda: self.admin.list_topics(timeout=self.timeout_s), "list topics")
+            found = metadata.topics.get(name)
+            if (len(found.partitions) if found is not None else 0) == partitions:
+                return
+            time.sleep(0.02)
+        raise self.down(f'topic "{name}"', "the change is decided, but no broker shows it yet")
 
     # ---- how far
 
@@ -144,6 +248,8 @@ class KafkaCluster:
 
     def _offsets(self, topics: Sequence[str], spec: OffsetSpec) -> Positions:
         partitions = self._partitions(topics)
+        if not partitions:
+            return Positions()
         futures = self.admin.list_offsets(
             {KafkaTopicPartition(topic, partition): spec for topic, partition in partitions},
             isolation_level=IsolationLevel.READ_COMMITTED,
@@ -153,6 +259,7 @@ class KafkaCluster:
         return Positions.of((tp.topic, tp.partition, result.offset) for tp, result in found.items())
 
     def _partitions(self, topics: Sequence[str]) -> list[TopicPartition]:
+        """Every partition of these topics. Raises NotFound."""
         wanted = set(topics)
         if not wanted:
             return []
@@ -216,12 +323,17 @@ class KafkaCluster:
         """A writer; with a name, transactional, and every earlier writer of that name is fenced."""
         return KafkaWriter(self, transactional_id)
 
-    def settings(self, **more: Any) -> dict[str, Any]:
-        """What every client has in common."""
+    def sender(self, *, linger_ms: int = 0, delivery_timeout_s: float = 60.0) -> KafkaSender:
+        """For many records: they wait in a bounded queue, and ``linger_ms`` for company."""
+        return KafkaSender(self, "sender", linger_ms=linger_ms, delivery_timeout_s=delivery_timeout_s)
+
+    def settings(self, part: str, **more: Any) -> dict[str, Any]:
+        """What every client has in common; ``part`` names it in the brokers' logs and metrics."""
         return {
             "bootstrap.servers": self.bootstrap,
-            "client.id": "hub",
-            "logger": log,
+            "client.id": f"hub.{part}",
+            "logger": _client_log,
+            "error_cb": _said,
             "log.connection.close": False,
             "reconnect.backoff.max.ms": 1_000,
             "socket.connection.setup.timeout.ms": 5_000,
@@ -232,8 +344,10 @@ class KafkaCluster:
     def admin(self) -> AdminClient:
         with self._admin_lock:
             if self._admin is None:
-                self._admin = AdminClient(self.settings())
+                self._admin = AdminClient(self.settings("admin"))
             return self._admin
+
+    # ---- errors
 
     def down(self, doing: str, error: object) -> PeerError:
         return PeerError(
@@ -242,45 +356,54 @@ class KafkaCluster:
             code="HUB-3010",
         )
 
+    def translated(self, error: KafkaError, doing: str) -> HubError:
+        """The hub's error for Kafka's; ``doing`` names the object, as in ``topic "orders"``."""
+        code = error.code()
+        if code in _FENCED:
+            return WriterFenced(f"{doing}: replaced by a later one of the same name")
+        if code in _MISSING:
+            return NotFound(f"{doing} does not exist", hint="hub topic ls shows what there is")
+        if code == KafkaError.TOPIC_ALREADY_EXISTS:
+            return Conflict(f"{doing} exists already")
+        if code in _REFUSED:
+            return CallerError(f"{doing}: Kafka refuses it: {error.str()}", code="HUB-1310")
+        if code in _DOWN or error.retriable():
+            return self.down(doing, error.str())
+        return PeerError(f"{doing}: Kafka refuses it: {error.str()}", code="HUB-3012")
+
     def _ask(self, call: Callable[[], T], doing: str) -> T:
         try:
             return call()
         except KafkaException as error:
-            raise self._translated(error, doing) from None
+            raise self.translated(error.args[0], doing) from None
         except TimeoutError as error:
             raise self.down(doing, error) from None
+        finally:
+            self.admin.poll(0)  # serves its log lines
 
     def _results(self, futures: Mapping[Any, Future[T]], *, missing_ok: bool = False) -> dict[Any, T]:
         results: dict[Any, T] = {}
         for key, future in futures.items():
             try:
-                results[key] = self._ask(lambda future=future: future.result(self.timeout_s + 1), str(key))  # type: ignore[misc]
+                results[key] = self._ask(lambda f=future: f.result(self.timeout_s + 1), _named(key))  # type: ignore[misc]
             except NotFound:
                 if not missing_ok:
                     raise
         return results
 
-    def _translated(self, error: KafkaException, doing: str) -> HubError:
-        cause: KafkaError = error.args[0]
-        code = cause.code()
-        if code in (
-            KafkaError.UNKNOWN_TOPIC_OR_PART,
-            KafkaError._UNKNOWN_TOPIC,
-            KafkaError._UNKNOWN_PARTITION,
-        ):
-            return NotFound(f'topic "{doing}" does not exist', hint="create it: hub topic apply")
-        if code == KafkaError.TOPIC_ALREADY_EXISTS:
-            return Conflict(f'topic "{doing}" exists already')
-        if cause.retriable() or code in (
-            KafkaError._TRANSPORT,
-            KafkaError._TIMED_OUT,
-            KafkaError._ALL_BROKERS_DOWN,
-            KafkaError._RESOLVE,
-            KafkaError._WAIT_COORD,
-            KafkaError.REQUEST_TIMED_OUT,
-        ):
-            return self.down(doing, cause.str())
-        return PeerError(f"Kafka refused ({doing}): {cause.str()}", code="HUB-3011")
+
+def _named(key: object) -> str:
+    """Kind and name of what an admin request was about."""
+    if isinstance(key, KafkaTopicPartition):
+        return f'topic "{key.topic}" partition {key.partition}'
+    if isinstance(key, ConsumerGroupTopicPartitions):
+        return f'group "{key.group_id}"'
+    return f'topic "{key.name if isinstance(key, ConfigResource) else key}"'
+
+
+def _said(error: KafkaError) -> None:
+    """What a client says beside its answers; librdkafka logs the same. Without a callback readers' polls would raise it."""
+    log.debug("%s", error.str())
 
 
 class KafkaReader:
@@ -290,7 +413,8 @@ class KafkaReader:
         self.cluster = cluster
         self.consumer = Consumer(
             cluster.settings(
-                group_id=f"hub-reader-{uuid.uuid4().hex[:8]}",
+                "reader",
+                group_id=f"hub-reader-{uuid.uuid4().hex[:8]}",  # librdkafka wants one; it is never joined
                 enable_auto_commit=False,
                 enable_auto_offset_store=False,
                 isolation_level="read_committed",
@@ -300,44 +424,52 @@ class KafkaReader:
                 queued_max_messages_kbytes=_QUEUE_KB,
                 queued_min_messages=50_000,
                 enable_partition_eof=True,
+                topic_metadata_propagation_max_ms=10_000,
             )
         )
         self.positions: dict[TopicPartition, int] = {}
+        self._failed: HubError | None = None
 
     def assign(self, positions: Positions) -> None:
         self.positions = dict(positions.offsets)
+        self._failed = None
         self.consumer.assign(
             [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in positions]
         )
 
     def poll(self, limit: int, timeout_s: float) -> Sequence[Record]:
+        """See Reader; also returns, with nothing, when a position moved past control markers only.
+
+        Raises HubError (HUB-3020) for a gap, PeerError (HUB-3021) for a batch that cannot be unpacked, NotFound. The
+        records before it are returned first; ``position`` stands at what failed: assign again to go on elsewhere.
+        """
+        self._raise_failed()
         if not self.positions:
             time.sleep(min(timeout_s, 0.05))
-            return []
-        deadline = time.monotonic() + timeout_s
-        while True:
-            remaining = deadline - time.monotonic()
-            message = self.consumer.poll(max(0.0, remaining))
-            if message is None:
-                return []
-            # consume(n) waits for all n; one poll, then what is there already
-            messages = [message, *self.consumer.consume(limit - 1, 0)] if limit > 1 else [message]
-            found = [record for record in map(self._record, messages) if record is not None]
-            if found or time.monotonic() >= deadline:
-                return found
+            return ()
+        message = self.consumer.poll(timeout_s)
+        if message is None:
+            return ()
+        # consume(n) waits for all n; one poll, then what is there already
+        messages = [message, *self.consumer.consume(limit - 1, 0)] if limit > 1 else [message]
+        found = [record for record in map(self._record, messages) if record is not None]
+        if not found:
+            self._raise_failed()
+        return found
+
+    def _raise_failed(self) -> None:
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise failed
 
     def _record(self, message: Message) -> Record | None:
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         error = message.error()
         if error is not None:
-            tp = TopicPartition(topic or "", partition if partition is not None else -1)
-            if error.code() == KafkaError._PARTITION_EOF:
-                # the end as the broker has it: past control markers and aborted records
-                self.positions[tp] = max(self.positions.get(tp, 0), offset or 0)
-                return None
-            raise self._failure(tp, error)
-        tp = TopicPartition(topic, partition)
-        self.positions[tp] = offset + 1
+            # Not raised here: the batch has records of before, and of other partitions, that would be lost.
+            self._failed = self._passed(topic, partition, offset, error) or self._failed
+            return None
+        self.positions[TopicPartition(topic, partition)] = offset + 1
         return Record(
             topic,
             partition,
@@ -348,20 +480,47 @@ class KafkaReader:
             tuple(message.headers() or ()),
         )
 
+    def _passed(
+        self, topic: str | None, partition: int | None, offset: int | None, error: KafkaError
+    ) -> HubError | None:
+        """None when it is no failure: the end as the broker has it, past control markers and aborted records."""
+        if topic is None or partition is None:
+            return self.cluster.translated(error, "read")
+        tp = TopicPartition(topic, partition)
+        if error.code() == KafkaError._PARTITION_EOF:
+            self.positions[tp] = max(self.positions.get(tp, 0), offset or 0)
+            return None
+        try:
+            return self._failure(tp, error)
+        except HubError as failed:  # it had to ask the cluster
+            return failed
+
     def _failure(self, tp: TopicPartition, error: KafkaError) -> HubError:
-        where = f'topic "{tp.topic}" partition {tp.partition} offset {self.positions.get(tp, 0)}'
+        position = self.positions.get(tp, 0)
+        where = f'topic "{tp.topic}" partition {tp.partition} offset {position}'
         if error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
             begin = self.cluster.beginning_offsets([tp.topic]).get(tp)
+            end = self.cluster.end_offsets([tp.topic]).get(tp)
+            if position < begin:
+                return HubError(
+                    f"{where}: the log begins at {begin}; offsets [{position}, {begin}) are gone",
+                    hint="raise the topic's retention, and rebuild what is fed from it",
+                    code="HUB-3020",
+                )
             return HubError(
-                f"{where}: the log begins at {begin}; what lay between is gone",
-                hint="raise the topic's retention, and rebuild what is fed from it",
+                f"{where}: the log ends at {end}",
+                hint="was the topic made anew, or a broker restored from a copy? Rebuild what is fed from it",
                 code="HUB-3020",
             )
         if error.code() in (KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG):
-            return PeerError(f"{where}: the batch there cannot be unpacked ({error.str()})", code="HUB-3021")
-        if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
+            return PeerError(
+                f"{where}: the batch there cannot be unpacked ({error.str()})",
+                hint=f"to go on without it, read from offset {position + 1}",
+                code="HUB-3021",
+            )
+        if error.code() in _MISSING:
             return NotFound(f'topic "{tp.topic}" partition {tp.partition} does not exist')
-        return self.cluster.down(where, error.str())
+        return self.cluster.translated(error, where)
 
     def position(self) -> Positions:
         return Positions(dict(self.positions))
@@ -370,105 +529,199 @@ class KafkaReader:
         self.consumer.close()
 
 
+class KafkaSender:
+    """Records under way to the log, through a bounded queue, in order per partition, each once (idempotence).
+
+    ``send`` may be called from many threads. What could not be delivered is raised by the next ``send`` or ``flush``,
+    except where the caller gave ``acknowledged``: then it is told there.
+    """
+
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        part: str,
+        *,
+        linger_ms: int = 0,
+        delivery_timeout_s: float = 60.0,
+        **more: Any,
+    ) -> None:
+        self.cluster = cluster
+        self.part = part
+        self.delivery_timeout_s = delivery_timeout_s
+        timeout_ms = int(delivery_timeout_s * 1000)
+        settings = cluster.settings(
+            part,
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=linger_ms,
+            batch_size=262_144,
+            compression_type="lz4",
+            queue_buffering_max_messages=100_000,
+            queue_buffering_max_kbytes=131_072,
+            delivery_timeout_ms=timeout_ms,
+            request_timeout_ms=min(10_000, timeout_ms),
+            topic_metadata_propagation_max_ms=3_000,  # by default a missing topic is waited for 30 s
+            **more,
+        )
+        self.fatal: KafkaError | None = None
+        self.producer = Producer(settings)
+        self._failed: list[HubError] = []
+
+    def send(
+        self,
+        new: NewRecord,
+        acknowledged: Callable[[TopicPartition, int, HubError | None], None] | None = None,
+    ) -> None:
+        """Queue a record; waits while the queue is full. ``acknowledged`` hears (partition, offset, error or None),
+        from whichever thread polls."""
+        self.raise_failed()
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            failed = None if error is None else self.error(error, _target(new))
+            if acknowledged is None:
+                if failed is not None:
+                    self._failed.append(failed)
+                return
+            acknowledged(TopicPartition(new.topic, message.partition()), message.offset(), failed)
+
+        fields: dict[str, Any] = {"on_delivery": delivered}
+        if new.headers:
+            fields["headers"] = list(new.headers)
+        if new.timestamp_ms is not None:
+            fields["timestamp"] = new.timestamp_ms
+        if new.partition is not None:
+            fields["partition"] = new.partition
+        deadline = time.monotonic() + self.delivery_timeout_s
+        while True:
+            try:
+                self.producer.produce(new.topic, new.value, new.key, **fields)
+                break
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise self.cluster.down("append", "the queue is full and does not drain") from None
+                self.poll(0.1)
+            except KafkaException as error:
+                raise self.error(error.args[0], _target(new)) from None
+        self.poll(0)
+
+    def poll(self, timeout_s: float) -> None:
+        """Serve acknowledgements for at most that long."""
+        self._serve(lambda: self.producer.poll(timeout_s))
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until everything sent is acknowledged. Raises what was not; PeerError when the time is over."""
+        left = self._serve(lambda: self.producer.flush(timeout_s))
+        self.raise_failed()
+        if left:
+            raise self.cluster.down("append", f"{left} records are not acknowledged; the outcome is unknown")
+
+    def raise_failed(self) -> None:
+        if self._failed:
+            failed, self._failed = self._failed[0], []
+            raise failed
+
+    def error(self, error: KafkaError, doing: str) -> HubError:
+        """Translated; once the producer is beyond repair, the reason for that is the reason for everything."""
+        if self.fatal is not None and self.fatal.code() in _FENCED:
+            return self.cluster.translated(self.fatal, f'writer "{self.part}"')
+        return self.cluster.translated(error, doing)
+
+    def drop(self) -> None:
+        """Give up on what is under way; never waits."""
+        with contextlib.suppress(KafkaException):  # a fenced producer refuses even this
+            self.producer.purge()
+
+    def _serve(self, call: Callable[[], int]) -> int:
+        """Polls and flushes raise what is fatal to the producer, at times from within a callback as SystemError."""
+        try:
+            return call()
+        except (KafkaException, SystemError) as raised:
+            cause = raised if isinstance(raised, KafkaException) else raised.__cause__
+            if not isinstance(cause, KafkaException):
+                raise
+            self.fatal = cause.args[0]
+            raise self.error(cause.args[0], f'writer "{self.part}"') from None
+
+
+def _target(new: NewRecord) -> str:
+    return f'topic "{new.topic}"' + ("" if new.partition is None else f" partition {new.partition}")
+
+
 class KafkaWriter:
     """See hub.log.Writer. With a name: one transaction an append. Not thread safe."""
 
     def __init__(self, cluster: KafkaCluster, name: str | None) -> None:
         self.cluster = cluster
         self.name = name
-        self.producer: Producer | None = self._open()
+        self.fenced = False
+        self._sender: KafkaSender | None = self._open()
 
-    def _open(self) -> Producer:
-        more: dict[str, Any] = {
-            "acks": "all",
-            "enable_idempotence": True,
-            "linger_ms": 0,
-            "queue_buffering_max_messages": 100_000,
-            "delivery_timeout_ms": int(self.cluster.timeout_s * 1000),
-            "request_timeout_ms": min(10_000, int(self.cluster.timeout_s * 1000)),
-        }
+    def append(self, records: Sequence[NewRecord]) -> Positions:
+        """See Writer. Raises CallerError and NotFound when nothing was appended by a named writer for certain."""
+        if self.fenced:  # opening anew would take the name back from the one that has it now
+            raise WriterFenced(f'writer "{self.name}": replaced by a later one of the same name')
+        if not records:
+            return Positions()
+        if self._sender is None:
+            self._sender = self._open()
+        sender = self._sender
+        try:
+            if self.name is None:
+                return self._send(sender, records)
+            self._do(sender, sender.producer.begin_transaction, "begin transaction")
+            after = self._send(sender, records)
+            self._do(sender, lambda: sender.producer.commit_transaction(self.cluster.timeout_s), "commit")
+            return after
+        except HubError as error:
+            self.fenced = isinstance(error, WriterFenced)
+            self._abandon(sender, refused=isinstance(error, CallerError))
+            raise
+
+    def close(self) -> None:
+        if self._sender is not None:
+            with contextlib.suppress(HubError):  # every append has heard about its own records
+                self._sender.flush(self.cluster.timeout_s)
+            self._sender = None
+
+    def _open(self) -> KafkaSender:
+        more: dict[str, Any] = {}
         if self.name is not None:
             more["transactional_id"] = self.name
             more["transaction_timeout_ms"] = int(self.cluster.timeout_s * 1000)
-        producer = Producer(self.cluster.settings(**more))
+        sender = KafkaSender(
+            self.cluster, self.name or "writer", delivery_timeout_s=self.cluster.timeout_s, **more
+        )
         if self.name is not None:
-            self._doing(lambda: producer.init_transactions(self.cluster.timeout_s), "init_transactions")
-        return producer
+            self._do(sender, lambda: sender.producer.init_transactions(self.cluster.timeout_s), "open")
+        return sender
 
-    def append(self, records: Sequence[NewRecord]) -> Positions:
-        if not records:
-            return Positions()
-        if self.producer is None:
-            self.producer = self._open()
-        producer = self.producer
-        try:
-            if self.name is not None:
-                self._doing(producer.begin_transaction, "begin transaction")
-            positions = self._produce(producer, records)
-            if self.name is not None:
-                self._doing(lambda: producer.commit_transaction(self.cluster.timeout_s), "commit transaction")
-            return positions
-        except HubError:
-            # In doubt: a late EndTxn must not meet this producer's next transaction (KIP-890 is not in librdkafka).
-            self.producer = None
-            with contextlib.suppress(KafkaException):  # a fenced producer refuses even this
-                producer.purge()
-            raise
-
-    def _produce(self, producer: Producer, records: Iterable[NewRecord]) -> Positions:
+    def _send(self, sender: KafkaSender, records: Sequence[NewRecord]) -> Positions:
         after: dict[TopicPartition, int] = {}
-        failed: list[KafkaError] = []
-        waiting = 0
+        failed: list[HubError] = []
 
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            nonlocal waiting
-            waiting -= 1
+        def acknowledged(tp: TopicPartition, offset: int, error: HubError | None) -> None:
             if error is not None:
                 failed.append(error)
-                return
-            tp = TopicPartition(message.topic(), message.partition())
-            after[tp] = max(after.get(tp, 0), message.offset() + 1)
+            else:
+                after[tp] = max(after.get(tp, 0), offset + 1)
 
         for new in records:
-            fields: dict[str, Any] = {"headers": list(new.headers), "on_delivery": delivered}
-            if new.timestamp_ms is not None:
-                fields["timestamp"] = new.timestamp_ms
-            if new.partition is not None:
-                fields["partition"] = new.partition
-            waiting += 1
-            while True:
-                try:
-                    producer.produce(new.topic, new.value, new.key, **fields)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-                except KafkaException as error:
-                    raise self._error(error.args[0], "append") from None
-        deadline = time.monotonic() + self.cluster.timeout_s + 1
-        while waiting and time.monotonic() < deadline:
-            producer.poll(0.05)
+            sender.send(new, acknowledged)
+        sender.flush(self.cluster.timeout_s + 1)
         if failed:
-            raise self._error(failed[0], "append")
-        if waiting:
-            raise self.cluster.down(
-                "append", f"{waiting} records are not acknowledged; the outcome is unknown"
-            )
+            raise failed[0]
         return Positions(after)
 
-    def _doing(self, call: Callable[[], object], doing: str) -> None:
+    def _do(self, sender: KafkaSender, call: Callable[[], object], doing: str) -> None:
         try:
             call()
         except KafkaException as error:
-            raise self._error(error.args[0], doing) from None
+            raise sender.error(error.args[0], f'writer "{self.name}": {doing}') from None
 
-    def _error(self, error: KafkaError, doing: str) -> HubError:
-        if error.code() in _FENCED:
-            return WriterFenced(f'writer "{self.name}" was replaced by a later one')
-        if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-            return NotFound(f"{doing}: the topic does not exist", hint="create it: hub topic apply")
-        return self.cluster.down(doing, error.str())
-
-    def close(self) -> None:
-        if self.producer is not None:
-            self.producer.flush(self.cluster.timeout_s)
-            self.producer = None
+    def _abandon(self, sender: KafkaSender, *, refused: bool) -> None:
+        """A late EndTxn must not meet this producer's next transaction (KIP-890 is not in librdkafka): drop it."""
+        self._sender = None
+        sender.drop()
+        if refused and self.name is not None:  # else readers of the topic wait for the transaction's time-out
+            with contextlib.suppress(KafkaException):
+                sender.producer.abort_transaction(self.cluster.timeout_s)

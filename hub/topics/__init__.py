@@ -8,6 +8,7 @@ Flow::
     topics.yaml ─▶ tree.py ─▶ plan.py ─▶ steps (the very plan that is shown) ─▶ apply.py ─▶ cluster, registry
     event       ─▶ producer.py: encoded with the subject's latest schema ─▶ topic; the answer is its position
 
-[core] tree.py  inheritance, patterns     plan.py  desired and actual into steps and refusals
-[edge] apply.py carries a plan out        producer.py  confluent-kafka's producer     routes.py  HTTP
+[core]  tree.py  inheritance, patterns     plan.py  desired and actual into steps and refusals
+[shell] apply.py reads what a plan needs, rehearses it, carries it out     producer.py  encodes and appends
+[edge]  routes.py  HTTP
 """

@@ -1,4 +1,4 @@
-"""[edge] The way in from Python: events encoded with their subject's latest schema, appended, acknowledged.
+"""[shell] The way in from Python: events encoded with their subject's latest schema, appended, acknowledged.
 
 ``publish`` waits and returns the position after the event: the token by which a reader sees its own write. ``send`` and
 ``flush`` are for many events: a bounded queue, delivery errors raised at the next call.
@@ -11,39 +11,25 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from hub.errors import HubError, NotFound, PeerError
+from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
-from hub.record import Headers, Positions, TopicPartition
+from hub.record import Headers, NewRecord, Positions, TopicPartition
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.codec import Undecodable, encode, parsed
 
 _SCHEMA_AGE_S = 30.0
-_QUEUE = 100_000
+_LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
 class Publisher:
-    """Events into topics. Use from one thread. ``close`` waits for what is under way."""
+    """Events into topics. ``publish`` may be called from many threads, ``send`` and ``flush`` from one. ``close`` waits."""
 
     def __init__(self, cluster: KafkaCluster, registry: RegistryClient, *, linger_ms: int = 0) -> None:
         self.cluster = cluster
         self.registry = registry
+        self._sender = cluster.sender(linger_ms=linger_ms)
         self._schemas: dict[str, tuple[int, Any, float]] = {}
-        self._failed: list[KafkaError] = []
-        self._unacknowledged = 0
-        self._producer = Producer(
-            cluster.settings(
-                acks="all",
-                enable_idempotence=True,
-                linger_ms=linger_ms,
-                batch_size=262_144,
-                compression_type="lz4",
-                queue_buffering_max_messages=_QUEUE,
-                queue_buffering_max_kbytes=131_072,
-                delivery_timeout_ms=60_000,
-            )
-        )
 
     def publish(
         self,
@@ -54,25 +40,21 @@ class Publisher:
         headers: Headers = (),
     ) -> Positions:
         """Append one event (None: a tombstone) and return the position after it. Raises CallerError naming the field,
-        NotFound (topic or schema), PeerError (outcome unknown)."""
-        positions: list[TopicPartition | int] = []
-
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                self._failed.append(error)
-            else:
-                positions.extend((TopicPartition(message.topic(), message.partition()), message.offset() + 1))
-
-        self._produce(topic, key, self._encoded(topic, event), timestamp_ms, headers, delivered)
+        NotFound (topic or schema), PeerError (outcome unknown: publish again with the event's own id)."""
+        outcome: list[tuple[TopicPartition, int, HubError | None]] = []
+        new = self._record(topic, key, event, timestamp_ms, headers)
+        self._sender.send(new, lambda tp, offset, error: outcome.append((tp, offset, error)))
         deadline = time.monotonic() + self.cluster.timeout_s
-        while not positions and not self._failed and time.monotonic() < deadline:
-            self._producer.poll(0.02)
-        self._raise_failed()
-        if not positions:
-            raise self.cluster.down("publish", "not acknowledged in time; the outcome is unknown")
-        where, offset = positions
-        assert isinstance(where, TopicPartition) and isinstance(offset, int)
-        return Positions({where: offset})
+        while not outcome and time.monotonic() < deadline:
+            self._sender.poll(0.02)
+        if not outcome:
+            raise _unknown(topic, "not acknowledged in time")
+        tp, offset, error = outcome[0]
+        if isinstance(error, PeerError):
+            raise _unknown(topic, error.message) from error
+        if error is not None:
+            raise error
+        return Positions({tp: offset + 1})
 
     def send(
         self,
@@ -84,93 +66,80 @@ class Publisher:
         partition: int | None = None,
     ) -> None:
         """Append one of many events; waits while the queue is full. Errors of earlier ones are raised here."""
-        self._raise_failed()
-        self._produce(
-            topic, key, self._encoded(topic, event), timestamp_ms, headers, self._delivered, partition
-        )
+        self._sender.send(self._record(topic, key, event, timestamp_ms, headers, partition))
 
     def flush(self, timeout_s: float = 60.0) -> None:
-        """Wait until everything sent is acknowledged. Raises PeerError when something was not."""
-        left = self._producer.flush(timeout_s)
-        self._raise_failed()
-        if left:
-            raise self.cluster.down("flush", f"{left} events are not acknowledged")
+        """Wait until everything sent is acknowledged. Raises what was not."""
+        self._sender.flush(timeout_s)
 
     def close(self) -> None:
+        """Wait for what is under way. Raises what was not acknowledged."""
         self.flush()
 
-    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
-        if error is not None:
-            self._failed.append(error)
-
-    def _raise_failed(self) -> None:
-        if self._failed:
-            error, self._failed = self._failed[0], []
-            raise self._translated(error)
-
-    def _translated(self, error: KafkaError) -> HubError:
-        if error.code() in (
-            KafkaError.UNKNOWN_TOPIC_OR_PART,
-            KafkaError._UNKNOWN_TOPIC,
-            KafkaError._UNKNOWN_PARTITION,
-        ):
-            return NotFound("publish: the topic does not exist", hint="create it: hub topic apply")
-        return PeerError(
-            f"publish: {error.str()}", hint="the outcome is unknown: publish again with the same id"
-        )
-
-    def _produce(
+    def _record(
         self,
         topic: str,
         key: str,
-        value: bytes | None,
+        event: Mapping[str, Any] | None,
         timestamp_ms: int | None,
         headers: Headers,
-        delivered: Any,
         partition: int | None = None,
-    ) -> None:
-        fields: dict[str, Any] = {"on_delivery": delivered}
-        if headers:
-            fields["headers"] = list(headers)
-        if timestamp_ms is not None:
-            fields["timestamp"] = timestamp_ms
-        if partition is not None:
-            fields["partition"] = partition
-        deadline = time.monotonic() + self.cluster.timeout_s * 4
-        while True:
-            try:
-                self._producer.produce(topic, value, key.encode(), **fields)
-                self._producer.poll(0)
-                return
-            except BufferError:
-                if time.monotonic() > deadline:
-                    raise self.cluster.down("publish", "the queue is full and does not drain") from None
-                self._producer.poll(0.1)
-            except KafkaException as error:
-                raise self._translated(error.args[0]) from None
+    ) -> NewRecord:
+        if not key:
+            raise CallerError(f'topic "{topic}": the key is empty', hint="events of one key keep their order")
+        if timestamp_ms is not None and not 0 <= timestamp_ms <= _LATEST_MS:
+            raise CallerError(
+                f'topic "{topic}": timestamp_ms {timestamp_ms} is not within the years 1970 to 9999',
+                hint="it counts milliseconds since 1970-01-01T00:00:00Z",
+            )
+        value = None if event is None else self._encoded(topic, event)
+        return NewRecord(topic, key.encode(), value, headers, timestamp_ms, partition)
 
-    def _encoded(self, topic: str, event: Mapping[str, Any] | None) -> bytes | None:
-        if event is None:
-            return None
+    def _encoded(self, topic: str, event: Mapping[str, Any]) -> bytes:
         schema_id, schema = self._schema(topic)
         try:
             return encode(schema_id, schema, event)
         except Undecodable as error:
-            raise Undecodable(
-                f'topic "{topic}": {error.message}', hint=f"hub schema show {topic}-value shows the schema"
-            ) from None
+            raise _explained(topic, schema, event, error) from None
 
     def _schema(self, topic: str) -> tuple[int, Any]:
+        """(id, parsed schema), the subject's latest of at most 30 s ago; an older one while the registry is away."""
         known = self._schemas.get(topic)
         now = time.monotonic()
         if known is None or now - known[2] > _SCHEMA_AGE_S:
             try:
                 latest = self.registry.latest(f"{topic}-value")
+                known = (latest.id, parsed(orjson.loads(latest.schema)), now)
             except NotFound:
                 raise NotFound(
                     f'topic "{topic}" has no schema (subject "{topic}-value")',
                     hint="name it in topics.yaml and run: hub topic apply",
                 ) from None
-            known = (latest.id, parsed(orjson.loads(latest.schema)), now)
+            except PeerError:
+                if known is None:
+                    raise
+                known = (known[0], known[1], now)  # it was registered, and stays valid
             self._schemas[topic] = known
         return known[0], known[1]
+
+
+def _unknown(topic: str, why: str) -> PeerError:
+    return PeerError(
+        f'topic "{topic}": {why}; the outcome is unknown',
+        hint="publish again with the same event id: events are counted once by it",
+        code="HUB-3013",
+    )
+
+
+def _explained(topic: str, schema: Any, event: Mapping[str, Any], error: Undecodable) -> Undecodable:
+    known = {each["name"] for each in schema.get("fields", ())} if isinstance(schema, dict) else set()
+    unknown = sorted(set(event) - known)
+    if not known or not unknown:
+        return Undecodable(
+            f'topic "{topic}": {error.message}', hint=f"hub schema show {topic}-value shows the schema"
+        )
+    guess = nearest(unknown[0], known)
+    return Undecodable(
+        f'topic "{topic}": the schema has no field "{unknown[0]}"',
+        hint=f'did you mean "{guess}"?' if guess else f"it has {', '.join(sorted(known))}",
+    )

@@ -9,10 +9,13 @@ import orjson
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from hub.errors import NotFound, nearest
+from hub.errors import NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
 from hub.schema_registry.client import RegistryClient
 from hub.topics.producer import Publisher
+
+# Each holds one of the server's threads (40) while Kafka is slow or away; views must stay readable.
+_MOST_AT_ONCE = 16
 
 
 class EventBody(BaseModel):
@@ -29,7 +32,7 @@ def create_router(cluster: KafkaCluster, registry: RegistryClient) -> APIRouter:
     """The routes over one cluster."""
     router = APIRouter(tags=["topics"])
     publisher = Publisher(cluster, registry)
-    publishing = threading.Lock()
+    publishing = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
     @router.get("/topics")
     def topics() -> Response:
@@ -69,8 +72,12 @@ def create_router(cluster: KafkaCluster, registry: RegistryClient) -> APIRouter:
     @router.post("/topics/{topic}/records")
     def publish(topic: str, body: EventBody) -> Response:
         """Publish one event. The answer's ``position`` makes a read include it: ``?after=<position>``."""
-        with publishing:
+        if not publishing.acquire(blocking=False):
+            raise PeerError(f"{_MOST_AT_ONCE} events are being published already", hint="try again")
+        try:
             position = publisher.publish(topic, body.key, body.value, body.timestamp_ms)
+        finally:
+            publishing.release()
         ((where, offset),) = list(position)
         answer = {"position": str(position), "partition": where.partition, "offset": offset - 1}
         return _json(answer, {"Hub-Position": str(position)})
