@@ -30,6 +30,12 @@ def load_model(path: Path, model: type[Model]) -> Model:
         raise _explained(path, node, model, error) from None
 
 
+def place(path: Path, *steps: str | int) -> str:
+    """``file:line:column`` of what stands at a path of keys, for complaints that come up after loading."""
+    node, key_node = _find(_compose(path), steps)
+    return _where(path, (node if isinstance(node, yaml.ScalarNode) else key_node).start_mark)
+
+
 def _compose(path: Path) -> yaml.Node:
     try:
         text = path.read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.config import Settings
-from hub.errors import CallerError, NotFound, nearest
+from hub.errors import CallerError, HubError, NotFound, nearest
 
 if TYPE_CHECKING:
     from hub.kafka import KafkaCluster
@@ -32,6 +32,16 @@ FileOption = Annotated[
     Path | None, typer.Option("--file", "-f", help="The tree. Default: topics.yaml of the project")
 ]
 
+PruneOption = Annotated[
+    bool, typer.Option("--prune", help="Delete topics that no file names, where the tree says `prune: true`")
+]
+DurabilityOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-lower-durability", help="Allow settings by which the log keeps less, or less safely"
+    ),
+]
+
 
 @app.command()
 def tree(file: FileOption = None, output: OutputOption = Output.table) -> None:
@@ -47,6 +57,8 @@ def tree(file: FileOption = None, output: OutputOption = Output.table) -> None:
 def plan(
     file: FileOption = None,
     output: OutputOption = Output.table,
+    prune: PruneOption = False,
+    allow_lower_durability: DurabilityOption = False,
     detailed_exitcode: Annotated[
         bool, typer.Option(help="Exit 3 when there is something to change, 4 when something is refused")
     ] = False,
@@ -55,8 +67,7 @@ def plan(
 
     Example: hub topic plan --detailed-exitcode   (for CI)
     """
-    settings = load_settings()
-    made = _plan(settings, file)[0]
+    made = _plan(load_settings(), file, prune, allow_lower_durability)[0]
     _show_plan(made, output)
     if made.refusals:
         raise typer.Exit(4 if detailed_exitcode else 1)
@@ -65,14 +76,35 @@ def plan(
 
 
 @app.command()
-def apply(file: FileOption = None) -> None:
-    """Make the cluster and the registry like the tree. Nothing is deleted; nothing is done while something is refused."""
+def apply(
+    file: FileOption = None,
+    prune: PruneOption = False,
+    allow_lower_durability: DurabilityOption = False,
+    output: OutputOption = Output.table,
+) -> None:
+    """Make the cluster and the registry like the tree. Nothing is done while something is refused.
+
+    What was cut off is finished by the next apply. Without --prune nothing is deleted.
+    """
     from hub.topics.apply import apply as carry_out
 
-    made, cluster, registry = _plan(load_settings(), file)
+    made, cluster, registry = _plan(load_settings(), file, prune, allow_lower_durability)
+    done: list[str] = []
+
+    def say(step: object) -> None:
+        done.append(str(step))
+        note(f"[{len(done)}/{len(made.steps)}] {step}")
+
     _note_unmanaged(made)
-    carry_out(made, cluster, registry, lambda step: note(str(step)))
-    note(f"{len(made.steps)} changed." if made.steps else "Nothing to change.")
+    try:
+        carry_out(made, cluster, registry, say)
+    except HubError:
+        if done:
+            note(f"{len(done)} of {len(made.steps)} are done; apply again for the rest.")
+        raise
+    if output is Output.json:
+        show_one({"done": done}, output)
+    note(f"{len(done)} changed." if done else "Nothing to change.")
 
 
 @app.command("ls")
@@ -119,6 +151,9 @@ def publish(
         str, typer.Option("--key", "-k", help="The event's key: events of one key keep their order")
     ],
     event: Annotated[str, typer.Option("--json", "-j", help="The event as JSON; null is a tombstone")],
+    timestamp_ms: Annotated[
+        int | None, typer.Option(help="When it happened, milliseconds since 1970. Default: now")
+    ] = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Publish one event, encoded with the topic's latest schema. Prints the position that a read can wait for.
@@ -133,16 +168,21 @@ def publish(
         raise CallerError(f"--json: {error}", hint="quote it for the shell with single quotes") from None
     if value is not None and not isinstance(value, dict):
         raise CallerError("--json: an event is a JSON object, or null for a tombstone")
-    publisher = Publisher(*_connect(load_settings()))
-    position = publisher.publish(topic, key, value)
-    show_one({"position": str(position)}, output)
-    note(f"Read it back: hub query VIEW {key} --after-write {position}")
+    settings = load_settings()
+    publisher = Publisher(*_connect(settings))
+    position = publisher.publish(topic, key, value, timestamp_ms)
+    ((where, after),) = list(position)
+    show_one(
+        {"position": str(position), "topic": topic, "partition": where.partition, "offset": after - 1}, output
+    )
+    note("A read that is given the position waits until it includes this event:")
+    note(f"  curl 'http://{settings.http_host}:{settings.http_port}/views/VIEW/{key}?after={position}'")
 
 
 def _load(settings: Settings, file: Path | None) -> TopicTree:
     from hub.topics.tree import load
 
-    return load(file or settings.project / "topics.yaml")
+    return load(file or settings.project / "topics.yaml", settings.replication_factor)
 
 
 def _connect(settings: Settings) -> tuple[KafkaCluster, RegistryClient]:
@@ -152,23 +192,28 @@ def _connect(settings: Settings) -> tuple[KafkaCluster, RegistryClient]:
     return KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), RegistryClient(settings.registry)
 
 
-def _plan(settings: Settings, file: Path | None) -> tuple[Plan, KafkaCluster, RegistryClient]:
+def _plan(
+    settings: Settings, file: Path | None, prune: bool, allow_lower_durability: bool
+) -> tuple[Plan, KafkaCluster, RegistryClient]:
     from hub.topics.apply import make_plan
+    from hub.topics.plan import Allowed
 
     loaded = _load(settings, file)
     cluster, registry = _connect(settings)
-    return make_plan(loaded, cluster, registry), cluster, registry
+    allowed = Allowed(prune=prune, lower_durability=allow_lower_durability)
+    return make_plan(loaded, cluster, registry, allowed), cluster, registry
 
 
 def _show_plan(made: Plan, output: Output) -> None:
     if output is Output.json:
         show_one(
             {
-                "steps": [str(step) for step in made.steps],
+                "steps": [{"step": type(step).__name__, "text": str(step)} for step in made.steps],
                 "refusals": [
                     {"topic": each.topic, "reason": each.reason, "hint": each.hint} for each in made.refusals
                 ],
                 "unmanaged": list(made.unmanaged),
+                "prunable": list(made.prunable),
             },
             output,
         )
@@ -182,8 +227,14 @@ def _show_plan(made: Plan, output: Output) -> None:
 
 
 def _note_unmanaged(made: Plan) -> None:
-    if made.unmanaged:
-        note(f"In the cluster but not in the tree, left alone: {', '.join(made.unmanaged)}")
+    from hub.topics.plan import DeleteTopic
+
+    deleted = {step.name for step in made.steps if isinstance(step, DeleteTopic)}
+    left = [name for name in made.unmanaged if name not in deleted]
+    if left:
+        note(f"In the cluster but not in the tree, left alone: {', '.join(left)}")
+    if made.prunable and not deleted:
+        note(f"--prune would delete: {', '.join(made.prunable)}")
 
 
 def _as_json(topic: Any) -> dict[str, object]:

@@ -1,25 +1,31 @@
-"""[edge] Reads what a plan needs from the cluster and the registry, and carries a plan out, step by step.
+"""[shell] Reads what a plan needs from the cluster and the registry, and carries a plan out, step by step.
 
-Every step is idempotent, so an apply that was cut off is finished by the next one.
+Before it is shown, a plan is rehearsed by the brokers themselves, so that what they would refuse is refused before
+anything is changed. Every step is idempotent: an apply that was cut off is finished by the next one.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import assert_never
+from typing import Protocol, assert_never
 
-from hub.errors import ConfigError, Conflict
+from hub.errors import CallerError, ConfigError, Conflict, NotFound
 from hub.kafka import KafkaCluster
-from hub.log import TopicDescription
+from hub.log import Cluster
 from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.compatibility import check
 from hub.schema_registry.formats import avro
 from hub.topics.plan import (
+    Actual,
     AddPartitions,
+    Allowed,
     AlterConfig,
     CreateTopic,
+    DeleteTopic,
     Plan,
+    Refusal,
     RegisterSchema,
     SetCompatibility,
     Step,
@@ -28,27 +34,37 @@ from hub.topics.plan import (
 from hub.topics.tree import TopicTree
 
 
-class _Registered:
-    """The registry as a plan sees it: schemas compared by their canonical text."""
+class SchemaWriter(Protocol):
+    """What apply asks of the registry."""
+
+    def register(self, subject: str, schema: str) -> int: ...
+
+    def set_compatibility(self, subject: str, level: str) -> None: ...
+
+
+class RegisteredSchemas:
+    """The registry as a plan sees it."""
 
     def __init__(self, registry: RegistryClient) -> None:
         self.registry = registry
 
-    def has(self, subject: str, schema: str) -> bool:
-        wanted = avro.canonical(avro.parse(schema))
-        return any(
-            avro.canonical(avro.parse(version.schema)) == wanted
-            for version in self.registry.versions(subject)
-        )
-
-    def exists(self, subject: str) -> bool:
-        return bool(self.registry.versions(subject))
-
-    def incompatibilities(self, subject: str, schema: str) -> Sequence[str]:
-        return self.registry.incompatibilities(subject, schema)
+    def versions(self, subject: str) -> Sequence[str]:
+        try:
+            latest = self.registry.latest(subject)
+        except NotFound:
+            return []
+        earlier = [each for each in self.registry.versions(subject) if each.version < latest.version]
+        return [each.schema for each in (*earlier, latest)]
 
     def compatibility(self, subject: str) -> str:
         return self.registry.compatibility(subject)
+
+    def incompatibilities(self, subject: str, schema: str, level: str) -> Sequence[str]:
+        if level == self.registry.compatibility(subject):
+            return self.registry.incompatibilities(subject, schema)
+        # The registry judges by the level it has, and this one is only about to be set.
+        earlier = [(n, avro.parse(text)) for n, text in enumerate(self.versions(subject), 1)]
+        return [str(each) for each in check(avro.parse(schema), earlier, level)]
 
 
 def read_schemas(tree: TopicTree) -> dict[str, str]:
@@ -60,43 +76,82 @@ def read_schemas(tree: TopicTree) -> dict[str, str]:
         try:
             texts[topic.name] = topic.schema.read_text(encoding="utf-8")
             avro.parse(texts[topic.name])
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
             raise ConfigError(
-                f'topic "{topic.name}": its schema file cannot be read ({error.strerror})',
-                where=str(topic.schema),
+                f'topic "{topic.name}": its schema file "{topic.schema}" cannot be read ({why})',
+                where=tree.place(topic.name, "schema"),
                 hint="the path is taken from the folder of topics.yaml",
+                code="HUB-1105",
             ) from None
         except avro.InvalidSchema as error:
-            raise ConfigError(f'topic "{topic.name}": {error.message}', where=str(topic.schema)) from None
+            raise ConfigError(
+                f'topic "{topic.name}": {error.message}', where=str(topic.schema), code="HUB-1105"
+            ) from None
     return texts
 
 
-def make_plan(tree: TopicTree, cluster: KafkaCluster, registry: RegistryClient) -> Plan:
-    """What would change now."""
-    actual = cluster.topics()
-    named = [topic.name for topic in tree.topics if topic.name in actual]
+def make_plan(
+    tree: TopicTree,
+    cluster: KafkaCluster,
+    registry: RegistryClient,
+    allowed: Allowed = Allowed(),
+) -> Plan:
+    """What would change now; what the brokers would refuse is among the refusals. Changes nothing."""
+    texts = read_schemas(tree)
+    topics = cluster.topics()
+    named = [topic.name for topic in tree.topics if topic.name in topics]
     configs: Mapping[str, Mapping[str, str]] = cluster.topic_config(named)
-    described: dict[str, TopicDescription] = {
-        name: replace(topic, config=configs.get(name, {})) for name, topic in actual.items()
-    }
-    return plan(tree, described, read_schemas(tree), _Registered(registry))
+    described = {name: replace(topic, config=configs.get(name, {})) for name, topic in topics.items()}
+    defaults = cluster.default_config(min(topics)) if topics else {}
+    made = plan(tree, Actual(described, defaults), texts, RegisteredSchemas(registry), allowed)
+    if made.refusals:
+        return made
+    return replace(made, refusals=tuple(_rehearsed(made.steps, cluster)))
+
+
+def _rehearsed(steps: Sequence[Step], cluster: KafkaCluster) -> Iterator[Refusal]:
+    for step in steps:
+        try:
+            match step:
+                case CreateTopic(topic):
+                    cluster.create_topic(
+                        topic.name,
+                        partitions=topic.partitions,
+                        config=topic.config,
+                        replication_factor=topic.replication_factor,
+                        rehearse=True,
+                    )
+                case AddPartitions(topic, _):
+                    cluster.add_partitions(topic.name, topic.partitions, rehearse=True)
+                case AlterConfig(topic, changes):
+                    cluster.alter_config(topic.name, _wanted(changes), rehearse=True)
+                case SetCompatibility() | RegisterSchema() | DeleteTopic():
+                    pass  # the plan has asked the registry itself
+                case _:
+                    assert_never(step)
+        except CallerError as error:
+            yield Refusal(
+                topic.name, error.message.partition(": ")[2] or error.message, "nothing was changed"
+            )
 
 
 def apply(
-    steps: Plan,
-    cluster: KafkaCluster,
-    registry: RegistryClient,
+    made: Plan,
+    cluster: Cluster,
+    registry: SchemaWriter,
     say: Callable[[Step], None] = lambda _step: None,
 ) -> None:
-    """Carry out exactly the steps of a plan. Raises Conflict when the plan has refusals; nothing is done then."""
-    if steps.refusals:
-        raise Conflict("\n".join(map(str, steps.refusals)), hint="nothing was changed")
-    for step in steps.steps:
+    """Carry out exactly the steps of a plan; ``say`` hears each that is done. Raises Conflict when the plan has
+    refusals; nothing is done then."""
+    if made.refusals:
+        raise Conflict("\n".join(map(str, made.refusals)), hint="nothing was changed")
+    for step in made.steps:
         _carry_out(step, cluster, registry)
         say(step)
 
 
-def _carry_out(step: Step, cluster: KafkaCluster, registry: RegistryClient) -> None:
+def _carry_out(step: Step, cluster: Cluster, registry: SchemaWriter) -> None:
     match step:
         case CreateTopic(topic):
             # Someone may be quicker; the next plan compares the topic's settings.
@@ -108,12 +163,20 @@ def _carry_out(step: Step, cluster: KafkaCluster, registry: RegistryClient) -> N
                     replication_factor=topic.replication_factor,
                 )
         case AddPartitions(topic, _):
-            cluster.add_partitions(topic.name, topic.partitions)
+            if cluster.topics()[topic.name].partitions < topic.partitions:
+                cluster.add_partitions(topic.name, topic.partitions)
         case AlterConfig(topic, changes):
-            cluster.alter_config(topic.name, {key: new for key, (_, new) in changes.items()})
+            cluster.alter_config(topic.name, _wanted(changes))
         case SetCompatibility(topic, level, _):
             registry.set_compatibility(topic.subject, level)
         case RegisterSchema(topic, schema, _):
             registry.register(topic.subject, schema)
+        case DeleteTopic(name):
+            with contextlib.suppress(NotFound):
+                cluster.delete_topic(name)
         case _:
             assert_never(step)
+
+
+def _wanted(changes: Mapping[str, tuple[str | None, str | None]]) -> dict[str, str | None]:
+    return {key: new for key, (_, new) in changes.items()}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -13,6 +15,7 @@ from hub.errors import NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
 from hub.schema_registry.client import RegistryClient
 from hub.topics.producer import Publisher
+from hub.topics.tree import TopicSpec, load
 
 # Each holds one of the server's threads (40) while Kafka is slow or away; views must stay readable.
 _MOST_AT_ONCE = 16
@@ -28,16 +31,23 @@ class EventBody(BaseModel):
     timestamp_ms: int | None = None
 
 
-def create_router(cluster: KafkaCluster, registry: RegistryClient) -> APIRouter:
-    """The routes over one cluster."""
+def create_router(
+    cluster: KafkaCluster, registry: RegistryClient, tree_file: Path | None = None
+) -> APIRouter:
+    """The routes over one cluster; with ``tree_file`` (topics.yaml, read when asked) topics tell owner, doc and tags."""
     router = APIRouter(tags=["topics"])
     publisher = Publisher(cluster, registry)
     publishing = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
+    def specs() -> Mapping[str, TopicSpec]:
+        if tree_file is None or not tree_file.exists():
+            return {}
+        return {spec.name: spec for spec in load(tree_file).topics}
+
     @router.get("/topics")
     def topics() -> Response:
-        """Every topic: partitions, replicas, end offsets added up."""
-        found = cluster.topics()
+        """Every topic: partitions, replicas, end offsets added up, and what the tree says of it."""
+        found, said = cluster.topics(), specs()
         ends: dict[str, int] = dict.fromkeys(found, 0)
         for tp, offset in cluster.end_offsets(list(found)):
             ends[tp.topic] += offset
@@ -47,10 +57,11 @@ def create_router(cluster: KafkaCluster, registry: RegistryClient) -> APIRouter:
                 "partitions": topic.partitions,
                 "replication_factor": topic.replication_factor,
                 "end_offsets": ends[name],
+                **_described(said.get(name)),
             }
             for name, topic in sorted(found.items())
         ]
-        return _json({"topics": listed})
+        return _json({"topics": listed, "tree": nested([each["topic"] for each in listed])})
 
     @router.get("/topics/{topic}")
     def topic(topic: str) -> Response:
@@ -66,7 +77,12 @@ def create_router(cluster: KafkaCluster, registry: RegistryClient) -> APIRouter:
             {"partition": tp.partition, "begin": begin.get(tp), "end": offset} for tp, offset in sorted(end)
         ]
         return _json(
-            {"topic": topic, "config": cluster.topic_config([topic])[topic], "partitions": partitions}
+            {
+                "topic": topic,
+                "config": cluster.topic_config([topic])[topic],
+                "partitions": partitions,
+                **_described(specs().get(topic)),
+            }
         )
 
     @router.post("/topics/{topic}/records")
@@ -83,6 +99,28 @@ def create_router(cluster: KafkaCluster, registry: RegistryClient) -> APIRouter:
         return _json(answer, {"Hub-Position": str(position)})
 
     return router
+
+
+def _described(spec: TopicSpec | None) -> dict[str, object]:
+    """What the tree says; ``managed`` is false for a topic that it does not name."""
+    if spec is None:
+        return {"managed": False}
+    return {"managed": True, "owner": spec.owner, "doc": spec.doc, "tags": list(spec.tags)}
+
+
+def nested(names: Iterable[str]) -> dict[str, Any]:
+    """Names as a tree of labels: ``{label: {"topic": name, "topics": {...}}}``, each key only where it applies.
+
+    >>> nested(["crm.customers", "crm"])
+    {'crm': {'topics': {'customers': {'topic': 'crm.customers'}}, 'topic': 'crm'}}
+    """
+    root: dict[str, Any] = {}
+    for name in names:
+        node: dict[str, Any] = {"topics": root}
+        for label in name.split("."):
+            node = node.setdefault("topics", {}).setdefault(label, {})
+        node["topic"] = name
+    return root
 
 
 def _json(body: object, headers: dict[str, str] | None = None) -> Response:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from hub.errors import ConfigError
-from hub.yaml import load_model
+from hub.yaml import load_model, place
 
 Level = Literal[
     "NONE",
@@ -33,6 +33,7 @@ _LONGEST_NAME = 249  # Kafka's limit
 _DURATION_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _SIZE_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _ROOT = "(default)"
+_SUGAR = (("retention", "retention.ms"), ("max_size", "retention.bytes"))
 
 
 def _label(text: str) -> str:
@@ -42,7 +43,11 @@ def _label(text: str) -> str:
 
 
 class Node(BaseModel):
-    """One node as the file says it. Everything but ``schema``, ``topic`` and ``topics`` is inherited."""
+    """One node as the file says it. Everything but ``doc``, ``schema``, ``topic`` and ``topics`` is inherited.
+
+    ``topic`` says whether the node itself is a topic; unsaid, it is one when nothing is below it. ``prune`` lets
+    ``--prune`` delete topics below the node that no file names.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -50,26 +55,50 @@ class Node(BaseModel):
     doc: str | None = None
     partitions: int | None = Field(None, ge=1, le=10_000)
     replication_factor: int | None = Field(None, ge=1, le=32)
-    retention: str | int | None = None
-    max_size: str | int | None = None
+    retention: str | None = None
+    max_size: str | None = None
     config: dict[str, str | int | float | bool] = Field(default_factory=dict)
     compatibility: Level | None = None
     tags: list[str] | None = None
     schema_file: Path | None = Field(None, alias="schema")
-    topic: bool = False
+    topic: bool | None = None
+    prune: bool | None = None
     topics: dict[Annotated[str, AfterValidator(_label)], Node] = Field(default_factory=dict)
 
     @field_validator("retention")
     @classmethod
-    def _duration(cls, value: str | int | None) -> str | int | None:
+    def _duration(cls, value: str | None) -> str | None:
         _amount(value, _DURATION_MS, "a duration such as 12h, 7d or forever")
         return value
 
     @field_validator("max_size")
     @classmethod
-    def _size(cls, value: str | int | None) -> str | int | None:
+    def _size(cls, value: str | None) -> str | None:
         _amount(value, _SIZE_BYTES, "a size such as 500MiB, 1GiB or forever")
         return value
+
+    @field_validator("retention", "max_size", mode="before")
+    @classmethod
+    def _unit(cls, value: object) -> object:
+        return str(value) if isinstance(value, int | float) else value  # no unit: the next check says so
+
+    @field_validator("config")
+    @classmethod
+    def _spelled_out(cls, config: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
+        return {key: _config_value(key, value) for key, value in config.items()}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Node:
+        for name, key in _SUGAR:
+            if getattr(self, name) is not None and key in self.config:
+                raise ValueError(f"{name} and config.{key} are the same setting: keep one")
+        if self.schema_file is not None and not self.is_topic:
+            raise ValueError("a schema belongs to a topic: add `topic: true`, or move it down")
+        return self
+
+    @property
+    def is_topic(self) -> bool:
+        return not self.topics if self.topic is None else self.topic
 
     def own_settings(self) -> dict[str, object]:
         """What this node itself says, sugar spelled out as Kafka's keys."""
@@ -78,14 +107,11 @@ class Node(BaseModel):
             for name in ("owner", "partitions", "replication_factor", "compatibility", "tags")
             if (value := getattr(self, name)) is not None
         }
-        for name, key, units in (
-            ("retention", "retention.ms", _DURATION_MS),
-            ("max_size", "retention.bytes", _SIZE_BYTES),
-        ):
+        for name, key in _SUGAR:
             value = getattr(self, name)
             if value is not None:
-                said[f"config.{key}"] = str(_amount(value, units, ""))
-        said.update({f"config.{key}": _text(value) for key, value in self.config.items()})
+                said[f"config.{key}"] = _config_value(key, value)
+        said.update({f"config.{key}": str(value) for key, value in self.config.items()})
         return said
 
 
@@ -120,36 +146,67 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class TopicTree:
-    """Every topic of the file, by name."""
+    """Every topic of the file, by name. ``prune`` holds the nodes that say whether topics below may be deleted."""
 
     topics: tuple[TopicSpec, ...]
+    prune: Mapping[str, bool] = field(default_factory=dict)
+    path: Path | None = None
 
     def find(self, name: str) -> TopicSpec | None:
         return next((topic for topic in self.topics if topic.name == name), None)
 
+    def may_prune(self, name: str) -> bool:
+        """Whether a topic that the tree does not name stands below a node marked ``prune: true``, the nearest deciding."""
+        labels = name.split(".")
+        above = (".".join(labels[:depth]) for depth in range(len(labels), 0, -1))
+        return next((self.prune[node] for node in above if node in self.prune), False)
 
-def load(path: Path) -> TopicTree:
-    """The tree in a file; schema paths are taken from the file's folder. Raises ConfigError with line and column."""
+    def place(self, name: str, *keys: str) -> str | None:
+        """``file:line:column`` of a topic, or of a key of it; None for a tree that is from no file."""
+        if self.path is None:
+            return None
+        steps = [step for label in name.split(".") for step in ("topics", label)]
+        return place(self.path, *steps, *keys)
+
+
+def load(path: Path, replication_factor: int = 1) -> TopicTree:
+    """The tree in a file; schema paths are taken from the file's folder. Raises ConfigError with line and column.
+
+    ``replication_factor`` is that of topics for which no node says one.
+    """
     file = load_model(path, TreeFile)
-    inherited: dict[str, tuple[object, str]] = {"partitions": (1, _ROOT), "replication_factor": (1, _ROOT)}
+    defaults: dict[str, tuple[object, str]] = {
+        "partitions": (1, _ROOT),
+        "replication_factor": (replication_factor, _ROOT),
+    }
     found = [
-        spec for label, node in file.topics.items() for spec in _topics(label, node, inherited, path.parent)
+        spec for label, node in file.topics.items() for spec in _topics(label, node, defaults, path.parent)
     ]
+    prune = {name: node.prune for name, node in _nodes("", file.topics) if node.prune is not None}
+    tree = TopicTree(tuple(sorted(found, key=lambda spec: spec.name)), prune, path)
     for spec in found:
         if len(spec.name) > _LONGEST_NAME:
             raise ConfigError(
                 f'topic "{spec.name[:60]}…": {len(spec.name)} characters',
                 hint=f"Kafka allows {_LONGEST_NAME}",
-                where=str(path),
+                where=tree.place(spec.name),
+                code="HUB-1104",
             )
-    return TopicTree(tuple(sorted(found, key=lambda spec: spec.name)))
+    return tree
+
+
+def _nodes(above: str, nodes: Mapping[str, Node]) -> Iterator[tuple[str, Node]]:
+    for label, node in nodes.items():
+        name = f"{above}.{label}" if above else label
+        yield name, node
+        yield from _nodes(name, node.topics)
 
 
 def _topics(
     name: str, node: Node, inherited: Mapping[str, tuple[object, str]], folder: Path
 ) -> Iterator[TopicSpec]:
     settings = {**inherited, **{key: (value, name) for key, value in node.own_settings().items()}}
-    if node.topic or not node.topics:
+    if node.is_topic:
         yield _spec(name, node, settings, folder)
     for label, child in node.topics.items():
         yield from _topics(f"{name}.{label}", child, settings, folder)
@@ -180,20 +237,24 @@ def _spec(name: str, node: Node, settings: Mapping[str, tuple[object, str]], fol
     )
 
 
-def _amount(value: str | int | None, units: Mapping[str, int], expected: str) -> int | None:
+def _config_value(key: str, value: str | float | bool) -> str:
+    """A setting as Kafka has it; durations and sizes may be written as in ``retention: 7d`` under any key of that unit."""
+    units = _DURATION_MS if key.endswith(".ms") else _SIZE_BYTES if key.endswith(".bytes") else None
+    if isinstance(value, str) and units is not None and not re.fullmatch(r"-?\d+", value):
+        return str(_amount(value, units, f"a number for {key}, plain or with its unit ({', '.join(units)})"))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _amount(value: str | None, units: Mapping[str, int], expected: str) -> int | None:
     """The value in the smallest unit; "forever" is Kafka's -1."""
-    if value is None or isinstance(value, int):
-        return value
+    if value is None:
+        return None
     if value == "forever":
         return -1
     found = re.fullmatch(r"(\d+)\s*([A-Za-z]+)", value)
     if found is None or found.group(2) not in units:
         raise ValueError(f'"{value}" is not {expected}')
     return int(found.group(1)) * units[found.group(2)]
-
-
-def _text(value: str | float | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def matches(pattern: str, topic: str) -> bool:
