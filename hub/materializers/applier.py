@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import orjson
 
 from hub.config import Settings
-from hub.errors import HubError, HubFault, NotFound
+from hub.errors import HubError, HubFault, NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.log import Cluster, Reader
 from hub.materializers.progress import PROGRESS_TOPIC, Progress, progress_of
@@ -63,6 +63,8 @@ class _Followed:
 
     view: View
     position: Positions
+    topic_id: str
+    schema_ids: set[int]
     waiting: list[Progress] = field(default_factory=list)
     stopped: str | None = None
 
@@ -101,11 +103,19 @@ class Applier:
             latest = self.schemas.latest(f"{view.changelog}-value")
         except NotFound:
             return None
-        fresh = self.store.ensure_view(view.name, orjson.loads(latest.schema), view.indexes, topic_id)
+        fresh = self._fit(view, topic_id, latest)
         start = self.log.beginning_offsets([view.changelog])
         at = start if fresh else start.advanced(self.store.positions(view.name, "changelog"))
         log.info("view %s: applied from %s%s", view.name, at, " (table made anew)" if fresh else "")
-        return _Followed(view, at)
+        return _Followed(view, at, topic_id, {latest.id})
+
+    def _fit(self, view: View, topic_id: str, latest: RegisteredSchema) -> bool:
+        """Make the table fit the changelog's latest schema. True when it must be filled from the start."""
+        schema = orjson.loads(latest.schema)
+        columns = {each["name"] for each in schema["fields"]}
+        # A file may name an index whose field the engine has not published yet.
+        indexes = [index for index in view.indexes if index in columns]
+        return self.store.ensure_view(view.name, schema, indexes, topic_id)
 
     def _assign(self, with_progress: bool) -> None:
         at = {
@@ -162,7 +172,7 @@ class Applier:
         """One view's part of a step; None when nothing changes."""
         changelog = followed.position.advanced(reached.of_topics([followed.view.changelog]))
         try:
-            changes = self._changes(records)
+            changes = self._changes(followed, records)
         except HubFault as fault:
             followed.stopped = fault.message
             log.error("view %s stops: %s", followed.view.name, fault.message)
@@ -189,7 +199,7 @@ class Applier:
             followed.view.name, changes, changelog, sources, max(live, default=0) << GENERATION_SHIFT
         )
 
-    def _changes(self, records: Sequence[Record]) -> list[Change]:
+    def _changes(self, followed: _Followed, records: Sequence[Record]) -> list[Change]:
         """The newest row of each key, decoded. Raises HubFault naming topic, partition and offset."""
         newest: dict[bytes, tuple[int, Record]] = {}
         for record in records:
@@ -197,10 +207,23 @@ class Applier:
             key = record.key or b""
             if key not in newest or newest[key][0] < version:
                 newest[key] = (version, record)
+        self._know_schemas(followed, [record for _, record in newest.values()])
         return [
             Change(key.decode(), version, record.partition, record.offset, self._row(record))
             for key, (version, record) in newest.items()
         ]
+
+    def _know_schemas(self, followed: _Followed, records: Sequence[Record]) -> None:
+        """Before rows of a schema that the table was not made for are taken: new columns first."""
+        seen = {int.from_bytes(record.value[1:5], "big") for record in records if record.value is not None}
+        if seen <= followed.schema_ids:
+            return
+        view = followed.view
+        if self._fit(view, followed.topic_id, self.schemas.latest(f"{view.changelog}-value")):
+            raise PeerError(
+                f"view {view.name}: a column changed its type; its table is filled anew", code="HUB-3051"
+            )
+        followed.schema_ids |= seen
 
     def _row(self, record: Record) -> Mapping[str, Any] | None:
         if record.value is None:

@@ -24,8 +24,10 @@ def wanted(token: str | None, source_topics: frozenset[str], view: str) -> Posit
     if not token:
         return Positions()
     positions = Positions.parse(token)
+    if not source_topics:
+        return positions  # the view has not told of a batch yet: wait for what was asked for
     mine = positions.of_topics(source_topics)
-    if positions and not mine and source_topics:
+    if positions and not mine:
         other = next(iter(positions))[0].topic
         raise CallerError(
             f'position token: topic "{other}" is no source of view "{view}"',

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import orjson
@@ -57,6 +57,8 @@ RowKind = Literal["changelog", "source"]
 
 # How many rows one statement carries; bounds memory and the time that the write lock is held between steps.
 _CHUNK = 500
+# How long a table's definition is used without a look whether another process changed it.
+_TABLE_AGE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ class Store:
             Column("schema", JSON, nullable=False),
             Column("indexes", JSON, nullable=False),
         )
-        self._known: dict[str, ViewTable] = {}
+        self._known: dict[str, tuple[ViewTable, float]] = {}
         self._lock = threading.Lock()
         with self._errors(), self.engine.begin() as connection:
             self._metadata.create_all(connection)
@@ -188,40 +190,30 @@ class Store:
             return sorted(connection.execute(select(self._views.c.view)).scalars())
 
     def view(self, name: str) -> ViewTable:
-        """Raises NotFound."""
+        """The table as it was within the last second: another process may change it. Raises NotFound."""
         with self._lock:
-            known = self._known.get(name)
-        if known is not None:
+            known, read_at = self._known.get(name, (None, 0.0))
+        if known is not None and time.monotonic() - read_at < _TABLE_AGE_S:
             return known
         with self._errors(), self.engine.connect() as connection:
-            stored = (
-                connection.execute(select(self._views).where(self._views.c.view == name)).mappings().first()
-            )
+            stored = connection.execute(select(self._views).where(self._views.c.view == name)).mappings().first()
         if stored is None:
-            raise NotFound(
-                f'view "{name}" does not exist', hint="hub view ls lists the views", code="HUB-1410"
-            )
+            raise NotFound(f'view "{name}" does not exist', hint="hub view ls lists the views", code="HUB-1410")
         indexes = tuple(stored["indexes"])
-        made = ViewTable(
-            name, stored["topic_id"], stored["schema"], indexes, _table(name, stored["schema"], indexes)
-        )
+        said = (stored["topic_id"], stored["schema"], indexes)
+        if known is None or (known.topic_id, known.types, known.indexes) != said:
+            table = _table(name, stored["schema"], indexes)
+            known = ViewTable(name, stored["topic_id"], stored["schema"], indexes, table)
         with self._lock:
-            self._known[name] = made
-        return made
+            self._known[name] = (known, time.monotonic())
+        return known
 
     def topic_id(self, name: str) -> str:
-        """The changelog incarnation that the table is filled from, asked anew: another process may have rebuilt it."""
-        with self._errors(), self.engine.connect() as connection:
-            found = (
-                connection.execute(select(self._views).where(self._views.c.view == name)).mappings().first()
-            )
-        with self._lock:
-            known = self._known.get(name)
-            if known is not None and (
-                found is None or found["schema"] != known.types or found["topic_id"] != known.topic_id
-            ):
-                del self._known[name]
-        return str(found["topic_id"]) if found is not None else ""
+        """The changelog incarnation that the table is filled from; "" when there is none any more."""
+        try:
+            return self.view(name).topic_id
+        except NotFound:
+            return ""
 
     # ---- write
 
@@ -559,10 +551,10 @@ def _to_sql(value: Any, avro_type: AvroType) -> Any:
     return _plain(value) if kind == "json" else value
 
 
-def _epoch_ms(moment: Any) -> int:
+def _epoch_ms(moment: datetime) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return int(round(moment.timestamp() * 1000))
+    return round(moment.timestamp() * 1000)
 
 
 def _plain(value: Any) -> Any:

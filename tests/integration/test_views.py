@@ -1,0 +1,259 @@
+"""Whole views on real Kafka and real Spark: rows against independent answers, bad events, new schemas, changed files."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import httpx2
+import pytest
+from pipeline import Pipeline, iso, plain, wait_until
+
+from hub.demo import customers, flights
+from hub.errors import CallerError
+from hub.record import NewRecord, Positions
+from hub.schema_registry.codec import encode, parsed
+
+SEED, CUSTOMERS = 11, 300
+
+
+def expected(events: int) -> dict[str, dict[str, Any]]:
+    rows = customers.fold(customers.generate(SEED, CUSTOMERS, events))
+    return {key: {**row, "last_seen": iso(row["last_seen"])} for key, row in rows.items()}
+
+
+def test_customer_360_equals_the_plain_computation_in_bulk_and_live(pipeline: Pipeline) -> None:
+    pipeline.install("customer-360")
+    for events in (25_000, 26_500):  # the first in bulk, what follows live on the same checkpoint
+        pipeline.feed(customers.TOPICS, customers.generate(SEED, CUSTOMERS, events))
+        pipeline.covers("customer_360", customers.TOPICS)
+        served = {key: plain(row) for key, row in pipeline.rows("customer_360").items()}
+        assert served == expected(events)
+    assert pipeline.state("customer_360")["state"] == "live"
+
+
+def test_aircraft_360_equals_pandas_for_every_tail_number(pipeline: Pipeline) -> None:
+    folder = flights.data_folder()
+    topics = sorted({event.topic for event in flights.events(folder)})
+    pipeline.install("flights")
+    assert pipeline.feed(topics, flights.events(folder)) == flights.FLIGHTS + 26_115 + 3_322 + 16
+    read = [topic for topic in topics if topic.endswith("departures") or topic == flights.PLANES]
+    pipeline.covers("aircraft_360", read, 240.0)
+    served = {key: plain(row) for key, row in pipeline.rows("aircraft_360").items()}
+    wanted = by_pandas()
+    assert served.keys() == wanted.keys()
+    for tailnum, row in wanted.items():
+        assert served[tailnum] == pytest.approx(row, nan_ok=True), tailnum
+
+
+def by_pandas() -> dict[str, dict[str, Any]]:
+    """aircraft_360 from the data frames alone."""
+    import pandas
+
+    folder = flights.data_folder()
+    every = pandas.read_csv(folder / "flights.csv.zip")
+    every = every[every.tailnum.notna()]
+    hour = pandas.to_datetime(every.time_hour, utc=True)
+    every = every.assign(at=(hour.astype("int64") // 10**6 + every.minute * 60_000))
+    every = every.reset_index().sort_values(["at", "index"], kind="stable")
+    planes = pandas.read_csv(folder / "planes.csv").set_index("tailnum")
+    rows: dict[str, dict[str, Any]] = {
+        tailnum: dict.fromkeys(("carrier", "last_departure", "last_flight", "last_dest", "first_departure"))
+        | dict.fromkeys(("flights", "flown", "cancelled", "air_minutes", "from_jfk", "from_lga", "from_ewr"), 0)
+        | {"mean_dep_delay": None, "mean_arr_delay": None, "hours": 0.0}
+        for tailnum in planes.index
+    }
+    for tailnum, group in every.groupby("tailnum"):
+        last = group.iloc[-1]
+        # Two flights of one plane scheduled for the same minute from different airports have no order of their own.
+        minutes = int(group.air_time.sum())
+        rows[tailnum] = {
+            "carrier": last.carrier,
+            "last_departure": iso(int(last["at"])),
+            "last_flight": int(last.flight),
+            "last_dest": last.dest,
+            "first_departure": iso(int(group["at"].min())),
+            "flights": len(group),
+            "flown": int(group.air_time.notna().sum()),
+            "cancelled": int(group.dep_delay.isna().sum()),
+            "air_minutes": minutes,
+            "hours": minutes / 60,
+            "mean_dep_delay": _number(group.dep_delay.mean()),
+            "mean_arr_delay": _number(group.arr_delay.mean()),
+            "from_jfk": int((group.origin == "JFK").sum()),
+            "from_lga": int((group.origin == "LGA").sum()),
+            "from_ewr": int((group.origin == "EWR").sum()),
+        }
+    names = {"manufacturer": "manufacturer", "model": "model", "built": "year", "engines": "engines", "seats": "seats"}
+    for tailnum, row in rows.items():
+        plane = planes.loc[tailnum] if tailnum in planes.index else None
+        for name, column in names.items():
+            value = None if plane is None or pandas.isna(plane[column]) else plane[column]
+            row[name] = value if isinstance(value, str) or value is None else int(value)
+    return rows
+
+
+def _number(value: float) -> float | None:
+    return None if value != value else float(value)
+
+
+# ---- a small view of its own
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "Reading",
+    "fields": [{"name": "sensor", "type": "string"}, {"name": "celsius", "type": "double"}],
+}
+WIDER = {**SCHEMA, "fields": [*SCHEMA["fields"], {"name": "site", "type": ["null", "string"], "default": None}]}
+
+
+class Plant:
+    """A topic of sensor readings and a view over it."""
+
+    def __init__(self, pipeline: Pipeline, name: str) -> None:
+        self.pipeline = pipeline
+        self.topic, self.view = f"plant.{name}", f"plant_{name}"
+        self.registry = pipeline.registry
+        self.writer = pipeline.cluster.writer()
+        pipeline.cluster.create_topic(self.topic, partitions=1, config={}, replication_factor=1)
+        self.schema_id = self.registry.register(f"{self.topic}-value", json.dumps(SCHEMA))
+
+    def declare(self, fields: dict[str, str], indexes: str = "[]") -> None:
+        lines = "".join(f"  {name}: {sql}\n" for name, sql in fields.items())
+        text = f"view: {self.view}\nsources:\n  r: {{topic: {self.topic}, key: sensor}}\nfields:\n{lines}indexes: {indexes}\n"
+        (self.pipeline.settings.project / "views" / f"{self.view}.yaml").write_text(text)
+
+    def write(self, key: str, value: bytes | None) -> Positions:
+        return self.writer.append([NewRecord(self.topic, key.encode(), value)])
+
+    def reading(self, sensor: str, celsius: float, **more: Any) -> bytes:
+        schema = WIDER if more else SCHEMA
+        schema_id = self.registry.register(f"{self.topic}-value", json.dumps(schema))
+        return encode(schema_id, parsed(schema), {"sensor": sensor, "celsius": celsius, **more})
+
+    def row(self, key: str, after: Positions | None = None, timeout_ms: int = 60_000) -> httpx2.Response:
+        parameters = {"timeout_ms": str(timeout_ms), **({"after": str(after)} if after else {})}
+        return httpx2.get(f"{self.pipeline.url}/views/{self.view}/{key}", params=parameters, timeout=70.0)
+
+    def running(self) -> None:
+        """Wait until the engine is live and the store has a table."""
+
+        def live() -> bool:
+            state = self.pipeline.state(self.view)
+            return state.get("state") == "live" and bool(state["fields"])
+
+        wait_until(live, 60.0, lambda: str(self.pipeline.state(self.view)))
+
+
+def test_bad_events_go_to_the_dead_letter_topic_and_new_schemas_are_picked_up(pipeline: Pipeline) -> None:
+    plant = Plant(pipeline, "mixed")
+    plant.declare({"celsius": "r.celsius", "hottest": "max(r.celsius)", "readings": "count(r.sensor)"})
+    plant.write("a", plant.reading("a", 20.0))
+    bad = {
+        1: b"not avro at all",
+        2: b"\x00\x00\x00\x00\x00",
+        3: b"\x00" + plant.schema_id.to_bytes(4, "big") + b"\xff\xff",
+        4: b"\x00\x7f\x00\x00\x01\x02a",
+    }
+    for value in bad.values():
+        plant.write("a", value)
+    plant.running()
+    # A schema that the running query has never heard of, used at once: decoded, never dead-lettered.
+    token = plant.write("a", plant.reading("a", 25.0, site="north"))
+    row = plant.row("a", token).json()
+    assert (row["celsius"], row["hottest"], row["readings"]) == (25.0, 25.0, 2)
+
+    dead = f"{plant.topic}.dlq"
+    reader = pipeline.cluster.reader()
+    reader.assign(pipeline.cluster.beginning_offsets([dead]))
+    records = reader.poll(100, 10.0)
+    reader.close()
+    by_offset = {int(record.header("hub.dlq.offset") or b"-1"): record for record in records}
+    assert {offset: record.value for offset, record in by_offset.items()} == bad
+    assert by_offset[1].header("hub.dlq.topic") == plant.topic.encode()
+    assert b"wire format" in (by_offset[1].header("hub.dlq.reason") or b"")
+    assert b"do not fit its schema id" in (by_offset[3].header("hub.dlq.reason") or b"")
+    assert b"schema id 2130706433" in (by_offset[4].header("hub.dlq.reason") or b"")
+
+
+def test_a_tombstone_clears_its_source_and_a_read_that_cannot_be_covered_says_how_far_it_is(
+    pipeline: Pipeline,
+) -> None:
+    plant = Plant(pipeline, "gone")
+    plant.declare({"celsius": "r.celsius", "gone": "r._deleted", "readings": "count(r.sensor)"})
+    plant.write("b", plant.reading("b", 1.5))
+    plant.running()
+    row = plant.row("b", plant.write("b", None)).json()
+    assert (row["celsius"], row["gone"], row["readings"]) == (None, True, 1)
+    never = Positions.of([(plant.topic, 0, 1_000)])
+    late = plant.row("b", never, timeout_ms=50)
+    assert late.status_code == 503
+    assert "998 to go" in late.json()["message"]
+
+
+def test_a_changed_file_is_computed_again_from_the_start_of_the_log(pipeline: Pipeline) -> None:
+    plant = Plant(pipeline, "edited")
+    plant.declare({"celsius": "r.celsius"})
+    token = plant.write("c", plant.reading("c", 3.0))
+    plant.running()
+    assert plant.row("c", token).json()["celsius"] == 3.0
+    plant.declare({"celsius": "r.celsius", "readings": "count(r.sensor)"}, "[readings]")
+    wait_until(lambda: plant.row("c").json().get("readings") == 1, 60.0, lambda: plant.row("c").text)
+    url = f"{pipeline.url}/views/{plant.view}?readings.gte=1"
+    wait_until(lambda: httpx2.get(url).is_success, 20.0)
+
+
+def test_a_view_that_cannot_be_says_why_and_starts_when_it_can(pipeline: Pipeline) -> None:
+    plant = Plant(pipeline, "wrong")
+    plant.declare({"celsius": "r.celsious"})
+    wait_until(lambda: pipeline.state(plant.view).get("state") == "failed", 60.0)
+    reason = pipeline.state(plant.view)["reason"]
+    assert 'no column "celsious"' in reason and 'did you mean "celsius"?' in reason
+    plant.declare({"celsius": "r.celsius"})
+    plant.running()
+
+
+def test_publishing_names_the_field_that_is_wrong(pipeline: Pipeline) -> None:
+    plant = Plant(pipeline, "typo")
+    with pytest.raises(CallerError, match='topic "plant.typo".*field "celsius"'):
+        pipeline.publisher().publish(plant.topic, "k", {"sensor": "k", "celsius": "warm"})
+
+
+def test_changes_are_pushed_with_deletes_and_resume_where_they_stopped(pipeline: Pipeline) -> None:
+    plant = Plant(pipeline, "pushed")
+    plant.declare({"celsius": "r.celsius"})
+    plant.write("d", plant.reading("d", 1.0))
+    plant.running()
+    plant.row("d", plant.write("d", plant.reading("d", 2.0)))
+    url = f"{pipeline.url}/views/{plant.view}/changes"
+    events: list[tuple[str, str | None, Any]] = []
+    with httpx2.stream("GET", url, timeout=30.0) as stream:
+        events.extend(_until(stream, "synced"))
+    assert [(name, body["row"]["celsius"]) for name, _, body in events if name == "snapshot"] == [("snapshot", 2.0)]
+    last = events[-1][1]
+    assert last is not None
+    plant.row("d", plant.write("d", plant.reading("d", 3.0)))
+    with httpx2.stream("GET", url, headers={"Last-Event-ID": last}, timeout=30.0) as stream:
+        resumed = _until(stream, "upsert")
+    assert [(name, body["row"]["celsius"]) for name, _, body in resumed] == [("upsert", 3.0)]
+
+
+def _until(stream: httpx2.Response, last: str) -> list[tuple[str, str | None, Any]]:
+    """The events of a stream up to the first of that name."""
+    found: list[tuple[str, str | None, Any]] = []
+    name, mark = "", None
+    deadline = time.monotonic() + 30.0
+    for line in stream.iter_lines():
+        assert time.monotonic() < deadline
+        if line.startswith("event: "):
+            name = line[7:]
+        elif line.startswith("id: "):
+            mark = line[4:]
+        elif line.startswith("data: "):
+            found.append((name, mark, json.loads(line[6:])))
+            mark = None
+            if name == last:
+                return found
+    return found

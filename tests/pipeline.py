@@ -1,0 +1,118 @@
+"""What the tests of whole views share: a project folder, its events in, its rows out, and the wait between the two."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from hub.config import Settings
+from hub.demo.customers import Event
+from hub.demo.feeder import Feeder, load
+from hub.kafka import KafkaCluster
+from hub.record import Positions
+from hub.schema_registry.client import RegistryClient
+from hub.topics.apply import apply, make_plan
+from hub.topics.producer import Publisher
+from hub.topics.tree import load as load_tree
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@dataclass
+class Pipeline:
+    """A running hub as a user has it: settings, Kafka, the server's address."""
+
+    settings: Settings
+    url: str
+    cluster: KafkaCluster = field(init=False)
+    registry: RegistryClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cluster = KafkaCluster(self.settings.bootstrap, 15.0)
+        self.registry = RegistryClient(self.url)
+
+    def close(self) -> None:
+        self.registry.close()
+
+    def install(self, example: str) -> None:
+        """The example's topics and schemas applied, its views put into the project."""
+        folder = EXAMPLES / example
+        wanted = load_tree(folder / "topics.yaml")
+        apply(make_plan(wanted, self.cluster, self.registry), self.cluster, self.registry)
+        (self.settings.project / "views").mkdir(parents=True, exist_ok=True)
+        for view in (folder / "views").glob("*.yaml"):
+            shutil.copy(view, self.settings.project / "views" / view.name)
+
+    def publisher(self) -> Publisher:
+        return Publisher(self.cluster, self.registry, linger_ms=5)
+
+    def feed(self, topics: Iterable[str], events: Iterable[Event], epoch_ms: int = 0) -> int:
+        """Append what is missing of a stream of sample events."""
+        feeder = Feeder(self.cluster, self.publisher(), topics)
+        feeder.epoch_ms = epoch_ms
+        return load(feeder, events)
+
+    def covers(self, view: str, topics: Iterable[str], timeout_s: float = 120.0) -> None:
+        """Wait until the view serves everything that is in the topics now."""
+        end = self.cluster.end_offsets(list(topics))
+
+        def covered() -> bool:
+            answer = httpx2.get(f"{self.url}/views/{view}?limit=1", timeout=10.0)
+            return answer.is_success and Positions.parse(answer.headers.get("Hub-Position", "")).covers(end)
+
+        wait_until(covered, timeout_s, lambda: f"{view} does not cover {end}: {self.state(view)}")
+
+    def state(self, view: str) -> dict[str, Any]:
+        """What GET /views says of the view; {} when it says nothing."""
+        try:
+            views = httpx2.get(f"{self.url}/views", timeout=10.0).json()["views"]
+        except (httpx2.HTTPError, KeyError, ValueError):
+            return {}
+        return next((each for each in views if each["view"] == view), {})
+
+    def rows(self, view: str) -> dict[str, dict[str, Any]]:
+        """Every row, through the query API, page by page."""
+        found: dict[str, dict[str, Any]] = {}
+        after: str | None = None
+        while True:
+            parameters = {"limit": "1000", **({"after": after} if after else {})}
+            page = httpx2.get(f"{self.url}/views/{view}", params=parameters, timeout=30.0).raise_for_status().json()
+            found |= {row.pop("key"): row for row in page["rows"]}
+            after = page["next"]
+            if after is None:
+                return found
+
+
+def plain(row: dict[str, Any]) -> dict[str, Any]:
+    """A served row without what the hub adds."""
+    return {name: value for name, value in row.items() if not name.startswith("_")}
+
+
+def iso(milliseconds: int | None) -> str | None:
+    """As the query API shows times."""
+    if milliseconds is None:
+        return None
+    shown = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(milliseconds // 1000))
+    return f"{shown}.{milliseconds % 1000:03d}Z"
+
+
+def wait_until(
+    done: Callable[[], bool], timeout_s: float, say: Callable[[], str] = lambda: "it does not happen"
+) -> None:
+    """Until ``done``, an error counting as not yet; fails with what ``say`` tells."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            if done():
+                return
+        except httpx2.HTTPError:
+            pass
+        if time.monotonic() > deadline:
+            raise AssertionError(say())
+        time.sleep(0.1)
