@@ -18,6 +18,16 @@ Model = TypeVar("Model", bound=BaseModel)
 Path_ = tuple[str | int, ...]
 
 _MOST_BYTES = 1_000_000
+_MOST_DEPTH = 50
+
+_OPENING = (
+    yaml.BlockMappingStartToken,
+    yaml.BlockSequenceStartToken,
+    yaml.FlowMappingStartToken,
+    yaml.FlowSequenceStartToken,
+)
+_ALIASING = (yaml.AliasToken, yaml.AnchorToken)
+_CLOSING = (yaml.BlockEndToken, yaml.FlowMappingEndToken, yaml.FlowSequenceEndToken)
 
 
 def load_model(path: Path, model: type[Model]) -> Model:
@@ -46,15 +56,17 @@ def _compose(path: Path) -> yaml.Node:
     if len(text) > _MOST_BYTES:
         raise ConfigError(f"larger than {_MOST_BYTES} bytes", where=f"{path}", code="HUB-1102")
     try:
-        for token in yaml.scan(text):
-            if isinstance(token, yaml.AliasToken | yaml.AnchorToken):
-                raise ConfigError(
-                    "anchors and aliases are not used here",
-                    where=_where(path, token.start_mark),
-                    hint="write the value out",
-                    code="HUB-1102",
-                )
+        _check_tokens(path, text)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        column = len(before) - before.rfind("\n")
+        raise ConfigError(
+            f"no valid YAML: character #x{ord(text[error.position]):04x} is not allowed",
+            where=f"{path}:{before.count(chr(10)) + 1}:{column}",
+            hint="was the file saved by another program than an editor?",
+            code="HUB-1102",
+        ) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         expected = f" ({error.context})" if error.context else ""
@@ -69,6 +81,20 @@ def _compose(path: Path) -> yaml.Node:
             "the file is empty", where=f"{path}", hint="docs/ shows what goes in", code="HUB-1102"
         )
     return node
+
+
+def _check_tokens(path: Path, text: str) -> None:
+    """What the loader must not even try to build."""
+    depth = 0
+    for token in yaml.scan(text, Loader=yaml.SafeLoader):
+        depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
+        if isinstance(token, _ALIASING):
+            refused, hint = "anchors and aliases are not used here", "write the value out"
+        elif depth > _MOST_DEPTH:
+            refused, hint = f"nested deeper than {_MOST_DEPTH}", "is a bracket or an indentation wrong?"
+        else:
+            continue
+        raise ConfigError(refused, where=_where(path, token.start_mark), hint=hint, code="HUB-1102")
 
 
 def _value(path: Path, node: yaml.Node) -> Any:
@@ -98,9 +124,16 @@ def _value(path: Path, node: yaml.Node) -> Any:
 
 
 def _explained(path: Path, root: yaml.Node, model: type[BaseModel], error: ValidationError) -> ConfigError:
-    """The first complaint, at its place, with the nearest known key when the key is unknown."""
-    first = error.errors()[0]
+    """The first complaint, at its place, with the nearest known key when the key is unknown.
+
+    Unknown keys go first: a key that is missing is often one that is misspelled.
+    """
+    first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     steps: Path_ = first["loc"]
+    if steps and steps[-1] == "[key]":  # pydantic's mark: not the value, its name is wrong
+        _, name = _find(root, steps[:-1])
+        said = first["msg"].removeprefix("Value error, ")
+        return ConfigError(said, where=_where(path, name.start_mark), code="HUB-1104")
     node, unknown = _find(root, steps)
     dotted = ".".join(str(step) for step in steps)
     if first["type"] == "extra_forbidden":

@@ -61,7 +61,7 @@ def create_router(
             }
             for name, topic in sorted(found.items())
         ]
-        return _json({"topics": listed, "tree": nested([each["topic"] for each in listed])})
+        return _json({"topics": listed, "tree": nested(sorted(found))})
 
     @router.get("/topics/{topic}")
     def topic(topic: str) -> Response:

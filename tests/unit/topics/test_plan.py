@@ -1,0 +1,307 @@
+"""The plan: what would change, what is refused and who decided; carried out, nothing is left to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hub.errors import Conflict, NotFound
+from hub.log import MemoryCluster, TopicDescription
+from hub.schema_registry.compatibility import check
+from hub.schema_registry.formats import avro
+from hub.topics.apply import apply
+from hub.topics.plan import (
+    Actual,
+    AddPartitions,
+    Allowed,
+    AlterConfig,
+    CreateTopic,
+    DeleteTopic,
+    Plan,
+    RegisterSchema,
+    SetCompatibility,
+    plan,
+)
+from hub.topics.tree import TopicSpec, TopicTree
+
+DEFAULTS = {
+    "retention.ms": "604800000",
+    "retention.bytes": "-1",
+    "cleanup.policy": "delete",
+    "min.insync.replicas": "1",
+}
+
+
+@dataclass
+class MemorySchemas:
+    """A registry in memory: the port of a plan, and of its carrying out."""
+
+    by_subject: dict[str, list[str]] = field(default_factory=dict)
+    levels: dict[str, str] = field(default_factory=dict)
+
+    def versions(self, subject: str) -> Sequence[str]:
+        return self.by_subject.get(subject, [])
+
+    def compatibility(self, subject: str) -> str:
+        return self.levels.get(subject, "BACKWARD")
+
+    def incompatibilities(self, subject: str, schema: str, level: str) -> Sequence[str]:
+        earlier = [(n, avro.parse(text)) for n, text in enumerate(self.versions(subject), 1)]
+        return [str(each) for each in check(avro.parse(schema), earlier, level)]
+
+    def register(self, subject: str, schema: str) -> int:
+        if self.incompatibilities(subject, schema, self.compatibility(subject)):
+            raise Conflict(f"{subject}: incompatible")
+        versions = self.by_subject.setdefault(subject, [])
+        if schema not in versions:
+            versions.append(schema)
+        return len(versions)
+
+    def set_compatibility(self, subject: str, level: str) -> None:
+        self.levels[subject] = level
+
+
+def spec(name: str, **said: object) -> TopicSpec:
+    given: dict[str, object] = {
+        "owner": "",
+        "doc": "",
+        "partitions": 1,
+        "replication_factor": 1,
+        "config": {},
+        "compatibility": None,
+        "schema": None,
+        "tags": (),
+        **said,
+    }
+    config = given["config"]
+    assert isinstance(config, dict)
+    by = {
+        "partitions": "node",
+        "replication_factor": "(default)",
+        **{f"config.{key}": "node" for key in config},
+    }
+    return TopicSpec(name=name, set_by=by, **given)  # type: ignore[arg-type]
+
+
+def described(name: str, partitions: int = 1, **config: str) -> TopicDescription:
+    return TopicDescription(
+        name, "id", partitions, 1, {key.replace("_", "."): value for key, value in config.items()}
+    )
+
+
+def planned(
+    topics: Sequence[TopicSpec],
+    actual: Sequence[TopicDescription] = (),
+    texts: Mapping[str, str] | None = None,
+    schemas: MemorySchemas | None = None,
+    allowed: Allowed | None = None,
+    prune: Mapping[str, bool] | None = None,
+) -> Plan:
+    return plan(
+        TopicTree(tuple(topics), prune or {}),
+        Actual({each.name: each for each in actual}, DEFAULTS),
+        texts or {},
+        schemas or MemorySchemas(),
+        allowed or Allowed(),
+    )
+
+
+def record(**types: object) -> str:
+    fields = [
+        {"name": name, "type": kind, **({"default": None} if isinstance(kind, list) else {})}
+        for name, kind in types.items()
+    ]
+    return json.dumps({"type": "record", "name": "R", "fields": fields})
+
+
+ONE, TWO, THREE = record(a="long"), record(a="long", b=["null", "string"]), record(a="long", c="string")
+
+
+def test_what_is_missing_is_created_with_its_schema() -> None:
+    topic = spec("a.b", config={"retention.ms": "-1"}, compatibility="FULL")
+    made = planned([topic], texts={"a.b": ONE})
+    assert made.steps == (
+        CreateTopic(topic),
+        SetCompatibility(topic, "FULL", "BACKWARD"),
+        RegisterSchema(topic, ONE, True),
+    )
+    assert str(made.steps[0]) == "+ topic a.b  partitions=1, retention.ms=-1"
+    assert made.refusals == ()
+
+
+def test_what_drifted_is_set_back_and_what_nobody_says_returns_to_the_default() -> None:
+    topic = spec("t", partitions=3, config={"segment.ms": "5"})
+    made = planned([topic], [described("t", 2, segment_ms="9", linger="1")])
+    assert made.steps == (
+        AddPartitions(topic, 2),
+        AlterConfig(topic, {"linger": ("1", None), "segment.ms": ("9", "5")}),
+    )
+    assert str(made.steps[1]) == "~ topic t  linger 1 -> default, segment.ms 9 -> 5"
+
+
+def test_partitions_do_not_shrink_and_the_refusal_says_who_wants_it() -> None:
+    (refusal,) = planned([spec("t", partitions=2)], [described("t", 5)]).refusals
+    assert refusal.reason == "partitions cannot shrink from 5 to 2 (set by node)"
+    assert "create a new topic" in refusal.hint
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest() -> None:
+    (refusal,) = planned([spec("t", config={"retention.mss": "1"})]).refusals
+    assert refusal.hint == 'did you mean "retention.ms"?'
+
+
+@pytest.mark.parametrize(
+    ("now", "wanted", "lowers"),
+    [
+        ({}, {"retention.ms": "1000"}, True),
+        ({}, {"retention.ms": "-1"}, False),
+        ({"retention.ms": "-1"}, {}, True),
+        ({"retention.ms": "-1"}, {"retention.ms": "999999999999"}, True),
+        ({"retention.ms": "5"}, {"retention.ms": "6"}, False),
+        ({"retention.ms": "5"}, {}, False),
+        ({}, {"retention.bytes": "1000"}, True),
+        ({"retention.bytes": "1000"}, {"retention.bytes": "-1"}, False),
+        ({"min.insync.replicas": "2"}, {}, True),
+        ({}, {"min.insync.replicas": "2"}, False),
+        ({"cleanup.policy": "compact"}, {}, True),
+        ({}, {"cleanup.policy": "compact"}, True),
+        ({"cleanup.policy": "compact,delete"}, {"cleanup.policy": "compact"}, False),
+        ({"segment.ms": "9"}, {"segment.ms": "5"}, False),
+    ],
+)
+def test_to_keep_less_needs_a_flag(now: dict[str, str], wanted: dict[str, str], lowers: bool) -> None:
+    topics, actual = [spec("t", config=wanted)], [TopicDescription("t", "id", 1, 1, now)]
+    refusals = [each.hint for each in planned(topics, actual).refusals if "lowers" in each.reason]
+    assert bool(refusals) == lowers
+    assert all("--allow-lower-durability" in hint for hint in refusals)
+    allowed = planned(topics, actual, allowed=Allowed(lower_durability=True))
+    assert not [each for each in allowed.refusals if "lowers" in each.reason]
+    assert allowed.steps
+
+
+def test_a_schema_that_breaks_the_rule_is_refused_by_field_and_rule() -> None:
+    schemas = MemorySchemas({"t-value": [ONE]})
+    (refusal,) = planned([spec("t")], [described("t")], {"t": THREE}, schemas).refusals
+    assert "breaks BACKWARD" in refusal.reason
+    assert "READER_FIELD_MISSING_DEFAULT_VALUE" in refusal.reason
+    assert "field `c`" in refusal.reason
+
+
+def test_the_level_of_the_tree_judges_not_the_one_it_replaces() -> None:
+    """It is set before the schema is registered: judged by the old one, an apply would stop in the middle."""
+    schemas = MemorySchemas({"t-value": [TWO]}, {"t-value": "FORWARD"})
+    topic = spec("t", compatibility="BACKWARD")
+    made = planned([topic], [described("t")], {"t": ONE}, schemas)
+    assert made.steps == (SetCompatibility(topic, "BACKWARD", "FORWARD"), RegisterSchema(topic, ONE, False))
+    assert made.refusals == ()
+    relaxed = MemorySchemas({"t-value": [ONE]})
+    forward = planned([spec("t", compatibility="FORWARD")], [described("t")], {"t": THREE}, relaxed)
+    assert forward.refusals == ()
+    assert planned([spec("t", compatibility="NONE")], [], {"t": '"string"'}, relaxed).refusals == ()
+
+
+def test_white_space_makes_no_version_and_an_old_version_is_not_the_latest() -> None:
+    schemas = MemorySchemas({"t-value": [ONE, TWO]})
+    assert (
+        planned([spec("t")], [described("t")], {"t": json.dumps(json.loads(TWO), indent=2)}, schemas).steps
+        == ()
+    )
+    back = planned([spec("t")], [described("t")], {"t": ONE}, schemas)
+    assert back.steps == ()
+    assert "version 1 of 2" in back.refusals[0].reason
+
+
+def test_what_no_file_names_is_told_and_deleted_only_where_both_say_so() -> None:
+    actual = [described(name) for name in ("t", "box.x", "else", "_schemas", "views.v", "t.dlq")]
+    prune = {"box": True}
+    made = planned([spec("t")], actual, prune=prune)
+    assert (made.steps, made.unmanaged, made.prunable) == ((), ("box.x", "else"), ("box.x",))
+    pruned = planned([spec("t")], actual, prune=prune, allowed=Allowed(prune=True))
+    assert pruned.steps == (DeleteTopic("box.x"),)
+    assert planned([spec("t")], actual, allowed=Allowed(prune=True)).steps == ()
+
+
+def test_a_plan_with_a_refusal_is_not_begun() -> None:
+    cluster = MemoryCluster()
+    cluster.create_topic("t", partitions=5, config={}, replication_factor=1)
+    topics = [spec("new"), spec("t", partitions=2)]
+    made = plan(TopicTree(tuple(topics)), Actual(cluster.topics()), {}, MemorySchemas())
+    with pytest.raises(Conflict, match="cannot shrink"):
+        apply(made, cluster, MemorySchemas())
+    assert list(cluster.topics()) == ["t"]
+
+
+def test_an_apply_that_was_cut_off_goes_on_and_one_that_was_overtaken_ends_well() -> None:
+    cluster, schemas = MemoryCluster(), MemorySchemas()
+    cluster.create_topic("grown", partitions=1, config={}, replication_factor=1)
+    cluster.create_topic("box.x", partitions=1, config={}, replication_factor=1)
+    topics = (spec("grown", partitions=3), spec("new"))
+    tree = TopicTree(topics, {"box": True})
+    made = plan(tree, Actual(cluster.topics()), {"new": ONE}, schemas, Allowed(prune=True))
+    for _ in range(2):
+        apply(made, cluster, schemas)
+    assert cluster.topics()["grown"].partitions == 3
+    assert schemas.versions("new-value") == [ONE]
+    with pytest.raises(NotFound):
+        cluster.end_offsets(["box.x"])
+
+
+# ---- the law: a plan carried out leaves nothing to do
+
+names = st.sampled_from(["a", "a.b", "b", "c.d", "box.x"])
+configs = st.dictionaries(
+    st.sampled_from(["retention.ms", "segment.ms", "cleanup.policy"]),
+    st.sampled_from(["1", "2", "compact"]),
+    max_size=3,
+)
+levels = st.sampled_from([None, "NONE", "BACKWARD", "FULL", "FORWARD_TRANSITIVE"])
+wanted = st.dictionaries(
+    names,
+    st.fixed_dictionaries(
+        {"partitions": st.integers(1, 4), "config": configs, "compatibility": levels},
+        optional={"text": st.sampled_from([ONE, TWO, THREE])},
+    ),
+)
+there = st.dictionaries(names, st.tuples(st.integers(1, 4), configs))
+
+
+@settings(deadline=None)
+@given(wanted, there, st.sampled_from([(), (ONE,), (ONE, TWO)]), st.booleans())
+def test_a_plan_carried_out_leaves_nothing_to_do(
+    tree: dict[str, dict[str, object]],
+    topics: dict[str, tuple[int, dict[str, str]]],
+    registered: tuple[str, ...],
+    prune: bool,
+) -> None:
+    texts = {name: str(said["text"]) for name, said in tree.items() if "text" in said}
+    specs = [spec(name, **{k: v for k, v in said.items() if k != "text"}) for name, said in tree.items()]
+    wished = TopicTree(tuple(specs), {"box": True})
+    cluster = MemoryCluster()
+    for name, (partitions, config) in topics.items():
+        cluster.create_topic(name, partitions=partitions, config=config, replication_factor=1)
+    schemas = MemorySchemas({f"{name}-value": list(registered) for name in texts})
+    allowed = Allowed(prune=prune, lower_durability=True)
+    made = plan(wished, Actual(cluster.topics()), texts, schemas, allowed)
+    if made.refusals:
+        before = (dict(cluster.topics()), dict(schemas.levels))
+        with pytest.raises(Conflict):
+            apply(made, cluster, schemas)
+        assert (dict(cluster.topics()), schemas.levels) == before
+        return
+    apply(made, cluster, schemas)
+    again = plan(wished, Actual(cluster.topics()), texts, schemas, allowed)
+    assert (again.steps, again.refusals) == ((), ())
+    assert set(tree) <= set(cluster.topics())
+    assert set(topics) - set(cluster.topics()) <= ({"box.x"} if prune else set())
+
+
+def test_the_plan_reads_no_file(tmp_path: Path) -> None:
+    """It is core: schema texts are given, the path in a topic is never opened."""
+    made = planned([spec("t", schema=tmp_path / "none.avsc")], texts={"t": ONE})
+    assert isinstance(made.steps[-1], RegisterSchema)

@@ -1,0 +1,188 @@
+"""The tree: what is inherited, who set it, what is refused and where, which patterns fit."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.errors import ConfigError
+from hub.topics import routes, tree
+from hub.topics.tree import TopicTree, load, matches
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+SHOP = """\
+topics:
+  shop:
+    owner: shop-team
+    partitions: 6
+    retention: 7d
+    tags: [core]
+    config: {min.insync.replicas: 2, segment.ms: 1h}
+    prune: true
+    topics:
+      orders:
+        doc: Orders.
+        schema: schemas/orders.avsc
+        compatibility: FULL
+      archive:
+        topic: true
+        retention: forever
+        prune: false
+        topics:
+          cold: {partitions: 1, max_size: 1GiB, config: {unclean.leader.election.enable: false}}
+  sandbox: {topic: false, prune: true}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "topics.yaml"
+
+
+def loaded(file: Path, text: str) -> TopicTree:
+    file.write_text(text)
+    return load(file)
+
+
+def test_settings_are_inherited_and_remember_who_set_them(file: Path) -> None:
+    made = loaded(file, SHOP)
+    assert [topic.name for topic in made.topics] == ["shop.archive", "shop.archive.cold", "shop.orders"]
+    orders, cold = made.find("shop.orders"), made.find("shop.archive.cold")
+    assert orders is not None and cold is not None
+    assert (orders.owner, orders.partitions, orders.tags, orders.doc) == (
+        "shop-team",
+        6,
+        ("core",),
+        "Orders.",
+    )
+    assert orders.config == {
+        "min.insync.replicas": "2",
+        "retention.ms": "604800000",
+        "segment.ms": "3600000",
+    }
+    assert orders.schema == file.parent / "schemas/orders.avsc"
+    assert orders.subject == "shop.orders-value"
+    assert cold.config["retention.ms"] == "-1"
+    assert cold.config["retention.bytes"] == str(1 << 30)
+    assert cold.config["unclean.leader.election.enable"] == "false"
+    assert cold.doc == ""  # what a parent is about says nothing of its children
+    assert cold.set_by == {
+        "owner": "shop",
+        "partitions": "shop.archive.cold",
+        "replication_factor": "(default)",
+        "tags": "shop",
+        "config.min.insync.replicas": "shop",
+        "config.segment.ms": "shop",
+        "config.retention.ms": "shop.archive",
+        "config.retention.bytes": "shop.archive.cold",
+        "config.unclean.leader.election.enable": "shop.archive.cold",
+    }
+
+
+def test_the_nearest_node_says_whether_to_prune(file: Path) -> None:
+    made = loaded(file, SHOP)
+    asked = ["shop.old", "shop.archive.old", "sandbox.a.b", "sandboxes", "other"]
+    assert [made.may_prune(name) for name in asked] == [True, False, True, False, False]
+
+
+def test_the_settings_of_the_hub_fill_in_the_replication_factor(file: Path) -> None:
+    file.write_text("topics: {a: {}, b: {replication_factor: 2}}")
+    assert [topic.replication_factor for topic in load(file, replication_factor=3).topics] == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "said"),
+    [
+        ("topics:\n  a:\n    partitons: 3\n", "3:5", 'unknown key "partitons"'),
+        ("topics:\n  a:\n    topics:\n      b: {retenion: 1d}\n", "4:11", 'did you mean "retention"?'),
+        ("topics:\n  a: {partitions: 0}\n", "2:19", "greater than or equal to 1"),
+        ("topics:\n  a: {retention: 7}\n", "2:18", '"7" is not a duration such as 12h, 7d or forever'),
+        ("topics:\n  a: {retention: 7x}\n", "2:18", '"7x" is not a duration'),
+        ("topics:\n  a: {max_size: 1GB}\n", "2:17", "is not a size such as 500MiB"),
+        ("topics:\n  a: {config: {retention.ms: 7days}}\n", "2:15", "a number for retention.ms"),
+        ("topics:\n  a: {compatibility: FULLY}\n", "2:22", "'BACKWARD'"),
+        ("topics:\n  a b: {}\n", "2:3", 'label "a b" may have letters'),
+        ("topics:\n  a.b: {}\n", "2:3", 'label "a.b" may have letters'),
+        ("topics:\n  a:\n    schema: x.avsc\n    topics: {b: {}}\n", "3:5", "a schema belongs to a topic"),
+        (
+            "topics:\n  a: {retention: 1d, config: {retention.ms: 5}}\n",
+            "2:6",
+            "retention and config.retention.ms are the same setting",
+        ),
+        ("topic:\n  a: {}\n", "1:1", 'did you mean "topics"?'),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(file: Path, text: str, where: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        loaded(file, text)
+    assert said in str(refusal.value)
+    assert refusal.value.where == f"{file}:{where}"
+
+
+def test_a_name_that_is_too_long_for_kafka_is_said_with_its_place(file: Path) -> None:
+    label = "x" * 120
+    with pytest.raises(ConfigError, match="362 characters") as refusal:
+        loaded(
+            file,
+            f"topics:\n  {label}:\n    topics:\n      {label}:\n        topics:\n          {label}: {{}}\n",
+        )
+    assert refusal.value.where == f"{file}:6:11"
+
+
+@pytest.mark.parametrize("example", ["customer-360", "flights"])
+def test_the_examples_load(example: str) -> None:
+    made = load(EXAMPLES / example / "topics.yaml")
+    assert all(topic.schema is not None and topic.schema.exists() for topic in made.topics)
+    assert all(topic.owner for topic in made.topics)
+
+
+# ---- patterns
+
+labels = st.sampled_from(["a", "b", "a-b", "c_1"])
+names = st.lists(labels, min_size=1, max_size=5)
+patterns = st.lists(st.sampled_from(["a", "b", "*", "**"]), min_size=1, max_size=5)
+
+
+def _fits(pattern: list[str], name: list[str]) -> bool:
+    """What a pattern means, said in the plainest way."""
+    if not pattern:
+        return not name
+    if pattern[0] == "**":
+        return any(_fits(pattern[1:], name[skipped:]) for skipped in range(len(name) + 1))
+    return bool(name) and pattern[0] in ("*", name[0]) and _fits(pattern[1:], name[1:])
+
+
+@given(patterns, names)
+def test_patterns_mean_what_the_plain_definition_says(pattern: list[str], name: list[str]) -> None:
+    assert matches(".".join(pattern), ".".join(name)) == _fits(pattern, name)
+
+
+def test_a_pattern_has_no_meaning_but_its_labels() -> None:
+    assert not matches("a.b", "axb")
+    assert not matches("a+", "aa")
+    assert matches("a+", "a+")
+    assert not matches("nyc.*", "nyc.")
+
+
+def test_many_stars_do_not_take_for_ever() -> None:
+    assert not matches(".".join(["**"] * 12 + ["z"]), ".".join(["a"] * 14))
+
+
+def test_the_doctests_hold() -> None:
+    for module in (tree, routes):
+        found = doctest.testmod(module)
+        assert found.attempted and not found.failed
+
+
+def test_names_as_a_tree() -> None:
+    assert routes.nested(["a.b", "a.c", "d"]) == {
+        "a": {"topics": {"b": {"topic": "a.b"}, "c": {"topic": "a.c"}}},
+        "d": {"topic": "d"},
+    }
+    assert re.fullmatch(r"[a-z.]+", "a.b")
