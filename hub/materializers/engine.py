@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
 import shutil
 import threading
@@ -52,13 +53,13 @@ _UNKNOWN = re.compile(UNKNOWN_SCHEMA + r" (\d+) ([\w.\-]+)")
 
 
 def run(settings: Settings, stop: threading.Event) -> None:
-    """Run every view of the project until ``stop`` is set. Raises when Spark's JVM is gone: the process then ends
-    and its supervisor starts it again."""
+    """Run every view of the project until ``stop`` is set. When Spark's JVM is gone the process ends at once: its
+    supervisor starts it again, and the checkpoints say where it was."""
     cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
     cluster.wait_ready(60.0)
     _ensure_topic(cluster, PROGRESS_TOPIC, 1, {"cleanup.policy": "compact"}, settings)
     board = Board(cluster, cluster.writer())
-    session = spark.open_session(settings)
+    session, gateway = spark.open_session(settings)
     registry = RegistryClient(settings.registry)
     runners: dict[Path, Runner] = {}
     try:
@@ -72,8 +73,10 @@ def run(settings: Settings, stop: threading.Event) -> None:
                 if not path.exists():
                     runner.stop()
                     del runners[path]
-            if session.sparkContext._jsc is None:
-                raise PeerError("Spark's JVM has ended", hint="the supervisor starts the materializer again")
+            if gateway.process.poll() is not None:
+                # Nothing can be stopped in order any more; a new process starts from the checkpoints.
+                log.error("Spark's JVM has ended (exit code %s)", gateway.process.returncode)
+                os._exit(1)
             stop.wait(_POLL_S)
     finally:
         for runner in runners.values():
@@ -197,6 +200,10 @@ class Runner:
                 self.stopping.wait(backoff.next_s())
             except FileNotFoundError:
                 break
+            except Exception as error:  # whatever it is, this view says it and tries again; the others go on
+                log.exception("view %s", self.path.stem)
+                self._say("retrying", _first_line(f"{type(error).__name__}: {error}"))
+                self.stopping.wait(backoff.next_s())
         self._say("stopped")
 
     # ---- plan

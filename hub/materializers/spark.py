@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from hub.config import Settings
-from hub.embedded import ensure_jars, find_java, start_spark_gateway
+from hub.embedded import SparkGateway, ensure_jars, find_java, start_spark_gateway
 from hub.errors import ConfigError
 from hub.materializers import dataframes
 from hub.materializers.avro_shape import AvroType
@@ -89,7 +89,7 @@ class Plan:
         return sorted({topic for each in self.inputs for topic in each.topics})
 
 
-def open_session(settings: Settings) -> SparkSession:
+def open_session(settings: Settings) -> tuple[SparkSession, SparkGateway]:
     """Start Spark's JVM and connect to it. The JVM ends with this process."""
     java = find_java(settings)
     jars = ensure_jars(settings, ("spark",))["spark"]
@@ -97,10 +97,11 @@ def open_session(settings: Settings) -> SparkSession:
     conf["spark.master"] = settings.spark_master
     conf["spark.local.dir"] = str(settings.home.absolute() / "spark")
     conf["spark.sql.warehouse.dir"] = str(settings.home.absolute() / "spark" / "warehouse")
-    start_spark_gateway(settings, java, jars, conf).install()
+    gateway = start_spark_gateway(settings, java, jars, conf)
+    gateway.install()
     session = SparkSession.builder.appName("hub").getOrCreate()
     session.sparkContext.setLogLevel("WARN")
-    return session
+    return session, gateway
 
 
 def row_schema(session: SparkSession, shape: Shape, inputs: Sequence[Input]) -> AvroType:
