@@ -52,6 +52,7 @@ T = TypeVar("T")
 _QUEUE_KB = 65_536
 _SET_ON_THE_TOPIC = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
 _SAME_LINE_S = 30.0
+_NO_LEADER = "HUB-3014"
 
 _FENCED = {
     KafkaError._FENCED,
@@ -77,6 +78,14 @@ _REFUSED = {
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE,
     KafkaError._INVALID_ARG,
+}
+# A partition is being given a leader: a moment after it was made, or its broker went.
+_LEADERLESS = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
 }
 _DOWN = {
     KafkaError._TRANSPORT,
@@ -159,14 +168,15 @@ class KafkaCluster:
             for name, entries in self._config_entries(names).items()
         }
 
-    def default_config(self, topic: str) -> Mapping[str, str]:
-        """Every setting a topic can have and its value where the topic says nothing; asked of an existing topic."""
-        defaults: dict[str, str] = {}
-        for entry in self._config_entries([topic])[topic]:
-            beneath = [each for each in entry.synonyms.values() if each.source != _SET_ON_THE_TOPIC]
-            own = entry.source == _SET_ON_THE_TOPIC
-            value = (beneath[0].value if beneath else None) if own else entry.value
-            defaults[entry.name] = "" if value is None else str(value)
+    def default_config(self, names: Sequence[str]) -> Mapping[str, str | None]:
+        """Every setting a topic can have, and its value where a topic leaves it unsaid, as far as these topics show it
+        (None where each of them says it). Kafka's own list of fallbacks is of no use: it mixes hours and milliseconds.
+        """
+        defaults: dict[str, str | None] = {}
+        for entries in self._config_entries(names).values():
+            for entry in entries:
+                value = None if entry.source == _SET_ON_THE_TOPIC else entry.value
+                defaults[entry.name] = defaults.get(entry.name) if value is None else value
         return defaults
 
     def _config_entries(self, names: Sequence[str]) -> dict[str, list[Any]]:
@@ -250,12 +260,19 @@ class KafkaCluster:
         partitions = self._partitions(topics)
         if not partitions:
             return Positions()
-        futures = self.admin.list_offsets(
-            {KafkaTopicPartition(topic, partition): spec for topic, partition in partitions},
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=self.timeout_s,
-        )
-        found = self._results(futures)
+        wanted = {KafkaTopicPartition(topic, partition): spec for topic, partition in partitions}
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            futures = self.admin.list_offsets(
+                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self.timeout_s
+            )
+            try:
+                found = self._results(futures)
+                break
+            except PeerError as error:
+                if error.code != _NO_LEADER or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
         return Positions.of((tp.topic, tp.partition, result.offset) for tp, result in found.items())
 
     def _partitions(self, topics: Sequence[str]) -> list[TopicPartition]:
@@ -367,6 +384,8 @@ class KafkaCluster:
             return Conflict(f"{doing} exists already")
         if code in _REFUSED:
             return CallerError(f"{doing}: Kafka refuses it: {error.str()}", code="HUB-1310")
+        if code in _LEADERLESS:
+            return PeerError(f"{doing} has no leader now", hint="try again", code=_NO_LEADER)
         if code in _DOWN or error.retriable():
             return self.down(doing, error.str())
         return PeerError(f"{doing}: Kafka refuses it: {error.str()}", code="HUB-3012")
@@ -588,7 +607,7 @@ class KafkaSender:
         if new.headers:
             fields["headers"] = list(new.headers)
         if new.timestamp_ms is not None:
-            fields["timestamp"] = new.timestamp_ms
+            fields["timestamp"] = max(1, new.timestamp_ms)  # librdkafka takes 0 for "now"
         if new.partition is not None:
             fields["partition"] = new.partition
         deadline = time.monotonic() + self.delivery_timeout_s
@@ -648,7 +667,11 @@ def _target(new: NewRecord) -> str:
 
 
 class KafkaWriter:
-    """See hub.log.Writer. With a name: one transaction an append. Not thread safe."""
+    """See hub.log.Writer. With a name: one transaction an append. Not thread safe.
+
+    The brokers mark a transaction's end in its partitions a moment after they have confirmed it, and only then do
+    readers and ``end_offsets`` see its records; to open the name again waits for that.
+    """
 
     def __init__(self, cluster: KafkaCluster, name: str | None) -> None:
         self.cluster = cluster

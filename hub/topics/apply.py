@@ -34,6 +34,9 @@ from hub.topics.plan import (
 from hub.topics.tree import TopicTree
 
 
+_ASKED_FOR_DEFAULTS = 20
+
+
 class SchemaWriter(Protocol):
     """What apply asks of the registry."""
 
@@ -103,7 +106,7 @@ def make_plan(
     named = [topic.name for topic in tree.topics if topic.name in topics]
     configs: Mapping[str, Mapping[str, str]] = cluster.topic_config(named)
     described = {name: replace(topic, config=configs.get(name, {})) for name, topic in topics.items()}
-    defaults = cluster.default_config(min(topics)) if topics else {}
+    defaults = cluster.default_config(sorted(topics)[:_ASKED_FOR_DEFAULTS])
     made = plan(tree, Actual(described, defaults), texts, RegisteredSchemas(registry), allowed)
     if made.refusals:
         return made

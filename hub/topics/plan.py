@@ -134,10 +134,10 @@ class Allowed:
 @dataclass(frozen=True, slots=True)
 class Actual:
     """The cluster as it is: topics with their own settings, and the ``defaults`` of those they leave unsaid (with
-    every setting that a topic can have; {} when that is not known)."""
+    every setting that a topic can have, None where its default is not known; {} when nothing is known)."""
 
     topics: Mapping[str, TopicDescription]
-    defaults: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def plan(
@@ -209,7 +209,7 @@ def _refused(topic: TopicSpec, found: TopicDescription) -> Iterator[Refusal]:
         )
 
 
-def _unknown_settings(topic: TopicSpec, defaults: Mapping[str, str]) -> Iterator[Refusal]:
+def _unknown_settings(topic: TopicSpec, defaults: Mapping[str, str | None]) -> Iterator[Refusal]:
     for key in topic.config if defaults else ():
         if key not in defaults:
             guess = nearest(key, defaults)
@@ -223,13 +223,13 @@ def _unknown_settings(topic: TopicSpec, defaults: Mapping[str, str]) -> Iterator
 # ---- durability: a change by which the log may lose what it would keep now
 
 
-def _lowered(steps: Sequence[Step], defaults: Mapping[str, str]) -> Iterator[Refusal]:
+def _lowered(steps: Sequence[Step], defaults: Mapping[str, str | None]) -> Iterator[Refusal]:
     for step in steps:
         if not isinstance(step, AlterConfig):
             continue
         for key, (old, new) in step.changes.items():
             lowers, usual = _DURABILITY.get(key, (None, ""))
-            default = defaults.get(key, usual)
+            default = defaults.get(key) or usual
             was, shall = default if old is None else old, default if new is None else new
             if lowers is not None and lowers(was, shall):
                 by = step.topic.set_by.get(f"config.{key}", "its absence from the tree")

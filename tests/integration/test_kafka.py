@@ -1,0 +1,420 @@
+"""The ports of the log on a real Kafka: what is committed, where a reader stands, who may write, what is gone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from ports import free_pair
+
+from hub.config import Settings
+from hub.embedded import KafkaNode
+from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
+from hub.kafka import KafkaCluster, KafkaReader
+from hub.log import Cluster, Reader, Writer, WriterFenced
+from hub.record import NewRecord, Positions, Record, TopicPartition
+
+Topic = Callable[..., str]
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def cluster(kafka: str) -> KafkaCluster:
+    return KafkaCluster(kafka, 15.0)
+
+
+@pytest.fixture
+def topic(cluster: KafkaCluster, request: pytest.FixtureRequest) -> Topic:
+    """Makes topics of this test's own."""
+    count = iter(range(100))
+
+    def make(partitions: int = 1, **config: str) -> str:
+        name = f"kafka.{request.node.name[:80].replace('[', '.').replace(']', '')}.{next(count)}"
+        cluster.create_topic(name, partitions=partitions, config=config, replication_factor=1)
+        return name
+
+    return make
+
+
+@pytest.fixture
+def reader(cluster: KafkaCluster) -> Iterator[KafkaReader]:
+    made = cluster.reader()
+    yield made
+    made.close()
+
+
+def read(reader: Reader, until: Positions) -> list[Record]:
+    """Every record up to those positions; fails when that takes too long."""
+    found: list[Record] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while not reader.position().covers(until):
+        assert time.monotonic() < deadline, f"stands at {reader.position()}, wanted {until}"
+        found += reader.poll(1_000, 1.0)
+    return found
+
+
+def read_all(cluster: KafkaCluster, topic: str, writer: str | None = None) -> list[Record]:
+    """The whole topic; with a ``writer``, after its last transaction has its marker."""
+    if writer is not None:
+        cluster.writer(writer).close()
+    reader = cluster.reader()
+    reader.assign(cluster.beginning_offsets([topic]))
+    try:
+        return read(reader, cluster.end_offsets([topic]))
+    finally:
+        reader.close()
+
+
+def aborted(cluster: KafkaCluster, topic: str, count: int) -> None:
+    """A transaction of ``count`` records that is taken back."""
+    producer = Producer(cluster.settings("test", transactional_id=f"aborted-{topic}"))
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for n in range(count):
+        producer.produce(topic, f"aborted {n}", partition=0)
+    producer.flush(30)
+    producer.abort_transaction(30)
+
+
+def test_the_clients_fit_the_ports(cluster: KafkaCluster, reader: KafkaReader) -> None:
+    writer = cluster.writer()
+    ports: tuple[Cluster, Reader, Writer] = (cluster, reader, writer)
+    writer.close()
+    assert all(ports)
+
+
+def test_what_is_appended_is_read_whole(cluster: KafkaCluster, topic: Topic, reader: KafkaReader) -> None:
+    name = topic(partitions=2)
+    new = NewRecord(name, b"k", b"v", (("h", b"1"), ("h", b"")), 1_234, 1)
+    after = cluster.writer().append([new, NewRecord(name, b"k", None, (), 1_235, 1)])
+    assert after == Positions.of([(name, 1, 2)])
+    reader.assign(cluster.beginning_offsets([name]))
+    first, second = read(reader, cluster.end_offsets([name]))
+    assert first == Record(name, 1, 0, 1_234, b"k", b"v", (("h", b"1"), ("h", b"")))
+    assert (second.offset, second.value, second.timestamp_ms) == (1, None, 1_235)
+    assert reader.position() == Positions.of([(name, 0, 0), (name, 1, 2)])
+
+
+def test_one_key_keeps_its_partition_across_writers(cluster: KafkaCluster, topic: Topic) -> None:
+    name = topic(partitions=5)
+    where = {tp for _ in range(3) for tp, _ in cluster.writer().append([NewRecord(name, b"one", b"v")])}
+    assert len(where) == 1
+
+
+def test_nothing_of_an_aborted_transaction_is_read_and_the_position_passes_it(
+    cluster: KafkaCluster, topic: Topic, reader: KafkaReader
+) -> None:
+    name = topic()
+    writer = cluster.writer(f"writer-{name}")
+    writer.append([NewRecord(name, b"k", b"1")])
+    aborted(cluster, name, 3)
+    writer.append([NewRecord(name, b"k", b"2")])
+    aborted(cluster, name, 3)
+    reader.assign(Positions.of([(name, 0, 0)]))
+    # record, marker, three aborted and a marker, record, marker, three aborted and a marker
+    end = Positions.of([(name, 0, 12)])
+    assert [record.value for record in read(reader, end)] == [b"1", b"2"]
+    assert reader.position() == cluster.end_offsets([name]) == end
+
+
+def test_an_open_transaction_is_not_part_of_the_end(cluster: KafkaCluster, topic: Topic) -> None:
+    name = topic()
+    producer = Producer(cluster.settings("test", transactional_id=f"open-{name}"))
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(name, b"pending", partition=0)
+    producer.flush(30)
+    assert cluster.end_offsets([name]) == Positions.of([(name, 0, 0)])
+    producer.commit_transaction(30)
+    cluster.writer(f"open-{name}").close()
+    assert cluster.end_offsets([name]) == Positions.of([(name, 0, 2)])
+
+
+def test_a_later_writer_of_the_name_fences_the_earlier_for_good(cluster: KafkaCluster, topic: Topic) -> None:
+    name = topic()
+    earlier = cluster.writer(f"name-{name}")
+    earlier.append([NewRecord(name, b"k", b"earlier")])
+    later = cluster.writer(f"name-{name}")
+    for _ in range(3):  # a fenced writer that opened itself anew would fence the later one
+        with pytest.raises(WriterFenced, match=f'writer "name-{name}"'):
+            earlier.append([NewRecord(name, b"k", b"zombie")])
+    later.append([NewRecord(name, b"k", b"later")])
+    earlier.close()
+    later.close()
+    assert [record.value for record in read_all(cluster, name, f"name-{name}")] == [b"earlier", b"later"]
+
+
+def test_a_refused_append_leaves_nothing_and_blocks_no_reader(
+    kafka: str, cluster: KafkaCluster, topic: Topic, reader: KafkaReader
+) -> None:
+    name = topic()
+    # With this time-out, a transaction that is left open would hold readers back for longer than they wait here.
+    writer = KafkaCluster(kafka, 4 * PATIENCE_S).writer(f"writer-{name}")
+    too_large = b"x" * 2_000_000
+    with pytest.raises(CallerError, match=f'topic "{name}": .*too large'):
+        writer.append([NewRecord(name, b"k", b"fine"), NewRecord(name, b"k", too_large)])
+    cluster.writer().append([NewRecord(name, b"k", b"another's")])
+    reader.assign(Positions.of([(name, 0, 0)]))
+    found: list[Record] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while not found and time.monotonic() < deadline:
+        found += reader.poll(10, 1.0)
+    assert [record.value for record in found] == [b"another's"]
+    writer.append([NewRecord(name, b"k", b"next")])
+    assert [record.value for record in read_all(cluster, name, f"writer-{name}")] == [b"another's", b"next"]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_topic_that_is_missing_is_said(cluster: KafkaCluster, named: bool) -> None:
+    writer = cluster.writer("of-a-missing-topic" if named else None)
+    with pytest.raises(NotFound, match='topic "kafka.never-made" does not exist'):
+        writer.append([NewRecord("kafka.never-made", b"k", b"v")])
+    with pytest.raises(NotFound, match='topic "kafka.never-made"'):
+        cluster.end_offsets(["kafka.never-made"])
+
+
+def test_a_partition_that_is_missing_is_said(cluster: KafkaCluster, topic: Topic) -> None:
+    name = topic()
+    with pytest.raises(NotFound, match=f'topic "{name}" partition 7 does not exist'):
+        cluster.writer().append([NewRecord(name, b"k", b"v", partition=7)])
+
+
+def delete_before(cluster: KafkaCluster, topic: str, partition: int, offset: int) -> None:
+    futures = cluster.admin.delete_records([KafkaTopicPartition(topic, partition, offset)])
+    for future in futures.values():
+        future.result(30)
+
+
+def test_what_the_log_no_longer_has_is_an_exact_gap(
+    cluster: KafkaCluster, topic: Topic, reader: KafkaReader
+) -> None:
+    name = topic()
+    cluster.writer().append([NewRecord(name, b"k", str(n).encode()) for n in range(10)])
+    delete_before(cluster, name, 0, 6)
+    assert cluster.beginning_offsets([name]) == Positions.of([(name, 0, 6)])
+    end = cluster.end_offsets([name])
+    reader.assign(Positions.of([(name, 0, 2)]))
+    with pytest.raises(HubError, match=r"partition 0 offset 2: .* offsets \[2, 6\) are gone") as gap:
+        read(reader, end)
+    assert (gap.value.code, gap.value.retriable) == ("HUB-3020", False)
+    reader.assign(Positions.of([(name, 0, 999)]))
+    with pytest.raises(HubError, match="offset 999: the log ends at 10"):
+        read(reader, Positions.of([(name, 0, 1_000)]))
+
+
+def test_an_error_in_one_partition_loses_no_record_of_the_others(
+    cluster: KafkaCluster, topic: Topic, reader: KafkaReader
+) -> None:
+    name = topic(partitions=3)
+    for partition in range(3):
+        cluster.writer().append(
+            [NewRecord(name, b"k", str(n).encode(), partition=partition) for n in range(200)]
+        )
+    delete_before(cluster, name, 1, 50)
+    reader.assign(Positions.of([(name, 0, 0), (name, 1, 10), (name, 2, 0)]))
+    time.sleep(1.0)  # so that records and the error wait in the queue together
+    found: list[Record] = []
+    failed: list[HubError] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while (len(found) < 400 or not failed) and time.monotonic() < deadline:
+        try:
+            found += reader.poll(1_000, 1.0)
+        except HubError as error:
+            failed.append(error)
+    for partition in (0, 2):
+        assert [record.offset for record in found if record.partition == partition] == list(range(200))
+    assert ["[10, 50)" in error.message for error in failed] == [True]
+    assert reader.position().get(TopicPartition(name, 1)) == 10
+
+
+def test_a_batch_that_cannot_be_unpacked_is_said_and_may_be_passed(
+    cluster: KafkaCluster, topic: Topic, reader: KafkaReader
+) -> None:
+    """A few KB of zstd that inflate beyond what librdkafka takes: brokers let it in, and it fails at every read."""
+    name = topic()
+    writer = cluster.writer()
+    writer.append([NewRecord(name, b"k", b"before")])
+    bomb = Producer(
+        cluster.settings("test", compression_type="zstd", message_max_bytes=200_000_000, linger_ms=0)
+    )
+    bomb.produce(name, bytes(110_000_000), partition=0)
+    assert bomb.flush(60) == 0
+    writer.append([NewRecord(name, b"k", b"after")])
+    reader.assign(Positions.of([(name, 0, 0)]))
+    found = list(reader.poll(10, PATIENCE_S))
+    with pytest.raises(
+        PeerError, match=f'topic "{name}" partition 0 offset 1: the batch .* unpacked'
+    ) as poison:
+        read(reader, Positions.of([(name, 0, 2)]))
+    assert [record.value for record in found] == [b"before"]
+    assert poison.value.code == "HUB-3021"
+    reader.assign(Positions.of([(name, 0, reader.position().get(TopicPartition(name, 0)) + 1)]))
+    assert [record.value for record in read(reader, cluster.end_offsets([name]))] == [b"after"]
+
+
+def test_a_published_group_is_there_for_every_tool(cluster: KafkaCluster, topic: Topic) -> None:
+    name = topic(partitions=2)
+    cluster.writer().append([NewRecord(name, b"k", b"v", partition=n % 2) for n in range(6)])
+    cluster.publish_group("hub.view.test", Positions.of([(name, 0, 2), (name, 1, 3)]))
+    cluster.publish_group("hub.view.test", Positions.of([(name, 0, 3)]))
+    cluster.publish_group("hub.view.test", Positions())
+    assert cluster.group_positions("hub.view.test").of_topics([name]) == Positions.of(
+        [(name, 0, 3), (name, 1, 3)]
+    )
+    assert "hub.view.test" in cluster.groups()
+    assert len(cluster.group_positions("nobody")) == 0
+
+
+def test_topics_are_there_at_once_and_gone_at_once(cluster: KafkaCluster, topic: Topic) -> None:
+    name = topic(partitions=3, **{"retention.ms": "-1"})
+    first = cluster.topics()[name]
+    assert (first.partitions, first.replication_factor) == (3, 1)
+    assert cluster.topic_config([name]) == {name: {"retention.ms": "-1"}}
+    with pytest.raises(Conflict, match=f'topic "{name}" exists already'):
+        cluster.create_topic(name, partitions=1, config={}, replication_factor=1)
+    cluster.add_partitions(name, 5)
+    assert len(cluster.end_offsets([name])) == 5
+    cluster.alter_config(name, {"retention.ms": None, "segment.ms": "60000"})
+    assert cluster.topic_config([name]) == {name: {"segment.ms": "60000"}}
+    other = topic()
+    defaults = cluster.default_config([name, other])
+    assert defaults["retention.ms"] == "-1"  # the embedded node's
+    assert defaults["segment.ms"] == "604800000"
+    assert cluster.default_config([name])["segment.ms"] is None
+    cluster.delete_topic(name)
+    assert name not in cluster.topics()
+    cluster.create_topic(name, partitions=1, config={}, replication_factor=1)
+    assert cluster.topics()[name].topic_id != first.topic_id
+
+
+def test_a_rehearsal_changes_nothing_and_says_what_would_be_refused(
+    cluster: KafkaCluster, topic: Topic
+) -> None:
+    name = topic()
+    before = (cluster.topics()[name], cluster.topic_config([name]))
+    cluster.create_topic("kafka.rehearsed", partitions=1, config={}, replication_factor=1, rehearse=True)
+    cluster.add_partitions(name, 9, rehearse=True)
+    cluster.alter_config(name, {"retention.ms": "5"}, rehearse=True)
+    assert "kafka.rehearsed" not in cluster.topics()
+    assert (cluster.topics()[name], cluster.topic_config([name])) == before
+    with pytest.raises(CallerError, match="cleanup.policy"):
+        cluster.alter_config(name, {"cleanup.policy": "never"}, rehearse=True)
+
+
+def test_kafka_away_is_said_with_its_address() -> None:
+    away = KafkaCluster("127.0.0.1:1", 1.0)
+    asked: list[Callable[[], object]] = [
+        away.topics,
+        lambda: away.wait_ready(1.0),
+        lambda: away.writer().append([NewRecord("t", b"k", b"v")]),
+        lambda: away.writer("name"),
+        lambda: away.publish_group("g", Positions.of([("t", 0, 1)])),
+    ]
+    for ask in asked:
+        with pytest.raises(PeerError, match=r'Kafka at "127\.0\.0\.1:1" does not answer') as down:
+            ask()
+        assert down.value.retriable and down.value.hint
+
+
+def test_times_are_found(cluster: KafkaCluster, topic: Topic) -> None:
+    name = topic(partitions=2)
+    cluster.writer().append([NewRecord(name, b"k", b"v", (), 1_000 * n, 0) for n in range(5)])
+    assert cluster.offsets_at([name], 2_500) == Positions.of([(name, 0, 3)])
+    assert read_all(cluster, name)[0].timestamp_ms == 1  # librdkafka would make "now" of 0
+
+
+# ---- the broker dies under its writers
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[KafkaNode]:
+    """A Kafka that a test may kill."""
+    port = free_pair()
+    node = KafkaNode(Settings(home=tmp_path / "home", kafka_port=port, bootstrap=f"127.0.0.1:{port}"))
+    node.start()
+    try:
+        node.wait_ready()
+        yield node
+    finally:
+        node.stop()
+
+
+def kill_and_start(node: KafkaNode) -> None:
+    assert node.process is not None
+    node.process.kill()
+    node.process.wait()
+    node.start()
+    node.wait_ready()
+
+
+def test_kill_9_of_the_broker_under_writers_loses_and_doubles_nothing(mortal: KafkaNode) -> None:
+    cluster = KafkaCluster(mortal.bootstrap, 15.0)
+    for name in ("bulk", "named"):
+        cluster.create_topic(name, partitions=1, config={}, replication_factor=1)
+    stop = threading.Event()
+    errors: list[Exception] = []
+    written = {"bulk": 0, "named": 0}
+
+    def bulk() -> None:
+        sender = cluster.sender(delivery_timeout_s=60.0)
+        while not stop.is_set():
+            sender.send(NewRecord("bulk", b"k", str(written["bulk"]).encode()))
+            written["bulk"] += 1
+            if written["bulk"] % 100 == 0:
+                time.sleep(0.01)
+        sender.flush(60)
+
+    def named() -> None:
+        """What an error leaves unknown, the log itself tells: read back, then go on after the last one there."""
+        writer = cluster.writer("named")
+        while not stop.is_set():
+            batch = range(written["named"], written["named"] + 3)
+            try:
+                writer.append([NewRecord("named", b"k", str(n).encode()) for n in batch])
+                written["named"] += 3
+            except PeerError:
+                cluster.wait_ready(60)
+                written["named"] = resolved()
+
+    def resolved() -> int:
+        for _ in range(20):
+            try:
+                return len(read_all(cluster, "named", "named"))
+            except PeerError:
+                time.sleep(0.5)
+        raise AssertionError("Kafka did not come back")
+
+    def guarded(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except (HubError, AssertionError) as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in (bulk, named)]
+    for thread in threads:
+        thread.start()
+    for _ in range(2):
+        before = dict(written)
+        deadline = time.monotonic() + 60
+        while any(written[name] < before[name] + 30 for name in written) and not errors:
+            assert time.monotonic() < deadline, f"nothing is written any more: {written}"
+            time.sleep(0.05)
+        kill_and_start(mortal)
+    before = written["named"]
+    deadline = time.monotonic() + 60
+    while written["named"] < before + 30 and not errors:
+        assert time.monotonic() < deadline, "the named writer did not recover"
+        time.sleep(0.05)
+    stop.set()
+    for thread in threads:
+        thread.join(90)
+        assert not thread.is_alive()
+    assert errors == []
+    for name, count in written.items():
+        values = [int(record.value or b"-1") for record in read_all(cluster, name, "named")]
+        assert values == list(range(count)), f"{name}: {count} written, {len(values)} read"
