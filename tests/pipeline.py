@@ -82,7 +82,11 @@ class Pipeline:
         after: str | None = None
         while True:
             parameters = {"limit": "1000", **({"after": after} if after else {})}
-            page = httpx2.get(f"{self.url}/views/{view}", params=parameters, timeout=30.0).raise_for_status().json()
+            page = (
+                httpx2.get(f"{self.url}/views/{view}", params=parameters, timeout=30.0)
+                .raise_for_status()
+                .json()
+            )
             found |= {row.pop("key"): row for row in page["rows"]}
             after = page["next"]
             if after is None:

@@ -60,7 +60,9 @@ def by_pandas() -> dict[str, dict[str, Any]]:
     planes = pandas.read_csv(folder / "planes.csv").set_index("tailnum")
     rows: dict[str, dict[str, Any]] = {
         tailnum: dict.fromkeys(("carrier", "last_departure", "last_flight", "last_dest", "first_departure"))
-        | dict.fromkeys(("flights", "flown", "cancelled", "air_minutes", "from_jfk", "from_lga", "from_ewr"), 0)
+        | dict.fromkeys(
+            ("flights", "flown", "cancelled", "air_minutes", "from_jfk", "from_lga", "from_ewr"), 0
+        )
         | {"mean_dep_delay": None, "mean_arr_delay": None, "hours": 0.0}
         for tailnum in planes.index
     }
@@ -85,7 +87,13 @@ def by_pandas() -> dict[str, dict[str, Any]]:
             "from_lga": int((group.origin == "LGA").sum()),
             "from_ewr": int((group.origin == "EWR").sum()),
         }
-    names = {"manufacturer": "manufacturer", "model": "model", "built": "year", "engines": "engines", "seats": "seats"}
+    names = {
+        "manufacturer": "manufacturer",
+        "model": "model",
+        "built": "year",
+        "engines": "engines",
+        "seats": "seats",
+    }
     for tailnum, row in rows.items():
         plane = planes.loc[tailnum] if tailnum in planes.index else None
         for name, column in names.items():
@@ -106,7 +114,10 @@ SCHEMA: dict[str, Any] = {
     "name": "Reading",
     "fields": [{"name": "sensor", "type": "string"}, {"name": "celsius", "type": "double"}],
 }
-WIDER = {**SCHEMA, "fields": [*SCHEMA["fields"], {"name": "site", "type": ["null", "string"], "default": None}]}
+WIDER = {
+    **SCHEMA,
+    "fields": [*SCHEMA["fields"], {"name": "site", "type": ["null", "string"], "default": None}],
+}
 
 
 class Plant:
@@ -231,7 +242,9 @@ def test_changes_are_pushed_with_deletes_and_resume_where_they_stopped(pipeline:
     events: list[tuple[str, str | None, Any]] = []
     with httpx2.stream("GET", url, timeout=30.0) as stream:
         events.extend(_until(stream, "synced"))
-    assert [(name, body["row"]["celsius"]) for name, _, body in events if name == "snapshot"] == [("snapshot", 2.0)]
+    assert [(name, body["row"]["celsius"]) for name, _, body in events if name == "snapshot"] == [
+        ("snapshot", 2.0)
+    ]
     last = events[-1][1]
     assert last is not None
     plant.row("d", plant.write("d", plant.reading("d", 3.0)))

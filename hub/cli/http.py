@@ -1,0 +1,45 @@
+"""[edge] httpx: the running hub as the command line asks it; errors as the server words them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+
+from hub.cli.context import load_settings
+from hub.cli.up import server_url
+from hub.errors import CallerError, NotFound, PeerError
+
+
+def base_url() -> str:
+    """Where the hub's own server is."""
+    return server_url(load_settings())
+
+
+def get(path: str, parameters: dict[str, str] | None = None, timeout_s: float = 70.0) -> Any:
+    """The JSON answer. Raises NotFound, CallerError or PeerError with the server's message and hint."""
+    url = base_url()
+    try:
+        answer = httpx2.get(f"{url}{path}", params=parameters, timeout=timeout_s)
+    except httpx2.HTTPError as error:
+        raise unreachable(url, error) from None
+    if answer.is_success:
+        return answer.json()
+    raise refused(answer)
+
+
+def unreachable(url: str, error: Exception) -> PeerError:
+    return PeerError(
+        f'hub server at "{url}" does not answer ({type(error).__name__})', hint="start it: hub up"
+    )
+
+
+def refused(answer: httpx2.Response) -> Exception:
+    """The server's error as ours."""
+    try:
+        body = answer.json()
+        message, hint = str(body["message"]), body.get("hint")
+    except (ValueError, KeyError, TypeError):
+        message, hint = f"HTTP {answer.status_code}", None
+    kinds = {404: NotFound, 503: PeerError}
+    return kinds.get(answer.status_code, CallerError)(message, hint=hint)

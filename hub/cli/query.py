@@ -1,0 +1,68 @@
+"""[edge] ``hub query``: rows of a view, by key or by declared indexes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from hub.cli.http import get
+from hub.cli.output import Output, OutputOption, note, show, show_one
+from hub.errors import CallerError
+
+_OPERATORS = ((">=", ".gte"), ("<=", ".lte"), (">", ".gt"), ("<", ".lt"), ("=", ""))
+
+
+def query(
+    view: str,
+    key: Annotated[str | None, typer.Argument(help="One row. Without: rows in key order")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--where", "-w", help="On a declared index: city=Oslo, points>=100; repeatable"),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
+    start_after: Annotated[str | None, typer.Option(help="The cursor that the page before printed")] = None,
+    after_write: Annotated[
+        str | None, typer.Option(help="The position a write returned: the answer includes that write")
+    ] = None,
+    timeout_ms: Annotated[int | None, typer.Option(help="How long to wait for --after-write")] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Read a view: one row by key, or rows by declared indexes.
+
+    Examples: hub query customer_360 C-00001      hub query customer_360 -w city=Oslo -w "points>=100"
+    """
+    waiting = {"timeout_ms": str(timeout_ms)} if timeout_ms is not None else {}
+    if key is not None:
+        token = {"after": after_write} if after_write else {}
+        show_one(get(f"/views/{quote(view)}/{quote(key, safe='')}", {**waiting, **token}), output)
+        return
+    if after_write is not None:
+        raise CallerError(
+            "--after-write needs a KEY", hint="or send the header Hub-Position with GET /views/VIEW"
+        )
+    parameters = {"limit": str(limit), **waiting, **dict(map(_condition, where or ()))}
+    if start_after is not None:
+        parameters["after"] = start_after
+    page = get(f"/views/{quote(view)}", parameters)
+    if output is Output.json:
+        show_one(page, output)
+        return
+    rows = [{name: value for name, value in row.items() if not name.startswith("_")} for row in page["rows"]]
+    show(rows, output)
+    if page["next"] is not None:
+        note(f"More: --start-after {page['next']}")
+
+
+def _condition(text: str) -> tuple[str, str]:
+    for sign, suffix in _OPERATORS:
+        name, found, value = text.partition(sign)
+        if found and name:
+            return name + suffix, value
+    raise CallerError(
+        f'--where "{text}" is no condition', hint="write field=value, field>=value, field<value …"
+    )
+
+
+app = query

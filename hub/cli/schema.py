@@ -1,0 +1,116 @@
+"""[edge] ``hub schema``: the schema registry from the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hub.cli.context import load_settings
+from hub.cli.output import Output, OutputOption, note, show, show_one
+from hub.errors import ConfigError, Conflict, NotFound, nearest
+from hub.schema_registry.client import RegistryClient
+
+app = typer.Typer(
+    help="Schemas: list, show, check, register.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog="Examples: hub schema ls; hub schema check shop.orders-value new.avsc; hub schema level shop.orders-value FULL",
+)
+
+
+@app.command("ls")
+def list_subjects(output: OutputOption = Output.table) -> None:
+    """Every subject with its latest version and its effective compatibility level."""
+    registry = _registry()
+    rows = []
+    for subject in registry.subjects():
+        latest = registry.latest(subject)
+        level = registry.compatibility(subject)
+        rows.append({"subject": subject, "version": latest.version, "id": latest.id, "compatibility": level})
+    show(rows, output, ("subject", "version", "id", "compatibility"))
+
+
+@app.command("show")
+def show_schema(
+    subject: str, version: Annotated[int | None, typer.Option(help="Default: the latest")] = None
+) -> None:
+    """The text of a schema, as it is registered."""
+    registry = _registry()
+    _exists(registry, subject)
+    found = [each for each in registry.versions(subject) if version is None or each.version == version]
+    if not found:
+        raise NotFound(f'subject "{subject}" has no version {version}', hint=f"hub schema versions {subject}")
+    print(found[-1].schema)
+
+
+@app.command()
+def versions(subject: str, output: OutputOption = Output.table) -> None:
+    """The versions of a subject, oldest first."""
+    registry = _registry()
+    _exists(registry, subject)
+    rows = [
+        {"version": each.version, "id": each.id, "schema": each.schema} for each in registry.versions(subject)
+    ]
+    show(rows, output)
+
+
+@app.command()
+def check(subject: str, file: Path) -> None:
+    """May the schema in FILE follow the subject's versions? Exit code 1 with field, rule and fix when not."""
+    reasons = _registry().incompatibilities(subject, _read(file))
+    if reasons:
+        raise Conflict(
+            f'subject "{subject}": the schema breaks its compatibility level:\n  ' + "\n  ".join(reasons),
+            hint="make the change that the fix says, or change the level: hub schema level",
+        )
+    note(f'It may follow the versions of "{subject}".')
+
+
+@app.command()
+def register(subject: str, file: Path, output: OutputOption = Output.table) -> None:
+    """Register the schema in FILE. Prints its id; the same schema again gives the same id."""
+    show_one({"subject": subject, "id": _registry().register(subject, _read(file))}, output)
+
+
+@app.command()
+def delete(
+    subject: str,
+    permanent: Annotated[bool, typer.Option(help="After a first, soft delete: for good")] = False,
+) -> None:
+    """Delete a subject: softly first (events stay readable), then with --permanent."""
+    note(f"Deleted versions: {', '.join(map(str, _registry().delete(subject, permanent=permanent)))}")
+
+
+@app.command()
+def level(
+    subject: str,
+    to: Annotated[str | None, typer.Argument(metavar="LEVEL", help="NONE, BACKWARD, FULL …")] = None,
+) -> None:
+    """Show or set a subject's compatibility level."""
+    registry = _registry()
+    if to is not None:
+        registry.set_compatibility(subject, to.upper())
+    print(registry.compatibility(subject))
+
+
+def _registry() -> RegistryClient:
+    return RegistryClient(load_settings().registry)
+
+
+def _exists(registry: RegistryClient, subject: str) -> None:
+    known = registry.subjects()
+    if subject not in known:
+        guess = nearest(subject, known)
+        raise NotFound(
+            f'subject "{subject}" does not exist',
+            hint=f'did you mean "{guess}"?' if guess else "hub schema ls",
+        )
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the schema cannot be read: {error}", where=str(file)) from None
