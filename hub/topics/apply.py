@@ -33,7 +33,6 @@ from hub.topics.plan import (
 )
 from hub.topics.tree import TopicTree
 
-
 _ASKED_FOR_DEFAULTS = 20
 
 

@@ -1,0 +1,352 @@
+"""The tree against a real cluster and a real registry; events in by Python, by HTTP and by the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from hub.cli.context import environment_of
+from hub.config import Settings
+from hub.errors import CallerError, Conflict, NotFound, PeerError
+from hub.kafka import KafkaCluster
+from hub.record import Positions, Record
+from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.codec import decode, parsed
+from hub.topics.apply import apply, make_plan
+from hub.topics.plan import Allowed, Plan
+from hub.topics.producer import Publisher
+from hub.topics.tree import load
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "order_id", "type": "string"},
+        {"name": "cents", "type": "long"},
+        {"name": "note", "type": ["null", "string"], "default": None},
+    ],
+}
+
+
+@dataclass
+class Project:
+    """A folder with a tree, of topics that no other test names."""
+
+    folder: Path
+    root: str
+    cluster: KafkaCluster
+    registry: RegistryClient
+
+    @property
+    def topic(self) -> str:
+        return f"{self.root}.orders"
+
+    def write(self, schema: Any = ORDER, **node: object) -> None:
+        (self.folder / "orders.avsc").write_text(json.dumps(schema))
+        topics = {"topic": False, "prune": True, "topics": {"orders": {"schema": "orders.avsc", **node}}}
+        (self.folder / "topics.yaml").write_text(json.dumps({"topics": {self.root: topics}}))  # JSON is YAML
+
+    def plan(self, allowed: Allowed | None = None) -> Plan:
+        return make_plan(load(self.folder / "topics.yaml"), self.cluster, self.registry, allowed or Allowed())
+
+    def apply(self, allowed: Allowed | None = None) -> list[str]:
+        done: list[str] = []
+        apply(self.plan(allowed), self.cluster, self.registry, lambda step: done.append(type(step).__name__))
+        return done
+
+    def records(self) -> list[Record]:
+        reader = self.cluster.reader()
+        end = self.cluster.end_offsets([self.topic])
+        reader.assign(self.cluster.beginning_offsets([self.topic]))
+        found: list[Record] = []
+        deadline = time.monotonic() + 30
+        while not reader.position().covers(end):
+            assert time.monotonic() < deadline
+            found += reader.poll(100, 1.0)
+        reader.close()
+        return found
+
+
+@pytest.fixture
+def project(kafka: str, hub_server: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Project]:
+    root = request.node.name[5:60].replace("[", "-").replace("]", "")
+    made = Project(tmp_path, root, KafkaCluster(kafka, 15.0), RegistryClient(hub_server))
+    made.write()
+    yield made
+    made.registry.close()
+
+
+def reasons(made: Plan) -> str:
+    return "\n".join(refusal.reason for refusal in made.refusals)
+
+
+def test_a_tree_is_applied_and_then_there_is_nothing_to_do(project: Project) -> None:
+    project.write(partitions=2, retention="7d", compatibility="FULL", config={"segment.ms": "1h"})
+    assert project.apply() == ["CreateTopic", "SetCompatibility", "RegisterSchema"]
+    assert project.plan().steps == ()
+    assert project.apply() == []
+    assert project.cluster.topics()[project.topic].partitions == 2
+    assert project.cluster.topic_config([project.topic])[project.topic] == {
+        "retention.ms": "604800000",
+        "segment.ms": "3600000",
+    }
+    assert project.registry.compatibility(f"{project.topic}-value") == "FULL"
+    assert project.registry.latest(f"{project.topic}-value").version == 1
+
+
+def test_drift_is_shown_and_set_back(project: Project) -> None:
+    project.write(config={"segment.ms": "1h"})
+    project.apply()
+    project.cluster.alter_config(project.topic, {"segment.ms": "70000", "max.message.bytes": "2000000"})
+    (step,) = project.plan().steps
+    assert str(step) == (
+        f"~ topic {project.topic}  max.message.bytes 2000000 -> default, segment.ms 70000 -> 3600000"
+    )
+    assert project.apply() == ["AlterConfig"]
+    assert project.plan().steps == ()
+
+
+def test_partitions_grow_and_do_not_shrink(project: Project) -> None:
+    project.apply()
+    project.write(partitions=3)
+    assert project.apply() == ["AddPartitions"]
+    project.write(partitions=2)
+    assert f"cannot shrink from 3 to 2 (set by {project.topic})" in reasons(project.plan())
+    with pytest.raises(Conflict):
+        project.apply()
+    assert project.cluster.topics()[project.topic].partitions == 3
+
+
+def test_a_schema_that_breaks_the_rule_is_refused_before_anything_is_changed(project: Project) -> None:
+    project.apply()
+    fields = [*ORDER["fields"], {"name": "currency", "type": "string"}]
+    project.write({**ORDER, "fields": fields}, partitions=4)
+    said = reasons(project.plan())
+    assert "breaks BACKWARD" in said and "READER_FIELD_MISSING_DEFAULT_VALUE" in said and "currency" in said
+    with pytest.raises(Conflict, match="currency"):
+        project.apply()
+    assert project.cluster.topics()[project.topic].partitions == 1
+    project.write({**ORDER, "fields": fields}, compatibility="FORWARD")  # at this level it may
+    assert project.apply() == ["SetCompatibility", "RegisterSchema"]
+    assert project.plan().steps == ()
+
+
+def test_going_back_to_an_old_schema_is_refused_as_producers_would_not(project: Project) -> None:
+    project.apply()
+    fields = [*ORDER["fields"], {"name": "currency", "type": ["null", "string"], "default": None}]
+    project.write({**ORDER, "fields": fields})
+    assert project.apply() == ["RegisterSchema"]
+    project.write(ORDER)
+    assert "version 1 of 2" in reasons(project.plan())
+
+
+def test_what_the_brokers_would_refuse_is_refused_by_the_plan(project: Project) -> None:
+    project.write(config={"retention.mss": 5})
+    (refusal,) = project.plan().refusals
+    assert refusal.hint == 'did you mean "retention.ms"?'
+    project.write(config={"compression.type": "tar"})
+    assert "compression.type" in reasons(project.plan())
+    project.write(replication_factor=3)
+    assert "replication factor" in reasons(project.plan())
+    assert project.topic not in project.cluster.topics()
+
+
+def test_to_keep_less_needs_the_flag(project: Project) -> None:
+    project.write(retention="7d")
+    project.apply()
+    project.write(retention="1d")
+    assert "retention.ms 604800000 -> 86400000 lowers" in reasons(project.plan())
+    assert project.apply(Allowed(lower_durability=True)) == ["AlterConfig"]
+
+
+def test_unmanaged_topics_are_told_and_pruned_where_the_tree_says_so(project: Project) -> None:
+    project.apply()
+    old = f"{project.root}.old"
+    project.cluster.create_topic(old, partitions=1, config={}, replication_factor=1)
+    made = project.plan()
+    assert made.steps == () and old in made.unmanaged and made.prunable == (old,)
+    assert project.apply() == []
+    assert project.apply(Allowed(prune=True)) == ["DeleteTopic"]
+    assert old not in project.cluster.topics()
+
+
+# ---- events in
+
+
+def test_a_published_event_is_in_the_log_as_its_token_says(project: Project) -> None:
+    project.apply()
+    publisher = Publisher(project.cluster, project.registry)
+    event = {"order_id": "o1", "cents": 5}
+    token = publisher.publish(project.topic, "key", event, 1_234, (("h", b"x"),))
+    assert token == Positions.of([(project.topic, 0, 1)])
+    gone = publisher.publish(project.topic, "key", None)
+    first, tombstone = project.records()
+    schema_id, value = decode(first.value or b"", lambda n: parsed(json.loads(project.registry.schema(n))))
+    assert schema_id == project.registry.latest(f"{project.topic}-value").id
+    assert value == {**event, "note": None}
+    assert (first.key, first.timestamp_ms, first.headers) == (b"key", 1_234, (("h", b"x"),))
+    assert tombstone.value is None and gone == project.cluster.end_offsets([project.topic])
+
+
+def test_many_events_are_sent_in_order_and_flushed(project: Project) -> None:
+    project.apply()
+    publisher = Publisher(project.cluster, project.registry, linger_ms=5)
+    for n in range(5_000):
+        publisher.send(project.topic, "key", {"order_id": str(n), "cents": n})
+    publisher.close()
+    assert [record.offset for record in project.records()] == list(range(5_000))
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ({"order_id": "o1"}, 'field "cents" is missing and has no default'),
+        ({"order_id": "o1", "cents": "5"}, "field \"cents\": '5' is no long"),
+        ({"order_id": "o1", "cents": 5, "nota": "x"}, 'no field "nota"\nHint: did you mean "note"?'),
+    ],
+)
+def test_an_event_that_does_not_fit_is_refused_by_topic_and_field(
+    project: Project, event: dict[str, Any], said: str
+) -> None:
+    project.apply()
+    publisher = Publisher(project.cluster, project.registry)
+    for put in (publisher.publish, publisher.send):
+        with pytest.raises(CallerError) as refusal:
+            put(project.topic, "key", event)
+        assert f'topic "{project.topic}"' in str(refusal.value)
+        assert said in str(refusal.value)
+    assert project.records() == []
+
+
+def test_an_event_for_no_topic_or_no_schema_or_no_time_is_refused(project: Project) -> None:
+    project.apply()
+    publisher = Publisher(project.cluster, project.registry)
+    with pytest.raises(NotFound, match="has no schema"):
+        publisher.publish("nowhere.at-all", "key", {"a": 1})
+    with pytest.raises(NotFound, match='topic "nowhere.at-all" does not exist'):
+        publisher.publish("nowhere.at-all", "key", None)
+    with pytest.raises(CallerError, match="the key is empty"):
+        publisher.publish(project.topic, "", None)
+    with pytest.raises(CallerError, match="timestamp_ms -5"):
+        publisher.publish(project.topic, "key", None, -5)
+    assert publisher.publish(project.topic, "key", None)  # none of it spoils the next one
+
+
+def test_one_schema_stays_in_use_while_the_registry_is_away(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.apply()
+    monkeypatch.setattr("hub.topics.producer._SCHEMA_AGE_S", 0.0)
+    publisher = Publisher(project.cluster, project.registry)
+    publisher.publish(project.topic, "key", {"order_id": "o1", "cents": 5})
+    publisher.registry = away = RegistryClient("http://127.0.0.1:1", 0.5)
+    publisher.publish(project.topic, "key", {"order_id": "o2", "cents": 5})
+    assert len(project.records()) == 2
+    with pytest.raises(PeerError, match=r"schema registry at .*127\.0\.0\.1:1"):
+        Publisher(project.cluster, away).publish(project.topic, "key", {"order_id": "o3"})
+    away.close()
+
+
+# ---- by HTTP
+
+
+def test_topics_and_events_by_http(project: Project, hub_server: str) -> None:
+    project.apply()
+    with httpx2.Client(base_url=hub_server, timeout=30) as http:
+        url = f"/topics/{project.topic}"
+        event = {"key": "k", "value": {"order_id": "o1", "cents": 5}, "timestamp_ms": 1_234}
+        answer = http.post(f"{url}/records", json=event)
+        assert answer.json() == {"position": f"{project.topic}:0:1", "partition": 0, "offset": 0}
+        assert answer.headers["Hub-Position"] == f"{project.topic}:0:1"
+        assert http.get(url).json()["partitions"] == [{"partition": 0, "begin": 0, "end": 1}]
+        listed = http.get("/topics").json()
+        (mine,) = [each for each in listed["topics"] if each["topic"] == project.topic]
+        assert (mine["partitions"], mine["end_offsets"]) == (1, 1)
+        assert listed["tree"][project.root]["topics"]["orders"] == {"topic": project.topic}
+        missing = http.get(f"{url}s")
+        assert missing.status_code == 404
+        assert missing.json()["hint"] == f'did you mean "{project.topic}"?'
+        wrong: list[tuple[dict[str, object], str]] = [
+            ({"key": "k", "value": {"order_id": "o1"}}, '"cents"'),
+            ({"key": "", "value": None}, "key"),
+            ({"value": None}, "key"),
+            ({"key": "k", "value": 5}, "value"),
+            ({"key": "k", "value": None, "timestamp": 5}, "timestamp"),
+        ]
+        for body, said in wrong:
+            refused = http.post(f"{url}/records", json=body)
+            assert refused.status_code == 400, refused.text
+            assert said in refused.json()["message"]
+    assert len(project.records()) == 1
+
+
+# ---- by the command line
+
+Hub = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def hub(settings: Settings) -> Hub:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command: Sequence[str] = (sys.executable, "-m", "hub.cli", "topic", *words)
+        environment = {**os.environ, **environment_of(settings), "COLUMNS": "200"}
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    return run
+
+
+def test_the_command_line_from_plan_to_event(project: Project, hub: Hub) -> None:
+    project.write(partitions=2, retention="7d", owner="the-team")
+    file = ("-f", str(project.folder / "topics.yaml"))
+    drawn = hub("tree", *file)
+    assert drawn.returncode == 0
+    assert "owner = the-team" in drawn.stdout and "retention.ms = 604800000" in drawn.stdout
+    first = hub("plan", *file, "--detailed-exitcode")
+    assert first.returncode == 3, first.stderr
+    assert f"+ topic {project.topic}  partitions=2, retention.ms=604800000" in first.stdout
+    applied = hub("apply", *file)
+    assert applied.returncode == 0, applied.stderr
+    assert "[2/2]" in applied.stderr
+    assert hub("plan", *file, "--detailed-exitcode").returncode == 0
+    project.write(retention="1d", owner="the-team")
+    refused = hub("plan", *file, "--detailed-exitcode", "-o", "json")
+    assert refused.returncode == 4
+    assert [each["topic"] for each in json.loads(refused.stdout)["refusals"]] == [project.topic] * 2
+    event = json.dumps({"order_id": "o1", "cents": 5})
+    sent = hub("publish", project.topic, "-k", "key", "-j", event, "-o", "json")
+    assert sent.returncode == 0, sent.stderr
+    token = json.loads(sent.stdout)["position"]
+    assert Positions.parse(token) == Positions.of(
+        (each.topic, each.partition, each.offset + 1) for each in project.records()
+    )
+    assert f"?after={token}" in sent.stderr
+    wrong = hub("publish", project.topic, "-k", "key", "-j", '{"order_id": "o1"}')
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert 'field "cents" is missing' in wrong.stderr
+    shown = json.loads(hub("show", project.topic, "-o", "json").stdout)
+    assert shown["config"] == {"retention.ms": "604800000"}
+    assert project.topic in hub("ls").stdout
+
+
+def test_a_mistake_in_the_tree_is_one_message_with_its_place(tmp_path: Path, hub: Hub) -> None:
+    file = tmp_path / "topics.yaml"
+    file.write_text("topics:\n  a:\n    partitons: 3\n")
+    told = hub("tree", "-f", str(file))
+    assert told.returncode == 1
+    assert f'{file}:3:5: unknown key "partitons"' in told.stderr
+    assert 'did you mean "partitions"?' in told.stderr
+    file.write_text("topics:\n  a: {schema: none.avsc}\n")
+    told = hub("plan", "-f", str(file))
+    assert f'{file}:2:15: topic "a": its schema file' in told.stderr
