@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -152,20 +153,28 @@ def test_a_later_writer_of_the_name_fences_the_earlier_for_good(cluster: KafkaCl
 def test_a_refused_append_leaves_nothing_and_blocks_no_reader(
     kafka: str, cluster: KafkaCluster, topic: Topic, reader: KafkaReader
 ) -> None:
-    name = topic()
+    name = topic(partitions=2, **{"max.message.bytes": "5000"})
     # With this time-out, a transaction that is left open would hold readers back for longer than they wait here.
     writer = KafkaCluster(kafka, 4 * PATIENCE_S).writer(f"writer-{name}")
-    too_large = b"x" * 2_000_000
-    with pytest.raises(CallerError, match=f'topic "{name}": .*too large'):
-        writer.append([NewRecord(name, b"k", b"fine"), NewRecord(name, b"k", too_large)])
-    cluster.writer().append([NewRecord(name, b"k", b"another's")])
+    batch = [
+        NewRecord(name, b"k", b"fine", partition=0),
+        NewRecord(name, b"k", b"x" * 2_000_000, partition=1),
+    ]
+    with pytest.raises(CallerError, match=f'topic "{name}" partition 1: .*too large'):
+        writer.append(batch)  # too large for the client
+    too_large = NewRecord(
+        name, b"k", os.urandom(9_000), partition=1
+    )  # for the broker, which has taken the other
+    with pytest.raises(CallerError, match=f'topic "{name}" partition 1: .*too large'):
+        writer.append([batch[0], too_large])
+    cluster.writer().append([NewRecord(name, b"k", b"another's", partition=0)])
     reader.assign(Positions.of([(name, 0, 0)]))
     found: list[Record] = []
     deadline = time.monotonic() + PATIENCE_S
     while not found and time.monotonic() < deadline:
         found += reader.poll(10, 1.0)
     assert [record.value for record in found] == [b"another's"]
-    writer.append([NewRecord(name, b"k", b"next")])
+    writer.append([NewRecord(name, b"k", b"next", partition=0)])
     assert [record.value for record in read_all(cluster, name, f"writer-{name}")] == [b"another's", b"next"]
 
 
