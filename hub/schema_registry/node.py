@@ -8,6 +8,7 @@ while Kafka is away.
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 WRITER_NAME = "hub.schema-registry"
 _LOG = TopicPartition(SCHEMAS_TOPIC, 0)
-_TRIES = 5
+_MOST_PAUSE_S = 0.2
 
 
 class Log(Cluster, Protocol):
@@ -83,7 +84,8 @@ class Node:
         """Carry a command out: (its answer, the log position after it). Raises Refused; PeerError when Kafka is away."""
         self._be_ready()
         with self._writing:
-            for _ in range(_TRIES):
+            deadline = time.monotonic() + self.timeout_s
+            while time.monotonic() < deadline:
                 try:
                     if self._writer is None:
                         self._writer = self.cluster.writer(WRITER_NAME)
@@ -94,7 +96,9 @@ class Node:
                         self._reach(after.get(_LOG))
                     return decision.answer, self.position
                 except WriterFenced:
-                    self._writer = None  # another node wrote: catch up, decide again
+                    # Another node wrote: catch up, decide again; after a pause of chance, or both would fence for ever.
+                    self._writer = None
+                    self._stop.wait(random.uniform(0.0, _MOST_PAUSE_S))
                 except PeerError:
                     self._writer = None
                     raise

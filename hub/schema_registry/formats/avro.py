@@ -14,6 +14,7 @@ import orjson
 
 from hub.errors import CallerError
 
+PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 MOST_BYTES = 1_048_576
 MOST_DEPTH = 64
 MOST_FIELDS = 5_000
@@ -37,7 +38,7 @@ def parse(text: str, named: Mapping[str, Any] | None = None) -> Any:
     except orjson.JSONDecodeError as error:
         # a bare primitive may be written without quotes: Confluent takes `string` for `"string"`
         schema = text.strip()
-        if schema not in fastavro.schema.PRIMITIVES:
+        if schema not in PRIMITIVES:
             raise InvalidSchema(f"the schema is no JSON: {error}") from None
     depth, fields = _size(schema, 0)
     if depth > MOST_DEPTH:

@@ -1,0 +1,364 @@
+"""What a view costs and how late it is, measured on the product's own path: real Kafka, Spark, store and HTTP.
+
+Run: ``.venv/bin/python bench/views.py`` (about six minutes; ``--quick`` leaves out the last part). Prints figures, asserts none.
+bench/README.md says what each means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import httpx2
+import psutil
+from confluent_kafka import Producer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from ports import free_pair, free_ports
+
+from hub.cli.up import children, fetch_jars, server_url
+from hub.config import Settings
+from hub.kafka import KafkaCluster
+from hub.record import Positions
+from hub.runtime import Supervisor
+from hub.schema_registry.client import RegistryClient
+
+MS = {"type": "long", "logicalType": "timestamp-millis"}
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "crm.customers": {
+        "customer_id": "string",
+        "name": "string",
+        "city": "string",
+        "segment": "string",
+        "at": MS,
+    },
+    "web.visits": {"event_id": "string", "customer_id": "string", "page": "string", "at": MS},
+    "shop.orders": {
+        "order_id": "string",
+        "customer_id": "string",
+        "status": "string",
+        "cents": "long",
+        "at": MS,
+    },
+    "shop.payments": {
+        "event_id": "string",
+        "customer_id": "string",
+        "kind": "string",
+        "cents": "long",
+        "at": MS,
+    },
+}
+TOPICS = list(SCHEMAS)
+VIEW = """view: bench
+sources:
+  crm:    {topic: crm.customers, key: customer_id, order: at}
+  web:    {topic: web.visits, key: customer_id, order: at}
+  orders: {topic: shop.orders, key: customer_id, order: at, unique_by: order_id}
+  pay:    {topic: shop.payments, key: customer_id, order: at, unique_by: event_id}
+fields:
+  name: crm.name
+  city: crm.city
+  segment: crm.segment
+  page: web.page
+  last_seen: max(web.at)
+  visits: count(web.event_id)
+  orders: count(orders.order_id)
+  open_orders: count_if(orders.status = 'open')
+  ordered: coalesce(sum(orders.cents), 0)
+  paid: coalesce(sum(if(pay.kind = 'captured', pay.cents, 0)), 0)
+computed:
+  owes: ordered - paid
+indexes: [city]
+"""
+
+
+class Hub:
+    """A hub in a folder of its own, on free ports."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="hub-bench-"))
+        port = free_pair()
+        self.settings = Settings(
+            home=self.folder / "home",
+            project=self.folder / "project",
+            kafka_port=port,
+            bootstrap=f"127.0.0.1:{port}",
+            http_port=free_ports(1)[0],
+        )
+        (self.settings.project / "views").mkdir(parents=True)
+        (self.settings.project / "views" / "bench.yaml").write_text(VIEW)
+        self.url = server_url(self.settings)
+        self.supervisor = Supervisor(self.settings.home)
+        self.cluster = KafkaCluster(self.settings.bootstrap)
+        self.encoders: dict[str, tuple[bytes, Any]] = {}
+
+    def start_log(self) -> None:
+        """Kafka and the server; topics and schemas."""
+        for child in children(self.settings)[:2]:
+            self.supervisor.start(child)
+        registry = RegistryClient(self.url)
+        for topic, fields in SCHEMAS.items():
+            self.cluster.create_topic(topic, partitions=2, config={}, replication_factor=1)
+            listed = [{"name": name, "type": kind} for name, kind in fields.items()]
+            schema = {"type": "record", "name": topic.title().replace(".", ""), "fields": listed}
+            schema_id = registry.register(f"{topic}-value", json.dumps(schema))
+            self.encoders[topic] = b"\x00" + schema_id.to_bytes(4, "big"), fastavro.parse_schema(schema)
+
+    def start_view(self) -> None:
+        for child in children(self.settings)[2:]:
+            self.supervisor.start(child)
+
+    def event(self, number: int, key: str) -> tuple[str, bytes]:
+        """(topic, value) of the n-th event, for a customer."""
+        topic = TOPICS[number % 4]
+        at = 1_767_225_600_000 + number
+        value: dict[str, Any] = {"customer_id": key, "at": at, "cents": number % 1_000}
+        value |= {"name": f"Name {key}", "city": "Oslo", "segment": "consumer", "page": "/sale"}
+        value |= {
+            "event_id": f"e{number}",
+            "order_id": f"o{number // 8}",
+            "status": "open",
+            "kind": "captured",
+        }
+        head, schema = self.encoders[topic]
+        body = io.BytesIO()
+        fastavro.schemaless_writer(body, schema, value)
+        return topic, head + body.getvalue()
+
+    def load(self, events: int, keys: int) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.settings.bootstrap,
+                "linger.ms": 50,
+                "compression.type": "lz4",
+                "batch.size": 262_144,
+                "queue.buffering.max.messages": 500_000,
+            }
+        )
+        chance = random.Random(1)
+        for number in range(events):
+            key = f"C-{chance.randrange(keys):07d}"
+            topic, value = self.event(number, key)
+            while True:
+                try:
+                    producer.produce(topic, value, key)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            if number % 1_000 == 0:
+                producer.poll(0)
+        producer.flush(60)
+
+    def progress(self) -> dict[str, Any]:
+        try:
+            views = httpx2.get(f"{self.url}/views", timeout=10).json()["views"]
+        except (httpx2.HTTPError, ValueError, KeyError):
+            return {}
+        return next((view for view in views if view["view"] == "bench"), {})
+
+    def processes(self) -> dict[str, psutil.Process]:
+        found = {name: psutil.Process(pid) for name, pid in self.supervisor.pids().items()}
+        if "materializer" in found:
+            for child in found["materializer"].children(recursive=True):
+                if "java" in child.name():
+                    found["spark"] = child
+        return found
+
+    def cpu_s(self) -> float:
+        """CPU seconds of the view's computation: Spark and its driver."""
+        total = 0.0
+        for name, process in self.processes().items():
+            if name in ("materializer", "spark"):
+                times = process.cpu_times()
+                total += times.user + times.system
+        return total
+
+    def stop(self) -> None:
+        self.supervisor.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def hub() -> Iterator[Hub]:
+    running = Hub()
+    try:
+        running.start_log()
+        yield running
+    finally:
+        running.stop()
+
+
+def wait(done: Callable[[], bool], timeout_s: float = 600.0) -> float:
+    """Until ``done``; the monotonic time then."""
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        if time.monotonic() > deadline:
+            raise TimeoutError("it takes too long")
+        time.sleep(0.1)
+    return time.monotonic()
+
+
+def bulk(running: Hub, events: int) -> dict[str, float]:
+    """From the log full and no view, to all rows served."""
+    end = running.cluster.end_offsets(TOPICS)
+    running.start_view()
+    began_at = wait(lambda: running.progress().get("state") == "bulk")
+    wait(lambda: Positions.of(_read(running.progress())).covers(end))
+    computed_at = time.monotonic()
+    wait(lambda: Positions.parse(running.progress().get("positions", "")).covers(end))
+    served_at = time.monotonic()
+    return {
+        "computed": events / (computed_at - began_at),
+        "served": events / (served_at - began_at),
+        "cpu_us": running.cpu_s() * 1e6 / events,
+    }
+
+
+def _read(progress: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
+    batch = progress.get("last_batch") or {}
+    for topic, offsets in batch.get("sources", {}).items():
+        for partition, offset in offsets.items():
+            yield topic, int(partition), offset
+
+
+def live(running: Hub, rate: int, seconds: int) -> dict[str, float]:
+    """From just before produce to the row's arrival at a subscriber of changes."""
+    wait(lambda: running.progress().get("state") == "live")
+    time.sleep(3)
+    sent: dict[str, float] = {}
+    late: list[tuple[float, float]] = []
+    done = threading.Event()
+
+    def listen() -> None:
+        url = f"{running.url}/views/bench/changes?snapshot=false"
+        # the stream ends when the hub is stopped
+        with contextlib.suppress(httpx2.HTTPError), httpx2.stream("GET", url, timeout=60) as stream:
+            for line in stream.iter_lines():
+                now = time.monotonic()
+                if line.startswith("data: ") and '"key":"L-' in line:
+                    key = line.split('"key":"', 1)[1].split('"', 1)[0]
+                    if key in sent:
+                        late.append((now, now - sent.pop(key)))
+                if done.is_set():
+                    return
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    time.sleep(1)
+    producer = Producer({"bootstrap.servers": running.settings.bootstrap, "linger.ms": 0})
+    spark = running.processes()["spark"]
+    before = _forks(), spark.cpu_times(), running.cpu_s()
+    reads: list[float] = []
+    began_at, number = time.monotonic(), 0
+    with httpx2.Client(base_url=running.url) as client:
+        while (elapsed := time.monotonic() - began_at) < seconds:
+            while number < elapsed * rate:
+                key = f"L-{number}"
+                topic, value = running.event(10_000_000 + number, key)
+                sent[key] = time.monotonic()
+                producer.produce(topic, value, key)
+                number += 1
+            producer.poll(0)
+            if number % 50 == 0:
+                at = time.monotonic()
+                client.get("/views/bench/C-0000001")
+                reads.append(time.monotonic() - at)
+            time.sleep(0.002)
+    forks, reaped = _forks() - before[0], spark.cpu_times()
+    cpu = running.cpu_s() - before[2]
+    producer.flush(10)
+    time.sleep(3)
+    done.set()
+    settled = sorted(latency for at, latency in late if at - began_at > 10)
+    return {
+        "p50": _quantile(settled, 0.5) * 1000,
+        "p95": _quantile(settled, 0.95) * 1000,
+        "p99": _quantile(settled, 0.99) * 1000,
+        "lost": float(len(sent)),
+        "read_p50": _quantile(sorted(reads), 0.5) * 1000,
+        "read_p99": _quantile(sorted(reads), 0.99) * 1000,
+        "forks": forks / seconds,
+        "reaped_s": reaped.children_user
+        + reaped.children_system
+        - before[1].children_user
+        - before[1].children_system,
+        "cpu_cores": cpu / seconds,
+    }
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else float("nan")
+
+
+def _forks() -> int:
+    """Processes and threads that this machine started since it booted."""
+    lines = Path("/proc/stat").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("processes")).split()[1])
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arguments.add_argument("--events", type=int, default=1_000_000)
+    arguments.add_argument("--keys", type=int, default=100_000)
+    arguments.add_argument("--rate", type=int, default=500)
+    arguments.add_argument("--seconds", type=int, default=60)
+    arguments.add_argument("--quick", action="store_true", help="without the cost at 10 k and 1 M keys")
+    given = arguments.parse_args()
+    lines: list[tuple[str, str, str]] = []
+
+    def say(figure: str, value: str, goal: str = "") -> None:
+        lines.append((figure, value, goal))
+        print(f"{figure:<58} {value:>22}  {goal}", flush=True)
+
+    fetch_jars(Settings())
+    with hub() as running:
+        running.load(given.events, given.keys)
+        found = bulk(running, given.events)
+        say(
+            f"bulk, {given.events:,} events, {given.keys:,} keys: changelog",
+            f"{found['computed']:,.0f} events/s",
+            "40,000",
+        )
+        say("bulk: until every row is served", f"{found['served']:,.0f} events/s")
+        say("bulk: CPU of Spark and its driver, start included", f"{found['cpu_us']:.1f} us/event")
+        late = live(running, given.rate, given.seconds)
+        say(f"live, {given.rate} events/s: event to subscriber, p50", f"{late['p50']:.0f} ms", "400")
+        say("live: p95", f"{late['p95']:.0f} ms")
+        say("live: p99", f"{late['p99']:.0f} ms")
+        say("live: events that never arrived", f"{late['lost']:.0f}", "0")
+        say("live: read by key, p50 / p99", f"{late['read_p50']:.1f} / {late['read_p99']:.1f} ms")
+        say("live: CPU of Spark and its driver", f"{late['cpu_cores']:.2f} cores")
+        say("live: processes and threads started, whole machine", f"{late['forks']:.1f} /s")
+        say("live: CPU of processes that Spark forked", f"{late['reaped_s']:.2f} s", "0")
+        total = 0
+        for name, process in sorted(running.processes().items()):
+            resident = process.memory_info().rss >> 20
+            total += resident
+            say(f"memory: {name}", f"{resident:,} MB")
+        say("memory: the whole hub", f"{total:,} MB", "4,096")
+    if not given.quick:
+        for keys in (10_000, 1_000_000):
+            with hub() as running:
+                running.load(given.events, keys)
+                found = bulk(running, given.events)
+                cost, rate = found["cpu_us"], found["computed"]
+                say(f"bulk, {keys:,} keys: CPU, start included", f"{cost:.1f} us/event ({rate:,.0f}/s)")
+
+
+if __name__ == "__main__":
+    main()
