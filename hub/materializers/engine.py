@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from hub.config import Settings
-from hub.errors import ConfigError, HubError, NotFound, PeerError, nearest
+from hub.errors import ConfigError, HubError, NotFound, nearest
 from hub.kafka import KafkaCluster
 from hub.log import TopicDescription, Writer
 from hub.materializers import spark

@@ -359,13 +359,10 @@ class Registry:
     ) -> SchemaStored | None:
         """The newest version of a subject with this canonical text."""
         for _, each in sorted(self.subjects.get(subject, {}).items(), reverse=True):
-            if (
-                (deleted or not each.deleted)
-                and each.schema_type == schema_type
-                and each.references == references
-            ):
-                if each.schema == text or _same(each.schema, text):
-                    return each
+            kept = deleted or not each.deleted
+            alike = each.schema_type == schema_type and each.references == references
+            if kept and alike and (each.schema == text or _same(each.schema, text)):
+                return each
         return None
 
     def uses_of(self, schema_id: int, *, deleted: bool = False) -> list[SchemaStored]:

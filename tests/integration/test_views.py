@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from typing import Any
 
@@ -103,7 +104,7 @@ def by_pandas() -> dict[str, dict[str, Any]]:
 
 
 def _number(value: float) -> float | None:
-    return None if value != value else float(value)
+    return None if math.isnan(value) else float(value)
 
 
 # ---- a small view of its own

@@ -196,9 +196,13 @@ class Store:
         if known is not None and time.monotonic() - read_at < _TABLE_AGE_S:
             return known
         with self._errors(), self.engine.connect() as connection:
-            stored = connection.execute(select(self._views).where(self._views.c.view == name)).mappings().first()
+            stored = (
+                connection.execute(select(self._views).where(self._views.c.view == name)).mappings().first()
+            )
         if stored is None:
-            raise NotFound(f'view "{name}" does not exist', hint="hub view ls lists the views", code="HUB-1410")
+            raise NotFound(
+                f'view "{name}" does not exist', hint="hub view ls lists the views", code="HUB-1410"
+            )
         indexes = tuple(stored["indexes"])
         said = (stored["topic_id"], stored["schema"], indexes)
         if known is None or (known.topic_id, known.types, known.indexes) != said:

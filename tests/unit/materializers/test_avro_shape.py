@@ -19,7 +19,10 @@ WRITER: dict[str, Any] = {
     "name": "Order",
     "namespace": "shop",
     "fields": [
-        {"name": "unused", "type": {"type": "record", "name": "Money", "fields": [{"name": "cents", "type": "long"}]}},
+        {
+            "name": "unused",
+            "type": {"type": "record", "name": "Money", "fields": [{"name": "cents", "type": "long"}]},
+        },
         {"name": "total", "type": "Money"},
         {"name": "rebate", "type": ["null", "shop.Money"]},
         {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["OPEN", "PAID"]}},
@@ -32,9 +35,9 @@ def read(writer: dict[str, Any], reader: dict[str, Any], value: dict[str, Any]) 
     body = io.BytesIO()
     fastavro.schemaless_writer(body, fastavro.parse_schema(writer), value)
     decoder = avro.io.BinaryDecoder(io.BytesIO(body.getvalue()))
-    return avro.io.DatumReader(avro.schema.parse(json.dumps(writer)), avro.schema.parse(json.dumps(reader))).read(
-        decoder
-    )
+    return avro.io.DatumReader(
+        avro.schema.parse(json.dumps(writer)), avro.schema.parse(json.dumps(reader))
+    ).read(decoder)
 
 
 ORDER = {

@@ -16,8 +16,12 @@ def record(**fields: object) -> dict[str, object]:
 
 
 SCHEMAS = {
-    "crm": record(id="string", name=["null", "string"], credit="long", updated_at=TIMESTAMP, deleted="boolean"),
-    "pay": record(id="string", payment_id="string", kind="string", amount="long", ratio="double", at=TIMESTAMP),
+    "crm": record(
+        id="string", name=["null", "string"], credit="long", updated_at=TIMESTAMP, deleted="boolean"
+    ),
+    "pay": record(
+        id="string", payment_id="string", kind="string", amount="long", ratio="double", at=TIMESTAMP
+    ),
     "web": record(id="string", page="string", ms=["null", "int"]),
 }
 
