@@ -1,0 +1,43 @@
+"""The documents say what the tree has: the map of files is complete, the examples are valid, the limits are kept."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from hub.materializers.shape import shape
+from hub.materializers.view import load_view
+from hub.topics.tree import load, matches
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_map_and_the_tree_are_equal() -> None:
+    named = set(re.findall(r"^\| `(hub/[^`]+)`", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE))
+    there = {str(path.relative_to(ROOT)) for path in (ROOT / "hub").rglob("*.py") if path.read_text().strip()}
+    assert named == there
+
+
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "examples").glob("*/views/*.yaml")), ids=lambda file: file.stem
+)
+def test_the_example_views_compile_against_their_schemas(file: Path) -> None:
+    view = load_view(file)
+    topics = load(file.parents[1] / "topics.yaml").topics
+    schemas = {}
+    for name, source in view.sources.items():
+        found = next(topic for topic in topics if matches(source.topic, topic.name))
+        assert found.schema is not None
+        schemas[name] = json.loads(found.schema.read_text())
+    assert [name for name, _ in shape(view, schemas).outputs] == list(view.columns)
+    assert len(file.read_text().splitlines()) <= 60
+
+
+def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 60
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        assert (ROOT / target).exists(), target
