@@ -1,0 +1,353 @@
+"""From changelog to table to subscriber, on an in-memory log and a real SQLite: whatever is split, repeated or late."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hub.api.app import on_hub_error
+from hub.errors import HubError, NotFound
+from hub.log import MemoryCluster
+from hub.materializers.applier import GENERATION_SHIFT, Applier
+from hub.materializers.progress import PROGRESS_TOPIC, Progress
+from hub.materializers.push import Watcher, subscribe
+from hub.materializers.routes import create_router
+from hub.materializers.stores.sql import Change, Store, ViewBatch
+from hub.materializers.view import View
+from hub.record import NewRecord, Positions
+from hub.schema_registry.client import RegisteredSchema
+from hub.schema_registry.codec import encode, parsed
+
+CHANGELOG = "views.v"
+NULLABLE = [("city", ["null", "string"]), ("points", ["null", "long"])]
+META = [
+    {"name": "_version", "type": "long"},
+    {"name": "_sources", "type": ["null", "string"], "default": None},
+]
+
+
+def schema(*more: tuple[str, Any]) -> dict[str, Any]:
+    columns = [{"name": name, "type": kind, "default": None} for name, kind in (*NULLABLE, *more)]
+    return {"type": "record", "name": "v", "fields": [*columns, *META]}
+
+
+class Schemas:
+    """The registry, in memory."""
+
+    def __init__(self) -> None:
+        self.texts = [json.dumps(schema())]
+
+    def schema(self, schema_id: int) -> str:
+        return self.texts[schema_id - 1]
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        return RegisteredSchema(len(self.texts), len(self.texts), self.texts[-1])
+
+
+class Cluster(MemoryCluster):
+    def publish_group(self, group: str, positions: Positions) -> None: ...
+
+
+class Bench:
+    """A changelog of two partitions, an applier, a store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cluster = Cluster()
+        self.cluster.create_topic(CHANGELOG, partitions=2, config={}, replication_factor=1)
+        self.cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
+        self.schemas = Schemas()
+        self.store = Store(f"sqlite:///{folder / 'store.db'}")
+        self.view = View.model_validate(
+            {
+                "view": "v",
+                "sources": {"s": {"topic": "in", "key": "k"}},
+                "fields": {"city": "s.city", "points": "s.points"},
+                "indexes": ["city"],
+            }
+        )
+        self.applier = self.restarted()
+
+    def restarted(self) -> Applier:
+        applier = Applier(self.cluster, self.schemas, self.store)
+        applier.follow([self.view])
+        return applier
+
+    def write(self, key: str, version: int, row: dict[str, Any] | None, schema_id: int = 1) -> None:
+        value = None
+        if row is not None:
+            with_version = {"city": None, "points": None, **row, "_version": version}
+            value = encode(schema_id, parsed(json.loads(self.schemas.schema(schema_id))), with_version)
+        headers = (("hub.version", str(version).encode()),)
+        self.cluster.writer().append([NewRecord(CHANGELOG, key.encode(), value, headers)])
+
+    def tell(self, source_offset: int, generation: int = 0) -> None:
+        """A progress record that speaks of the changelog as it is now."""
+        end = self.cluster.end_offsets([CHANGELOG])
+        sources = Positions.of([("in", 0, source_offset)])
+        progress = Progress("v", generation, source_offset, "live", sources, end, 1, 1, 1)
+        self.cluster.writer().append([progress.record()])
+
+    def drain(self) -> None:
+        while self.applier.step(0):
+            pass
+
+    def rows(self) -> dict[str, Any]:
+        return {row.key: (row.values or {})["points"] for row in self.store.select("v", [], 1_000, None)}
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.store.close()
+
+
+histories = st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=25)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(histories, st.data())
+def test_splits_replays_duplicates_and_restarts_give_the_same_table(
+    tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, bool]], data: st.DataObject
+) -> None:
+    bench = Bench(tmp_path_factory.mktemp("store"))
+    expected: dict[str, int] = {}
+    written: list[tuple[str, int, dict[str, Any] | None]] = []
+    for version, (key, deleted) in enumerate(history, 1):
+        row = None if deleted else {"points": version}
+        written.append((key, version, row))
+        bench.write(key, version, row)
+        if deleted:
+            expected.pop(key, None)
+        else:
+            expected[key] = version
+        if data.draw(st.booleans()):  # a zombie writes something old again
+            bench.write(*data.draw(st.sampled_from(written)))
+        if data.draw(st.booleans()):
+            bench.applier.step(0)
+        if data.draw(st.integers(0, 9)) == 0:
+            bench.applier = bench.restarted()
+    bench.drain()
+    assert bench.rows() == expected
+    bench.store.close()
+
+
+def test_it_resumes_from_the_positions_in_the_store(bench: Bench) -> None:
+    bench.write("a", 1, {"points": 1})
+    bench.drain()
+    resumed = bench.restarted()
+    assert resumed.step(0) == 0
+    bench.write("a", 2, {"points": 2})
+    assert resumed.step(0) == 1
+
+
+def test_a_deleted_row_stays_deleted_when_old_rows_come_again(bench: Bench) -> None:
+    bench.write("a", 5, {"points": 1})
+    bench.write("a", 6, None)
+    bench.drain()
+    bench.write("a", 5, {"points": 1})
+    bench.drain()
+    row = bench.store.get("v", "a")
+    assert row is not None and row.values is None and row.version == 6
+
+
+def test_sources_are_covered_only_when_the_changelog_is(bench: Bench) -> None:
+    bench.write("a", 1, {"points": 1})
+    bench.tell(10)
+    bench.drain()
+    assert bench.store.positions("v", "source") == Positions.of([("in", 0, 10)])
+    ahead = Progress(
+        "v", 1, 2, "live", Positions.of([("in", 0, 99)]), Positions.of([(CHANGELOG, 0, 50)]), 1, 1, 1
+    )
+    bench.cluster.writer().append([ahead.record()])
+    bench.drain()
+    assert bench.store.positions("v", "source") == Positions.of([("in", 0, 10)])
+
+
+def test_a_later_generation_that_is_live_removes_what_it_does_not_have(bench: Bench) -> None:
+    bench.write("a", (1 << GENERATION_SHIFT) + 1, {"points": 1})
+    bench.write("b", (1 << GENERATION_SHIFT) + 1, {"points": 1})
+    bench.write("a", (2 << GENERATION_SHIFT) + 1, {"points": 2})
+    bench.tell(3, generation=2)
+    bench.drain()
+    assert bench.rows() == {"a": 2}
+
+
+def test_a_changelog_made_again_is_read_from_its_start(bench: Bench) -> None:
+    bench.write("a", 9, {"points": 9})
+    bench.drain()
+    bench.cluster.delete_topic(CHANGELOG)
+    bench.cluster.create_topic(CHANGELOG, partitions=2, config={}, replication_factor=1)
+    bench.write("b", 1, {"points": 1})
+    bench.applier = bench.restarted()
+    bench.drain()
+    assert bench.rows() == {"b": 1}
+
+
+def test_new_columns_are_added_before_their_first_row_is_taken(bench: Bench) -> None:
+    bench.write("a", 1, {"points": 1})
+    bench.drain()
+    bench.schemas.texts.append(json.dumps(schema(("tier", ["null", "string"]))))
+    bench.write("b", 1, {"points": 2, "tier": "gold"}, schema_id=2)
+    bench.drain()
+    row = bench.store.get("v", "b")
+    assert row is not None and row.values is not None and row.values["tier"] == "gold"
+    assert bench.rows() == {"a": 1, "b": 2}
+
+
+def test_a_row_that_cannot_be_read_stops_its_view_and_says_where(bench: Bench) -> None:
+    bench.cluster.writer().append([NewRecord(CHANGELOG, b"a", b"junk", (("hub.version", b"1"),))])
+    bench.drain()
+    state = bench.store.progress()["state:v"]
+    assert state["state"] == "failed" and f'topic "{CHANGELOG}"' in state["reason"]
+    bench.tell(1)
+    bench.drain()
+    assert bench.store.positions("v", "source") == Positions()
+
+
+def test_a_batch_that_fails_leaves_nothing(bench: Bench) -> None:
+    good = Change("a", 1, 0, 0, {"points": 1})
+    bad = Change("b", 1, 0, 1, {"points": object()})
+    batch = ViewBatch("v", [good, bad], Positions.of([(CHANGELOG, 0, 2)]))
+    with pytest.raises((HubError, TypeError)):
+        bench.store.apply([batch])
+    assert bench.rows() == {} and bench.store.positions("v", "changelog") == Positions()
+
+
+# ---- push
+
+
+def follow(bench: Bench, last: str | None, copy: dict[str, Any], stop_after: int) -> str | None:
+    """Take events into ``copy`` until ``synced`` and a pause, or a number of them; returns the last id."""
+
+    async def run() -> str | None:
+        mark, name, seen = last, "", 0
+        watcher = Watcher(bench.store)
+        async with aclosing(subscribe(bench.store, watcher, "v", last_event_id=last)) as stream:  # type: ignore[type-var]
+            while True:
+                try:
+                    chunk = await asyncio.wait_for(anext(stream), 0.15)
+                except TimeoutError:
+                    return mark
+                for line in chunk.decode().splitlines():
+                    if line.startswith("id: "):
+                        mark = line[4:]
+                    elif line.startswith("event: "):
+                        name = line[7:]
+                    elif line.startswith("data: "):
+                        body = json.loads(line[6:])
+                        if name == "reset":
+                            copy.clear()
+                        elif name in ("snapshot", "upsert"):
+                            copy[body["key"]] = body["row"]["points"]
+                        elif name == "delete":
+                            copy.pop(body["key"], None)
+                        seen += 1
+                if seen >= stop_after:
+                    return mark
+
+    return asyncio.run(run())
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), min_size=1, max_size=12), st.data())
+def test_a_subscriber_that_loses_its_line_ends_equal_to_the_table(
+    tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, bool]], data: st.DataObject
+) -> None:
+    bench = Bench(tmp_path_factory.mktemp("push"))
+    copy: dict[str, Any] = {}
+    last: str | None = None
+    for version, (key, deleted) in enumerate(history, 1):
+        bench.write(key, version, None if deleted else {"points": version})
+        if data.draw(st.booleans()):
+            bench.drain()
+            last = follow(bench, last, copy, data.draw(st.integers(1, 4)))
+    bench.drain()
+    follow(bench, last, copy, 1_000)
+    assert copy == bench.rows()
+    bench.store.close()
+
+
+def test_a_view_made_anew_resets_its_subscribers(bench: Bench) -> None:
+    bench.write("a", 1, {"points": 1})
+    bench.drain()
+    copy: dict[str, Any] = {"ghost": 0}
+    follow(bench, f"another-topic/{CHANGELOG}:0:5", copy, 1_000)
+    assert copy == {"a": 1}
+
+
+# ---- HTTP
+
+
+@pytest.fixture
+def http(bench: Bench) -> Iterator[TestClient]:
+    app = FastAPI()
+    app.add_exception_handler(HubError, on_hub_error)
+    app.include_router(create_router(bench.store, Watcher(bench.store), 50))
+    for number in range(1, 6):
+        city = "Oslo" if number % 2 else "Bergen"
+        bench.write(f"k{number}", number, {"city": city, "points": number})
+    bench.tell(7)
+    bench.drain()
+    with TestClient(app) as client:
+        yield client
+
+
+def test_rows_by_key_by_index_and_page_by_page(http: TestClient) -> None:
+    assert http.get("/views/v/k1").json() == {
+        "key": "k1",
+        "city": "Oslo",
+        "points": 1,
+        "_version": 1,
+        "_sources": None,
+    }
+    assert [row["key"] for row in http.get("/views/v?city=Oslo").json()["rows"]] == ["k1", "k3", "k5"]
+    page = http.get("/views/v?limit=2").json()
+    assert ([row["key"] for row in page["rows"]], page["next"]) == (["k1", "k2"], "k2")
+    rest = http.get("/views/v?limit=9&after=k2").json()
+    assert ([row["key"] for row in rest["rows"]], rest["next"]) == (["k3", "k4", "k5"], None)
+    assert http.get("/views/v/k1").headers["Hub-Position"] == "in:0:7"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/views/vv/k1", 404, 'did you mean "v"?'),
+        ("/views/v/none", 404, "does not exist"),
+        ("/views/v?cty=Oslo", 400, 'did you mean "city"?'),
+        ("/views/v?points=1", 400, "add it to `indexes`"),
+        ("/views/v?city.gt_=a", 400, "operator"),
+        ("/views/v?limit=0", 400, "between 1 and"),
+        ("/views/v/k1?after=nonsense", 400, "topic:partition:offset"),
+        ("/views/v/k1?after=other:0:1", 400, "no source of view"),
+    ],
+)
+def test_what_cannot_be_answered_says_the_way_out(
+    http: TestClient, path: str, status: int, words: str
+) -> None:
+    answer = http.get(path)
+    assert answer.status_code == status
+    assert words in answer.json()["message"] + str(answer.json()["hint"])
+
+
+def test_a_read_waits_for_the_write_it_names_or_tells_the_lag(http: TestClient, bench: Bench) -> None:
+    assert http.get("/views/v/k1?after=in:0:7").status_code == 200
+    late = http.get("/views/v/k1?after=in:0:12")
+    assert late.status_code == 503 and late.headers["Retry-After"] == "1"
+    assert "in:0 is at 7 of 12 (5 to go)" in late.json()["message"]
+
+
+def test_a_view_that_is_dropped_is_gone(bench: Bench) -> None:
+    bench.store.drop_view("v")
+    with pytest.raises(NotFound):
+        bench.store.view("v")
