@@ -578,7 +578,7 @@ class KafkaSender:
             queue_buffering_max_messages=100_000,
             queue_buffering_max_kbytes=131_072,
             delivery_timeout_ms=timeout_ms,
-            request_timeout_ms=min(10_000, timeout_ms),
+            request_timeout_ms=min(10_000, timeout_ms // 3),  # so that a stalled request can be sent again
             topic_metadata_propagation_max_ms=3_000,  # by default a missing topic is waited for 30 s
             **more,
         )

@@ -152,7 +152,7 @@ class KafkaNode:
             end(process, timeout_s)
 
     def _format(self, java: Sequence[str], properties: Path) -> None:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+        cluster_id = new_cluster_id()
         arguments = [
             "format",
             "--cluster-id",
@@ -199,3 +199,12 @@ def answers_api_versions(host: str, port: int, timeout_s: float = 2.0) -> bool:
     except OSError:
         return False
     return len(head) == 8 and struct.unpack(">ii", head)[1] == correlation_id
+
+
+def new_cluster_id() -> str:
+    """A random cluster id as Kafka spells them. Never one that begins with a dash (1 in 64 would): on a command line
+    that reads as an option, and Kafka's own tools draw again for the same reason (Uuid.randomUuid)."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+        if not text.startswith("-"):
+            return text
