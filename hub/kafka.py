@@ -578,7 +578,9 @@ class KafkaSender:
             queue_buffering_max_messages=100_000,
             queue_buffering_max_kbytes=131_072,
             delivery_timeout_ms=timeout_ms,
-            request_timeout_ms=min(10_000, timeout_ms // 3),  # so that a stalled request can be sent again
+            # A third, so that what is lost in a dead connection is sent again in time (by default after a minute).
+            request_timeout_ms=min(10_000, timeout_ms // 3),
+            socket_timeout_ms=min(10_000, timeout_ms // 3) + 100,
             topic_metadata_propagation_max_ms=3_000,  # by default a missing topic is waited for 30 s
             **more,
         )

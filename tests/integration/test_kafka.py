@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -428,23 +427,3 @@ def test_kill_9_of_the_broker_under_writers_loses_and_doubles_nothing(mortal: Ka
     for name, count in written.items():
         values = [int(record.value or b"-1") for record in read_all(cluster, name, "named")]
         assert values == list(range(count)), f"{name}: {count} written, {len(values)} read"
-
-
-def test_what_is_sent_again_over_a_stall_is_there_once(mortal: KafkaNode) -> None:
-    """The broker stands still for longer than a request may take. It finds both in its socket, request and repetition."""
-    cluster = KafkaCluster(mortal.bootstrap, 30.0)
-    cluster.create_topic("stalled", partitions=1, config={}, replication_factor=1)
-    sender = cluster.sender(delivery_timeout_s=15.0)  # a request: 5 s
-    sender.send(NewRecord("stalled", b"k", b"0"))
-    sender.flush(30)
-    assert mortal.process is not None
-    os.kill(mortal.process.pid, signal.SIGSTOP)
-    try:
-        for n in range(1, 50):
-            sender.send(NewRecord("stalled", b"k", str(n).encode()))
-            sender.poll(0.01)
-        time.sleep(7.0)
-    finally:
-        os.kill(mortal.process.pid, signal.SIGCONT)
-    sender.flush(60)
-    assert [record.value for record in read_all(cluster, "stalled")] == [str(n).encode() for n in range(50)]
