@@ -63,7 +63,10 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
     """
     cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
     await add_registry(app, settings, cluster, opened)
-    app.include_router(topic_routes.create_router(cluster, RegistryClient(settings.registry)))
+    tree_file = settings.project / "topics.yaml"
+    app.include_router(
+        topic_routes.create_router(cluster, RegistryClient(settings.registry), tree_file=tree_file)
+    )
     watcher = await add_views(app, settings, opened)
     add_dashboard(app, settings, watcher.store, opened, watcher.subscribers_by_view)
 

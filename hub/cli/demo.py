@@ -165,7 +165,7 @@ def _prepare(settings: Settings) -> None:
     from hub.topics.tree import load
 
     cluster, registry = _connect(settings)
-    steps = make_plan(load(settings.project / "topics.yaml"), cluster, registry)
+    steps = make_plan(load(settings.project / "topics.yaml", settings.replication_factor), cluster, registry)
     apply(steps, cluster, registry)
     if steps.steps:
         note(f"  topics        {len(steps.steps)} changes applied from {settings.project / 'topics.yaml'}")

@@ -1,0 +1,62 @@
+"""The registry on real Kafka, through clients that nobody here wrote: confluent-kafka's own serializers, unchanged."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from hub.kafka import KafkaCluster
+from hub.schema_registry.node import Node
+
+
+def schema(*fields: dict[str, object]) -> str:
+    return json.dumps({"type": "record", "name": "User", "fields": [{"name": "id", "type": "int"}, *fields]})
+
+
+WITH_DEFAULT = {"name": "city", "type": "string", "default": "?"}
+WITHOUT = {"name": "city", "type": "string"}
+
+
+def test_serializers_register_evolve_and_are_refused(hub_server: str, kafka: str) -> None:
+    topic = f"users-{uuid.uuid4().hex[:8]}"
+    with contextlib.ExitStack() as opened:
+        clients = [opened.enter_context(SchemaRegistryClient({"url": hub_server})) for _ in range(3)]
+        new = evolve(topic, *clients)
+    known_to_another_node(topic, kafka, new)
+
+
+def evolve(
+    topic: str, client: SchemaRegistryClient, producer: SchemaRegistryClient, consumer: SchemaRegistryClient
+) -> bytes:
+    """The life of a subject through serializers; the bytes of an event of its second version."""
+    context = SerializationContext(topic, MessageField.VALUE)
+    old = AvroSerializer(client, schema())({"id": 1}, context)
+    new = AvroSerializer(client, schema(WITH_DEFAULT))({"id": 2, "city": "Oslo"}, context)
+    with pytest.raises(SchemaRegistryError, match="READER_FIELD_MISSING_DEFAULT_VALUE.*`town`"):
+        AvroSerializer(client, schema({**WITHOUT, "name": "town"}))({"id": 3, "town": "Oslo"}, context)
+    settings = {"auto.register.schemas": False, "use.latest.version": True}
+    latest = AvroSerializer(producer, conf=settings)({"id": 4, "city": "?"}, context)
+    assert latest is not None and new is not None and latest[:5] == new[:5]
+    reader = AvroDeserializer(consumer, schema(WITH_DEFAULT))
+    assert reader(old, context) == {"id": 1, "city": "?"}
+    assert reader(new, context) == {"id": 2, "city": "Oslo"}
+    return bytes(new)
+
+
+def known_to_another_node(topic: str, kafka: str, new: bytes) -> None:
+    """A node started now knows all of it from the log."""
+    node = Node(KafkaCluster(kafka, 15.0))
+    try:
+        assert node.start()
+        versions = node.read(lambda registry: registry.live(f"{topic}-value"))
+        assert [each.version for each in versions] == [1, 2]
+        assert versions[1].schema_id == int.from_bytes(new[1:5], "big")
+    finally:
+        node.stop()
