@@ -59,6 +59,8 @@ def follow(url: str, parameters: Mapping[str, str]) -> Iterator[Event]:
     reached = False
     while True:
         headers = {"Last-Event-ID": last} if last else {}
+        if reached and last is None:
+            yield Event("reset", None, None)  # the line broke within the snapshot: it comes whole again
         try:
             with httpx2.stream(
                 "GET", url, params=dict(parameters), headers=headers, timeout=_SILENCE_S
