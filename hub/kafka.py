@@ -659,9 +659,19 @@ class KafkaSender:
         except (KafkaException, SystemError) as raised:
             cause = raised if isinstance(raised, KafkaException) else raised.__cause__
             if not isinstance(cause, KafkaException):
-                raise
+                cause = self._why_broken()
             self.fatal = cause.args[0]
             raise self.error(cause.args[0], f'writer "{self.part}"') from None
+
+    def _why_broken(self) -> KafkaException:
+        """The fatal error that a producer answers to all it is asked. What a callback raised is lost when another
+        callback ran after it."""
+        try:
+            self.producer.begin_transaction()
+        except KafkaException as reason:
+            if reason.args[0].fatal():
+                return reason
+        return KafkaException(KafkaError(KafkaError._FATAL, "the producer broke within a callback"))
 
 
 def _target(new: NewRecord) -> str:

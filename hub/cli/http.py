@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx2
@@ -16,11 +17,21 @@ def base_url() -> str:
     return server_url(load_settings())
 
 
-def get(path: str, parameters: dict[str, str] | None = None, timeout_s: float = 70.0) -> Any:
+def get(
+    path: str,
+    parameters: Mapping[str, str] | Sequence[tuple[str, str]] = (),
+    headers: Mapping[str, str] | None = None,
+    timeout_s: float = 70.0,
+) -> Any:
     """The JSON answer. Raises NotFound, CallerError or PeerError with the server's message and hint."""
     url = base_url()
+    pairs: list[tuple[str, str | int | float | bool | None]] = list(
+        parameters.items() if isinstance(parameters, Mapping) else parameters
+    )
     try:
-        answer = httpx2.get(f"{url}{path}", params=parameters, timeout=timeout_s)
+        answer = httpx2.get(
+            f"{url}{path}", params=httpx2.QueryParams(pairs), headers=headers, timeout=timeout_s
+        )
     except httpx2.HTTPError as error:
         raise unreachable(url, error) from None
     if answer.is_success:
@@ -41,5 +52,6 @@ def refused(answer: httpx2.Response) -> Exception:
         message, hint = str(body["message"]), body.get("hint")
     except (ValueError, KeyError, TypeError):
         message, hint = f"HTTP {answer.status_code}", None
-    kinds = {404: NotFound, 503: PeerError}
-    return kinds.get(answer.status_code, CallerError)(message, hint=hint)
+    if answer.status_code == 404:
+        return NotFound(message, hint=hint)
+    return (PeerError if answer.status_code >= 500 else CallerError)(message, hint=hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 from urllib.parse import quote
 
@@ -11,7 +12,8 @@ from hub.cli.http import get
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.errors import CallerError
 
-_OPERATORS = ((">=", ".gte"), ("<=", ".lte"), (">", ".gt"), ("<", ".lt"), ("=", ""))
+_OPERATORS = {">=": ".gte", "<=": ".lte", ">": ".gt", "<": ".lt", "=": ""}
+_CONDITION = re.compile(r"\s*([^<>=\s]+)\s*(>=|<=|>|<|=)(.*)", re.DOTALL)
 
 
 def query(
@@ -33,19 +35,20 @@ def query(
 
     Examples: hub query customer_360 C-00001      hub query customer_360 -w city=Oslo -w "points>=100"
     """
-    waiting = {"timeout_ms": str(timeout_ms)} if timeout_ms is not None else {}
+    path = f"/views/{quote(view, safe='')}"
+    headers = {"Hub-Position": after_write} if after_write else {}
+    parameters = [("timeout_ms", str(timeout_ms))] if timeout_ms is not None else []
     if key is not None:
-        token = {"after": after_write} if after_write else {}
-        show_one(get(f"/views/{quote(view)}/{quote(key, safe='')}", {**waiting, **token}), output)
+        if where or start_after is not None:
+            raise CallerError(
+                "KEY and --where do not go together", hint="leave KEY out, or say --where key=VALUE"
+            )
+        show_one(get(f"{path}/{quote(key, safe='')}", parameters, headers), output)
         return
-    if after_write is not None:
-        raise CallerError(
-            "--after-write needs a KEY", hint="or send the header Hub-Position with GET /views/VIEW"
-        )
-    parameters = {"limit": str(limit), **waiting, **dict(map(_condition, where or ()))}
+    parameters += [("limit", str(limit)), *map(_condition, where or ())]
     if start_after is not None:
-        parameters["after"] = start_after
-    page = get(f"/views/{quote(view)}", parameters)
+        parameters.append(("after", start_after))
+    page = get(path, parameters, headers)
     if output is Output.json:
         show_one(page, output)
         return
@@ -56,13 +59,14 @@ def query(
 
 
 def _condition(text: str) -> tuple[str, str]:
-    for sign, suffix in _OPERATORS:
-        name, found, value = text.partition(sign)
-        if found and name:
-            return name + suffix, value
-    raise CallerError(
-        f'--where "{text}" is no condition', hint="write field=value, field>=value, field<value …"
-    )
+    """The query parameter of a condition; the first sign counts, the value may have more of them."""
+    found = _CONDITION.match(text)
+    if found is None:
+        raise CallerError(
+            f'--where "{text}" is no condition', hint="write field=value, field>=value, field<value …"
+        )
+    name, sign, value = found.groups()
+    return name + _OPERATORS[sign], value
 
 
 app = query

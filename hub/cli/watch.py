@@ -56,7 +56,7 @@ def follow(url: str, parameters: Mapping[str, str]) -> Iterator[Event]:
     """Events for ever; a broken connection is opened again after the last event seen. Raises what the server refuses,
     and PeerError when it cannot be reached at first."""
     last: str | None = None
-    reached = False
+    reached = quiet = False
     while True:
         headers = {"Last-Event-ID": last} if last else {}
         if reached and last is None:
@@ -65,17 +65,20 @@ def follow(url: str, parameters: Mapping[str, str]) -> Iterator[Event]:
             with httpx2.stream(
                 "GET", url, params=dict(parameters), headers=headers, timeout=_SILENCE_S
             ) as stream:
-                if not stream.is_success:
+                if stream.is_success:
+                    reached, quiet = True, False
+                    for event in _events(stream.iter_lines()):
+                        last = event.mark or last
+                        yield event
+                elif not reached or stream.status_code < 500:  # a server that starts again is waited for
                     stream.read()
                     raise refused(stream)
-                reached = True
-                for event in _events(stream.iter_lines()):
-                    last = event.mark or last
-                    yield event
         except httpx2.HTTPError as error:
             if not reached:
-                raise unreachable(url, error) from None
-        note("The connection broke; trying again.")
+                raise unreachable(base_url(), error) from None
+        if not quiet:
+            note("The connection broke; trying again until the server is back.")
+        quiet = True
         time.sleep(_PAUSE_S)
 
 

@@ -17,5 +17,5 @@ exactly-once state. Rows and positions are written in one transaction. Reading n
          tokens.py query.py                                  progress.py  what was folded how far, as records
 [shell]  applier.py changelog → stores in bounded steps      push.py    snapshot, then changes
 [edge]   spark.py   pyspark: one query a view                stores/sql.py  SQLAlchemy: SQLite and Postgres
-         routes.py  HTTP
+         routes.py  HTTP                                     stores/columns.py  Avro values in SQL columns
 """

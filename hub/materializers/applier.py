@@ -2,9 +2,12 @@
 
 A step polls, keeps the newest row of each key *before* decoding, and applies rows and positions in one transaction.
 It starts from the positions in the store and nowhere else. Progress records are held back until the store's changelog
-positions cover what they speak of; then the source positions they name are covered, in the same transaction.
+positions cover what they speak of; then the source positions they name are covered, in the same transaction. What an
+earlier generation covered says nothing of a later one's rows, so its progress is not taken once those are there.
 
-A changelog record that cannot be decoded stops its own view, visibly, and no other.
+A changelog record that cannot be decoded, or that the store refuses, stops its own view, visibly (its state record in
+the store says why, whatever the engine says), and no other. A changelog that was made anew is read from its start into
+an empty table. Kafka, registry or store away: the step fails, and the next one begins at the store's positions.
 """
 
 from __future__ import annotations
@@ -14,16 +17,18 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
 
 from hub.config import Settings
-from hub.errors import HubError, HubFault, NotFound, PeerError
+from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.log import Cluster, Reader
-from hub.materializers.progress import PROGRESS_TOPIC, Progress, progress_of
-from hub.materializers.stores.sql import Change, Store, ViewBatch
+from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState, progress_of
+from hub.materializers.stores.columns import as_numbers
+from hub.materializers.stores.sql import Change, Store, StoreRefused, ViewBatch
 from hub.materializers.view import CHANGELOG_PREFIX, View, load_view, view_files
 from hub.record import Positions, Record, TopicPartition
 from hub.runtime import Backoff
@@ -36,6 +41,8 @@ MOST_RECORDS = 5_000
 _POLL_S = 0.25
 _RESCAN_S = 2.0
 _PUBLISH_S = 1.0
+# A stopped view is tried again: the record may be compacted away by then, or the schema registered.
+_RETRY_STOPPED_S = 60.0
 # hub.version is generation · 2⁴⁰ + events folded into the key.
 GENERATION_SHIFT = 40
 _PROGRESS = TopicPartition(PROGRESS_TOPIC, 0)
@@ -59,14 +66,20 @@ class Schemas(Protocol):
 
 @dataclass
 class _Followed:
-    """A view whose changelog is applied: where it is, and what its progress said that is not covered yet."""
+    """A view whose changelog is applied: where it is, and what its progress said that is not covered yet.
+
+    ``generation`` is the latest of its rows; ``swept`` the one whose absent rows are known to be gone.
+    """
 
     view: View
     position: Positions
     topic_id: str
     schema_ids: set[int]
+    generation: int = 0
+    swept: int = 0
     waiting: list[Progress] = field(default_factory=list)
     stopped: str | None = None
+    stopped_at_ms: int = 0
 
 
 class Applier:
@@ -79,21 +92,30 @@ class Applier:
         self.followed: dict[str, _Followed] = {}
         self.reader: Reader | None = None
         self._parsed: dict[int, Any] = {}
+        self._said: set[str] = set()
 
     def follow(self, views: Sequence[View]) -> None:
         """Follow exactly these views, as far as their changelogs exist; the others are picked up by a later call."""
         topics = self.log.topics()
         changed = False
-        for name in [name for name in self.followed if name not in {view.name for view in views}]:
+        wanted = {view.name for view in views if view.changelog in topics}
+        for name in [name for name in self.followed if name not in wanted]:
             del self.followed[name]
             changed = True
         for view in views:
+            if view.changelog not in topics:
+                continue
+            topic_id = topics[view.changelog].topic_id
             known = self.followed.get(view.name)
-            if view.changelog in topics and (known is None or known.view != view):
-                found = self._begin(view, topics[view.changelog].topic_id)
-                if found is not None:
-                    self.followed[view.name] = found
-                    changed = True
+            if known is not None and known.view == view and known.topic_id == topic_id:
+                continue
+            if known is not None:
+                del self.followed[view.name]
+                changed = True
+            found = self._begin(view, topic_id)
+            if found is not None:
+                self.followed[view.name] = found
+                changed = True
         if self.reader is None or changed:
             self._assign(PROGRESS_TOPIC in topics)
 
@@ -103,11 +125,17 @@ class Applier:
             latest = self.schemas.latest(f"{view.changelog}-value")
         except NotFound:
             return None
-        fresh = self._fit(view, topic_id, latest)
         start = self.log.beginning_offsets([view.changelog])
+        try:
+            fresh = self._fit(view, topic_id, latest)
+        except (StoreRefused, CallerError) as error:  # this view's table cannot be; the others' can
+            followed = _Followed(view, start, topic_id, set())
+            self.store.apply([], {f"state:{view.name}": self._stop(followed, error.message)})
+            return followed
         at = start if fresh else start.advanced(self.store.positions(view.name, "changelog"))
         log.info("view %s: applied from %s%s", view.name, at, " (table made anew)" if fresh else "")
-        return _Followed(view, at, topic_id, {latest.id})
+        generation = 0 if fresh else self.store.newest_version(view.name) >> GENERATION_SHIFT
+        return _Followed(view, at, topic_id, {latest.id}, generation)
 
     def _fit(self, view: View, topic_id: str, latest: RegisteredSchema) -> bool:
         """Make the table fit the changelog's latest schema. True when it must be filled from the start."""
@@ -141,76 +169,112 @@ class Applier:
                 self._hear(record, told)
             else:
                 by_view.setdefault(record.topic.removeprefix(CHANGELOG_PREFIX), []).append(record)
+        running = [each for each in self.followed.values() if each.stopped is None]
         batches = []
-        for name, followed in self.followed.items():
-            if followed.stopped is None:
-                batch = self._batch(followed, by_view.get(name, ()), reached, told)
+        for followed in running:
+            try:
+                batch = self._batch(followed, by_view.get(followed.view.name, ()), reached)
+            except HubFault as fault:
+                self._stop(followed, fault.message)
+            else:
                 if batch is not None:
                     batches.append(batch)
-        if batches or told:
-            self.store.apply(batches, told)
+        self._apply(batches, told)
         for batch in batches:
-            self.followed[batch.view].position = batch.changelog
+            followed = self.followed[batch.view]
+            if followed.stopped is None:
+                followed.position = batch.changelog
+                followed.swept = max(followed.swept, batch.expire_below >> GENERATION_SHIFT)
+        if any(each.stopped for each in running):
+            self._assign(_PROGRESS in reached.offsets)  # without what nobody takes any more
         return len(records)
+
+    def _apply(self, batches: Sequence[ViewBatch], told: dict[str, Any]) -> None:
+        """All in one transaction; one view at a time when the store refuses that, to stop only who it is."""
+        refused = False
+        try:
+            applied = self._with_stops(told)
+            if batches or applied:
+                self.store.apply(batches, applied)
+        except StoreRefused:
+            refused = True
+        if not refused:
+            return
+        for batch in batches:
+            try:
+                self.store.apply([batch])
+            except StoreRefused as error:
+                self._stop(self.followed[batch.view], error.message)
+        self.store.apply([], self._with_stops(told))
+
+    def _with_stops(self, told: dict[str, Any]) -> dict[str, Any]:
+        """What is told of views, and of stopped ones why: that stands against whatever their engines say."""
+        stopped = {f"state:{name}": _state(each) for name, each in self.followed.items() if each.stopped}
+        unsaid = stopped.keys() - self._said
+        self._said = set(stopped)
+        return {**told, **{key: stopped[key] for key in stopped if key in told or key in unsaid}}
+
+    def _stop(self, followed: _Followed, reason: str) -> dict[str, Any]:
+        followed.stopped, followed.stopped_at_ms = reason, time.time_ns() // 1_000_000
+        log.error("view %s stops: %s", followed.view.name, reason)
+        return _state(followed)
 
     def _hear(self, record: Record, told: dict[str, Any]) -> None:
         """A progress or state record: shown as it is; progress also waits to be covered."""
         if record.key is None:
             return
-        told[record.key.decode(errors="replace")] = (
-            orjson.loads(record.value) if record.value is not None else None
-        )
-        name = record.key.partition(b":")[2].decode(errors="replace")
+        key = record.key.decode(errors="replace")
+        name = key.partition(":")[2]
+        try:
+            said = None if record.value is None else orjson.loads(record.value)
+            if said is not None and not isinstance(said, dict):
+                raise ValueError("no JSON object")
+            progress = progress_of(record, f"{CHANGELOG_PREFIX}{name}")
+        except (ValueError, HubFault) as error:
+            # It speaks of one view and holds no rows: to stop for it would help nobody.
+            log.error(
+                'topic "%s" partition %d offset %d: left out: %s',
+                *(record.topic, record.partition, record.offset, error),
+            )
+            return
+        told[key] = said
         followed = self.followed.get(name)
-        progress = progress_of(record, f"{CHANGELOG_PREFIX}{name}")
         if followed is not None and progress is not None:
             followed.waiting = [*followed.waiting[-63:], progress]
 
-    def _batch(
-        self, followed: _Followed, records: Sequence[Record], reached: Positions, told: dict[str, Any]
-    ) -> ViewBatch | None:
-        """One view's part of a step; None when nothing changes."""
+    def _batch(self, followed: _Followed, records: Sequence[Record], reached: Positions) -> ViewBatch | None:
+        """One view's part of a step; None when nothing changes. Raises HubFault."""
         changelog = followed.position.advanced(reached.of_topics([followed.view.changelog]))
-        try:
-            changes = self._changes(followed, records)
-        except HubFault as fault:
-            followed.stopped = fault.message
-            log.error("view %s stops: %s", followed.view.name, fault.message)
-            told[f"state:{followed.view.name}"] = {
-                "view": followed.view.name,
-                "state": "failed",
-                "reason": fault.message,
-                "since_ms": time.time_ns() // 1_000_000,
-                "doc": followed.view.doc,
-                "owner": followed.view.owner,
-                "sources": {name: source.topic for name, source in followed.view.sources.items()},
-            }
-            return None
+        changes = self._changes(followed, records)
+        newest = max((change.version for change in changes), default=0) >> GENERATION_SHIFT
+        followed.generation = max(followed.generation, newest)
         covered = [each for each in followed.waiting if changelog.covers(each.changelog)]
         followed.waiting = [each for each in followed.waiting if each not in covered]
+        latest = max([followed.generation, *(each.generation for each in covered)])
+        covered = [each for each in covered if each.generation == latest]
         if not changes and not covered and changelog == followed.position:
             return None
         sources = Positions()
         for progress in covered:
             sources = sources.advanced(progress.sources)
         # A generation that went live has every key: what is still of an earlier one is gone from the view.
-        live = [each.generation for each in covered if each.mode == "live"]
-        return ViewBatch(
-            followed.view.name, changes, changelog, sources, max(live, default=0) << GENERATION_SHIFT
-        )
+        live = max((each.generation for each in covered if each.mode == "live"), default=0)
+        expire_below = live << GENERATION_SHIFT if live > followed.swept else 0
+        return ViewBatch(followed.view.name, changes, changelog, sources, expire_below)
 
     def _changes(self, followed: _Followed, records: Sequence[Record]) -> list[Change]:
         """The newest row of each key, decoded. Raises HubFault naming topic, partition and offset."""
         newest: dict[bytes, tuple[int, Record]] = {}
         for record in records:
             version = _version(record)
-            key = record.key or b""
-            if key not in newest or newest[key][0] < version:
-                newest[key] = (version, record)
+            if record.key is None:
+                raise _unreadable(record, "it has no key")
+            if record.key not in newest or newest[record.key][0] < version:
+                newest[record.key] = (version, record)
         self._know_schemas(followed, [record for _, record in newest.values()])
         return [
-            Change(key.decode(), version, record.partition, record.offset, self._row(record))
-            for key, (version, record) in newest.items()
+            Change(_key(record), version, record.partition, record.offset, self._row(record))
+            for version, record in newest.values()
         ]
 
     def _know_schemas(self, followed: _Followed, records: Sequence[Record]) -> None:
@@ -219,7 +283,11 @@ class Applier:
         if seen <= followed.schema_ids:
             return
         view = followed.view
-        if self._fit(view, followed.topic_id, self.schemas.latest(f"{view.changelog}-value")):
+        try:
+            fresh = self._fit(view, followed.topic_id, self.schemas.latest(f"{view.changelog}-value"))
+        except (StoreRefused, CallerError) as error:
+            raise _unreadable(records[0], f"its table cannot be made for it: {error.message}") from None
+        if fresh:
             raise PeerError(
                 f"view {view.name}: a column changed its type; its table is filled anew", code="HUB-3051"
             )
@@ -230,7 +298,7 @@ class Applier:
             return None
         try:
             _, row = decode(record.value, self._schema)
-        except Undecodable as error:
+        except (Undecodable, NotFound) as error:  # NotFound: the registry answers, and has no such schema
             raise _unreadable(record, error.message) from None
         if not isinstance(row, dict):
             raise _unreadable(record, "not a row")
@@ -238,13 +306,20 @@ class Applier:
 
     def _schema(self, schema_id: int) -> Any:
         if schema_id not in self._parsed:
-            self._parsed[schema_id] = parsed(orjson.loads(self.schemas.schema(schema_id)))
+            self._parsed[schema_id] = parsed(as_numbers(orjson.loads(self.schemas.schema(schema_id))))
         return self._parsed[schema_id]
 
-    def publish(self) -> None:
-        """Show every view's position as a consumer group, for other tools."""
-        for name, followed in self.followed.items():
-            self.log.publish_group(f"hub.store.{name}", followed.position)
+    def publish(self, before: Mapping[str, Positions]) -> Mapping[str, Positions]:
+        """Show the views' positions as consumer groups, for other tools, as far as they changed since ``before``."""
+        now = {name: each.position for name, each in list(self.followed.items())}
+        for name, position in now.items():
+            if before.get(name) != position:
+                self.log.publish_group(f"hub.store.{name}", position)
+        return now
+
+    def retry_stopped(self) -> None:
+        """Let the next ``follow`` begin the stopped views again."""
+        self.followed = {name: each for name, each in self.followed.items() if each.stopped is None}
 
     def close(self) -> None:
         if self.reader is not None:
@@ -252,11 +327,29 @@ class Applier:
             self.reader = None
 
 
+def _state(followed: _Followed) -> dict[str, Any]:
+    """What the store says of a view that stopped here."""
+    view = followed.view
+    sources = {name: source.topic for name, source in view.sources.items()}
+    state = ViewState(
+        view.name, "failed", followed.stopped_at_ms, followed.stopped, view.doc, view.owner, sources
+    )
+    said: dict[str, Any] = orjson.loads(state.record().value or b"{}")
+    return said
+
+
 def _version(record: Record) -> int:
     header = record.header("hub.version")
-    if header is None or not header.isdigit():
-        raise _unreadable(record, "it has no header hub.version")
+    if header is None or not header.isdigit() or len(header) > 18:
+        raise _unreadable(record, "it has no header hub.version that is a number")
     return int(header)
+
+
+def _key(record: Record) -> str:
+    try:
+        return (record.key or b"").decode()
+    except UnicodeDecodeError:
+        raise _unreadable(record, "its key is no UTF-8 text") from None
 
 
 def _unreadable(record: Record, why: str) -> HubFault:
@@ -269,22 +362,28 @@ def _unreadable(record: Record, why: str) -> HubFault:
 
 def run(settings: Settings, stop: threading.Event) -> None:
     """Apply every view of the project until ``stop``; whatever is away is waited for, and said in the log."""
-    store = Store(settings.store)
-    cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
-    applier = Applier(cluster, RegistryClient(settings.registry), store)
     backoff = Backoff(first_s=0.2, most_s=5.0)
-    rescan_at = publish_at = 0.0
+    store = _opened(settings.store, stop, backoff)
+    if store is None:
+        return
+    applier = Applier(
+        KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), RegistryClient(settings.registry), store
+    )
+    publishing = threading.Thread(target=_publish, args=(applier, stop), name="publish", daemon=True)
+    publishing.start()
+    files = _ViewFiles(settings.project)
+    rescan_at, retry_at = 0.0, time.monotonic() + _RETRY_STOPPED_S
     try:
         while not stop.is_set():
             try:
                 now = time.monotonic()
+                if now >= retry_at:
+                    retry_at = now + _RETRY_STOPPED_S
+                    applier.retry_stopped()
                 if now >= rescan_at:
                     rescan_at = now + _RESCAN_S
-                    applier.follow(_views(settings))
+                    applier.follow(files.views())
                 applier.step()
-                if now >= publish_at:
-                    publish_at = now + _PUBLISH_S
-                    applier.publish()
                 backoff.reset()
             except HubError as error:
                 log.warning("%s: tried again", error.message)
@@ -297,12 +396,54 @@ def run(settings: Settings, stop: threading.Event) -> None:
         store.close()
 
 
-def _views(settings: Settings) -> list[View]:
-    """The project's views; a file that does not load is the materializer's to complain of."""
-    views = []
-    for path in view_files(settings.project):
+def _opened(url: str, stop: threading.Event, backoff: Backoff) -> Store | None:
+    """The store, once it answers; None when the process is to stop before."""
+    while not stop.is_set():
         try:
-            views.append(load_view(path))
+            return Store(url)
         except HubError as error:
-            log.debug("%s", error.message)
-    return views
+            log.warning("%s: tried again", error.message)
+            stop.wait(backoff.next_s())
+    return None
+
+
+def _publish(applier: Applier, stop: threading.Event) -> None:
+    """Beside the steps, which do not wait for it: what it shows is for the eyes of other tools."""
+    published: Mapping[str, Positions] = {}
+    while not stop.wait(_PUBLISH_S):
+        try:
+            published = applier.publish(published)
+        except HubError as error:
+            log.debug("positions not published: %s", error.message)
+
+
+class _ViewFiles:
+    """The project's views, each file read again only when it changed; one that does not load now counts as it was."""
+
+    def __init__(self, project: Path) -> None:
+        self.project = project
+        self._known: dict[Path, tuple[tuple[int, int], View | None]] = {}
+
+    def views(self) -> list[View]:
+        found: dict[Path, tuple[tuple[int, int], View | None]] = {}
+        for path in view_files(self.project):
+            try:
+                stat = path.stat()
+            except OSError:
+                continue  # removed meanwhile
+            mark = (stat.st_mtime_ns, stat.st_size)
+            known = self._known.get(path)
+            if known is None or known[0] != mark:
+                known = (mark, _loaded(path) or (known[1] if known is not None else None))
+            found[path] = known
+        self._known = found
+        return [view for _, view in found.values() if view is not None]
+
+
+def _loaded(path: Path) -> View | None:
+    """A file that does not load is the materializer's to complain of."""
+    try:
+        return load_view(path)
+    except HubError as error:
+        log.debug("%s", error.message)
+        return None

@@ -3,6 +3,13 @@
 A subscriber holds changelog positions, which are also its Last-Event-ID. It reads the store's rows made since then, so
 it sees exactly what a reader by key would see, deletes included, coalesced per key: a slow one skips states between
 and never builds a queue. One watcher a server asks the store whether anything was applied and wakes them all.
+
+The law: a client that clears its copy at ``reset``, takes ``snapshot`` and ``upsert``, drops ``delete`` and comes back
+with the last id it saw, ends equal to the table, wherever its line broke. A row of a snapshot therefore has an id too:
+the positions of the snapshot's first page and the key to go on after.
+
+Scaling limit: each subscriber reads for itself, so a view that changes all the time costs a query a subscriber each
+25 ms at most; thousands of subscribers want one shared read a view, or more servers.
 """
 
 from __future__ import annotations
@@ -10,14 +17,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field
+from urllib.parse import quote, unquote
 
 import anyio.to_thread
 import orjson
 
 from hub.errors import CallerError, HubError
-from hub.materializers.stores.sql import Store, StoredRow
+from hub.materializers.stores.sql import BuiltAnew, Store, StoredRow
 from hub.record import Positions
 
 log = logging.getLogger(__name__)
@@ -67,23 +76,32 @@ class Watcher:
             return False
 
 
-def event_id(topic_id: str, positions: Positions) -> str:
-    """Where a subscriber is: the changelog's incarnation and positions. Opaque to clients."""
-    return f"{topic_id}/{positions}"
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a subscriber is: the view's incarnation, changelog positions, and in a snapshot the last key it has."""
+
+    incarnation: str
+    positions: Positions
+    after: str | None = None
+
+    def __str__(self) -> str:
+        """The text of an event's id. Opaque to clients."""
+        key = "" if self.after is None else f"/{quote(self.after, safe='')}"
+        return f"{self.incarnation}/{self.positions}{key}"
 
 
-def parse_event_id(text: str | None) -> tuple[str, Positions] | None:
+def parse_event_id(text: str | None) -> Place | None:
     """Raises CallerError when the text is no id of ours."""
     if not text:
         return None
-    topic_id, slash, positions = text.rpartition("/")
-    if not slash:
+    incarnation, *rest = text.split("/")
+    if not 1 <= len(rest) <= 2:
         raise CallerError(
             "Last-Event-ID is not one that this server sent",
             hint="leave it out to start with a snapshot",
             code="HUB-1430",
         )
-    return topic_id, Positions.parse(positions)
+    return Place(incarnation, Positions.parse(rest[0]), unquote(rest[1]) if len(rest) == 2 else None)
 
 
 async def subscribe(
@@ -94,70 +112,68 @@ async def subscribe(
     key: str | None = None,
     last_event_id: str | None = None,
     snapshot: bool = True,
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """Server-sent events: ``snapshot`` rows, ``synced``, then ``upsert`` and ``delete`` for ever; or, from a
-    Last-Event-ID, only what changed since. ``reset`` says that the id is of an earlier changelog: start over."""
-    resume = parse_event_id(last_event_id)
+    Last-Event-ID, only what changed since. ``reset``: the view was built anew, drop every row and start over.
+
+    Ends when the store cannot be read any more: the client comes back with its id."""
+    place = parse_event_id(last_event_id)
     watcher.subscriptions[view] += 1
     try:
-        known = await anyio.to_thread.run_sync(store.view, view)
-        at: Positions | None = None
-        if resume is not None and resume[0] == known.topic_id:
-            at = resume[1]
-        elif resume is not None:
-            yield _event("reset", None, {"reason": "the view was built anew"})
         while True:
-            seen = watcher.generation
-            if at is None:
-                async for line, started_at in _snapshot(store, view, known.topic_id, key, snapshot):
-                    at = started_at
-                    yield line
-                at = at or Positions()
-                yield _event("synced", event_id(known.topic_id, at), {"positions": str(at)})
-            rows, reached = await anyio.to_thread.run_sync(store.changes, view, at, _PAGE, key)
-            at = reached
-            for index, row in enumerate(rows):
-                # Only the last event of a page carries an id: resuming in the middle repeats rows, never skips one.
-                mark = event_id(known.topic_id, reached) if index == len(rows) - 1 else None
-                yield _event("delete" if row.values is None else "upsert", mark, _body(row))
-            if len(rows) >= _PAGE:
-                continue
-            if not await watcher.wait(seen, _HEARTBEAT_S):
-                yield b": still here\n\n"
-                continue
-            current = await anyio.to_thread.run_sync(store.topic_id, view)
-            if current != known.topic_id:
-                known = await anyio.to_thread.run_sync(store.view, view)
+            known = await anyio.to_thread.run_sync(store.view, view)
+            if place is not None and place.incarnation != known.incarnation:
                 yield _event("reset", None, {"reason": "the view was built anew"})
-                at = None
+                place = None
+            start = place or Place(known.incarnation, Positions(), "" if snapshot else None)
+            try:
+                async with aclosing(_from(store, watcher, view, key, start, fresh=place is None)) as events:
+                    async for chunk in events:
+                        yield chunk
+            except BuiltAnew:
+                place = Place("", Positions())  # of no incarnation: reset
+    except HubError as error:
+        log.warning("subscription to view %s ends: %s", view, error.message)
     finally:
         watcher.subscriptions[view] -= 1
 
 
-async def _snapshot(
-    store: Store, view: str, topic_id: str, key: str | None, wanted: bool
-) -> AsyncIterator[tuple[bytes, Positions]]:
-    """Pages of live rows. The positions are those of the FIRST page: what changed during the rest comes again as
-    changes, so nothing is missed and the last word on a key is the right one."""
-    after, first = "", None
-    while True:
-        rows, positions = await anyio.to_thread.run_sync(store.snapshot, view, after, _PAGE, key)
-        first = positions if first is None else first
-        if not wanted:
-            yield b"", first
-            return
+async def _from(
+    store: Store, watcher: Watcher, view: str, key: str | None, start: Place, *, fresh: bool
+) -> AsyncGenerator[bytes, None]:
+    """Events of one incarnation for ever. Raises BuiltAnew when it ends. ``start.after``: a snapshot comes first."""
+    incarnation, at, after = start.incarnation, start.positions, start.after
+    if fresh and after is None:
+        _, at = await anyio.to_thread.run_sync(store.snapshot, view, None, 0, key, incarnation)
+    in_snapshot = after is not None
+    while in_snapshot:
+        # Keys are past "" except the empty one itself: the very first page has no bound.
+        bound = None if fresh else after
+        rows, positions = await anyio.to_thread.run_sync(store.snapshot, view, bound, _PAGE, key, incarnation)
+        # The positions stay those of the FIRST page: what changed during the rest comes again as changes, so nothing is
+        # missed and the last word on a key is the right one.
+        at, fresh = (positions if fresh else at), False
         for row in rows:
-            yield _event("snapshot", None, _body(row)), first
-        if len(rows) < _PAGE:
-            yield b"", first
-            return
-        after = rows[-1].key
+            after = row.key
+            yield _event("snapshot", Place(incarnation, at, after), _body(row))
+        in_snapshot = len(rows) == _PAGE
+    if fresh or start.after is not None:
+        yield _event("synced", Place(incarnation, at), {"positions": str(at)})
+    while True:
+        seen = watcher.generation
+        rows, at = await anyio.to_thread.run_sync(store.changes, view, at, _PAGE, key, incarnation)
+        for index, row in enumerate(rows):
+            # Only the last event of a page carries an id: resuming in the middle repeats rows, never skips one.
+            mark = Place(incarnation, at) if index == len(rows) - 1 else None
+            yield _event("delete" if row.values is None else "upsert", mark, _body(row))
+        if len(rows) < _PAGE and not await watcher.wait(seen, _HEARTBEAT_S):
+            yield b": still here\n\n"
 
 
 def _body(row: StoredRow) -> dict[str, object]:
     return {"key": row.key, "row": row.values, "version": row.version}
 
 
-def _event(name: str, mark: str | None, body: object) -> bytes:
+def _event(name: str, mark: Place | None, body: object) -> bytes:
     head = f"id: {mark}\n" if mark is not None else ""
     return f"{head}event: {name}\n".encode() + b"data: " + orjson.dumps(body) + b"\n\n"

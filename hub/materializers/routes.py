@@ -12,13 +12,16 @@ from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import StreamingResponse
 
 from hub.errors import NotFound, PeerError, nearest
-from hub.materializers.push import Watcher, subscribe
+from hub.materializers.push import Watcher, parse_event_id, subscribe
 from hub.materializers.query import conditions, limit_of
-from hub.materializers.stores.sql import Store, StoredRow, ViewTable, plain_type
+from hub.materializers.stores.columns import plain_type
+from hub.materializers.stores.sql import Store, StoredRow, ViewTable
 from hub.materializers.tokens import POSITION_HEADER, row_covers, wanted
 from hub.record import Positions
 
 _LONGEST_WAIT_MS = 60_000
+# Each asks the store for itself whenever something was applied.
+_MOST_SUBSCRIBERS = 1_000
 _OWN = ("limit", "after", "timeout_ms")
 
 
@@ -42,9 +45,8 @@ def create_router(store: Store, watcher: Watcher, query_timeout_ms: int) -> APIR
         filters = [each.as_tuple() for each in conditions(view, parameters, types, table.indexes)]
         limit = limit_of(request.query_params.get("limit"))
         token = wanted(hub_position, await _topics(store, view), view)
-        await _wait(store, watcher, view, None, token, _timeout(timeout_ms))
+        _, covered = await _wait(store, watcher, view, None, token, _timeout(timeout_ms))
         after = request.query_params.get("after")
-        covered = await anyio.to_thread.run_sync(store.positions, view, "source")
         found = await anyio.to_thread.run_sync(store.select, view, filters, limit + 1, after)
         page = [_shown(row) for row in found[:limit]]
         cursor = found[limit - 1].key if len(found) > limit else None
@@ -56,6 +58,13 @@ def create_router(store: Store, watcher: Watcher, query_timeout_ms: int) -> APIR
     ) -> StreamingResponse:
         """Server-sent events: a snapshot, then every change; resumes after Last-Event-ID."""
         await anyio.to_thread.run_sync(_table, store, view)
+        if sum(watcher.subscribers_by_view().values()) >= _MOST_SUBSCRIBERS:
+            raise PeerError(
+                f"server: {_MOST_SUBSCRIBERS} subscribers follow views already",
+                hint="try again later, or ask another server on the same store",
+                code="HUB-3052",
+            )
+        parse_event_id(last_event_id)  # refused with a status, while there is still one to send
         stream = subscribe(store, watcher, view, key=key, last_event_id=last_event_id, snapshot=snapshot)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
@@ -68,15 +77,20 @@ def create_router(store: Store, watcher: Watcher, query_timeout_ms: int) -> APIR
         hub_position: str | None = Header(None),
         timeout_ms: int | None = None,
     ) -> Response:
-        """One row. With ``?after=`` (or the header Hub-Position) it includes that write, or answers 503 with the lag."""
-        await anyio.to_thread.run_sync(_table, store, view)
+        """One row. With ``?after=`` (or the header Hub-Position) it includes that write, or answers 503 with the lag.
+
+        The row of the key "changes" is found by ``/views/{view}?key=changes``."""
         token_text = after or hub_position
         token = wanted(token_text, await _topics(store, view) if token_text else frozenset(), view)
-        row = await _wait(store, watcher, view, key, token, _timeout(timeout_ms))
-        covered = await anyio.to_thread.run_sync(store.positions, view, "source")
+        try:
+            row, covered = await _wait(store, watcher, view, key, token, _timeout(timeout_ms))
+        except NotFound:
+            await anyio.to_thread.run_sync(_table, store, view)  # says it with the nearest name
+            raise
         if row is None or row.values is None:
             was = "was deleted" if row is not None else "does not exist"
-            body = {"error_code": "HUB-1411", "message": f'view "{view}": key "{key}" {was}', "hint": None}
+            hint = "deleted rows come back with their next event" if row is not None else None
+            body = {"error_code": "HUB-1411", "message": f'view "{view}": key "{key}" {was}', "hint": hint}
             return _json(body, covered, 404)
         return _json(_shown(row), covered)
 
@@ -89,17 +103,21 @@ def create_router(store: Store, watcher: Watcher, query_timeout_ms: int) -> APIR
 
 async def _wait(
     store: Store, watcher: Watcher, view: str, key: str | None, token: Positions, timeout_s: float
-) -> StoredRow | None:
-    """The key's row (None without a key) once the store covers the token. Raises PeerError with the lag."""
+) -> tuple[StoredRow | None, Positions]:
+    """The key's row (None without a key) once the store covers the token, and what is covered at that moment.
+
+    Raises PeerError with the lag."""
     deadline = time.monotonic() + timeout_s
+    row: StoredRow | None = None
     while True:
         seen = watcher.generation
-        covered = await anyio.to_thread.run_sync(store.positions, view, "source") if token else Positions()
-        # Positions first, then the row: the row is then at least as new as what was said to be covered.
-        row = await anyio.to_thread.run_sync(store.get, view, key) if key is not None else None
+        if key is not None:
+            row, covered = await anyio.to_thread.run_sync(store.read, view, key)
+        else:
+            covered = await anyio.to_thread.run_sync(store.positions, view, "source")
         sources = row.values.get("_sources") if row is not None and row.values is not None else None
         if covered.covers(token) or row_covers(sources, token):
-            return row
+            return row, covered
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             raise _behind(view, covered, token)
@@ -149,16 +167,27 @@ def describe(store: Store, view: str) -> dict[str, Any]:
 
 
 async def _topics(store: Store, view: str) -> frozenset[str]:
-    """The topics that the view reads, as far as its progress tells."""
+    """The topics that the view reads, as far as it told: those of its last batch, and the patterns of its file."""
     told = await anyio.to_thread.run_sync(store.progress)
-    return frozenset(told.get(f"progress:{view}", {}).get("sources", {}))
+    progress: Mapping[str, Any] = told.get(f"progress:{view}", {})
+    state: Mapping[str, Any] = told.get(f"state:{view}", {})
+    return frozenset({*progress.get("sources", {}), *state.get("sources", {}).values()})
 
 
 def _table(store: Store, view: str) -> ViewTable:
+    """Raises NotFound with the nearest name, PeerError for a view that runs and has no rows yet."""
     try:
         return store.view(view)
     except NotFound as error:
-        guess = nearest(view, store.views())
+        known = known_views(store)
+        if view in known:
+            state: Mapping[str, Any] = store.progress().get(f"state:{view}", {})
+            raise PeerError(
+                f'view "{view}" has no rows yet: it is {state.get("state", "starting")}',
+                hint=state.get("reason") or "its first batch makes them",
+                code="HUB-3053",
+            ) from None
+        guess = nearest(view, known)
         hint = f'did you mean "{guess}"?' if guess else "GET /views lists the views"
         raise NotFound(error.message, hint=hint, code="HUB-1410") from None
 

@@ -12,12 +12,14 @@ from typing import Any
 
 from hub.errors import CallerError
 from hub.record import Positions
+from hub.topics.tree import matches
 
 POSITION_HEADER = "Hub-Position"
 
 
 def wanted(token: str | None, source_topics: frozenset[str], view: str) -> Positions:
-    """The positions of a token that concern a view: other topics' writes are not waited for.
+    """The positions of a token that concern a view: other topics' writes are not waited for. ``source_topics`` may be
+    patterns: a topic that was made a moment ago is in no batch yet, and its write is waited for all the same.
 
     Raises CallerError when the token names none of the view's topics: the wait would be for nothing.
     """
@@ -26,7 +28,13 @@ def wanted(token: str | None, source_topics: frozenset[str], view: str) -> Posit
     positions = Positions.parse(token)
     if not source_topics:
         return positions  # the view has not told of a batch yet: wait for what was asked for
-    mine = positions.of_topics(source_topics)
+    mine = Positions(
+        {
+            tp: offset
+            for tp, offset in positions
+            if any(matches(topic, tp.topic) for topic in sorted(source_topics))
+        }
+    )
     if positions and not mine:
         other = next(iter(positions))[0].topic
         raise CallerError(

@@ -7,18 +7,19 @@ the latest wrote. FORWARD: the latest reads what the new one writes. FULL: both.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from avro.compatibility import (
     ReaderWriterCompatibilityChecker,
+    SchemaCompatibilityResult,
     SchemaCompatibilityType,
-    SchemaIncompatibilityType,
 )
-from avro.name import Names
-from avro.schema import Schema, make_avsc_object
+from avro.schema import Schema
+
+from hub.schema_registry.differences import Comparison, Difference
+from hub.schema_registry.formats import avro
 
 LEVELS = (
     "NONE",
@@ -30,28 +31,13 @@ LEVELS = (
     "FULL_TRANSITIVE",
 )
 
-_RULES: Mapping[SchemaIncompatibilityType, tuple[str, str]] = {
-    SchemaIncompatibilityType.name_mismatch: (
-        "NAME_MISMATCH",
-        "keep the record's name, or give the reader an alias",
-    ),
-    SchemaIncompatibilityType.fixed_size_mismatch: ("FIXED_SIZE_MISMATCH", "keep the size"),
-    SchemaIncompatibilityType.missing_enum_symbols: (
-        "MISSING_ENUM_SYMBOLS",
-        "give the enum type a default symbol",
-    ),
-    SchemaIncompatibilityType.reader_field_missing_default_value: (
-        "READER_FIELD_MISSING_DEFAULT_VALUE",
-        "give the field a default",
-    ),
-    SchemaIncompatibilityType.type_mismatch: ("TYPE_MISMATCH", "add a field with another name instead"),
-    SchemaIncompatibilityType.missing_union_branch: ("MISSING_UNION_BRANCH", "keep the branch in the union"),
-}
+_NEW_READS = "consumers with the new schema could not read what producers with the old one wrote"
+_OLD_READS = "consumers with the old schema could not read what producers with the new one write"
 
 
 @dataclass(frozen=True, slots=True)
 class Incompatibility:
-    """One reason. ``path`` is Avro's path into the reader; ``against`` is the version that it breaks with."""
+    """One reason. ``path`` leads into the reader's schema; ``against`` is the version that it breaks with."""
 
     rule: str
     path: str
@@ -59,78 +45,74 @@ class Incompatibility:
     fix: str
     reader_is: str
     against: int | None = None
+    field: str = ""
 
     def __str__(self) -> str:
+        place = f"{self.path} (field `{self.field}`)" if self.field else self.path
         version = f" (version {self.against})" if self.against is not None else ""
-        return f"{self.rule} at {self.path}: {self.what}; {self.reader_is}{version}; fix: {self.fix}"
+        return f"{self.rule} at {place}: {self.what}; {self.reader_is}{version}; fix: {self.fix}"
 
 
 def check(
     new: Any, earlier: Sequence[tuple[int, Any]], level: str, named: Mapping[str, Any] | None = None
 ) -> list[Incompatibility]:
-    """Every reason why ``new`` may not follow ``earlier`` (version, parsed schema; oldest first); [] when it may."""
+    """Every reason why ``new`` may not follow ``earlier`` (version, parsed schema; oldest first); [] when it may.
+
+    ``named`` are types that any of them refers to; schemas whose references differ come spelled out instead.
+    Raises InvalidSchema for types that are chained too long to be compared.
+    """
+    try:
+        return _check(new, earlier, level, list((named or {}).values()))
+    except RecursionError:
+        raise avro.InvalidSchema("the schema's types are chained too long to be compared") from None
+
+
+def _check(
+    new: Any, earlier: Sequence[tuple[int, Any]], level: str, types: list[Any]
+) -> list[Incompatibility]:
     if level == "NONE" or not earlier:
         return []
+    proposed = avro.spelled_out(new, types)
     against = list(reversed(earlier)) if level.endswith("_TRANSITIVE") else [earlier[-1]]
     direction = level.removesuffix("_TRANSITIVE")
     found: list[Incompatibility] = []
-    for version, old in against:
+    for version, schema in against:
+        old = avro.spelled_out(schema, types)
         if direction in ("BACKWARD", "FULL"):
-            said = "consumers with the new schema cannot read what the old one wrote"
-            found += _reads(new, old, said, version, named)
+            found += _reasons(proposed, old, _NEW_READS, version)
         if direction in ("FORWARD", "FULL"):
-            said = "consumers with the old schema cannot read what the new one writes"
-            found += _reads(old, new, said, version, named)
+            found += _reasons(old, proposed, _OLD_READS, version)
         if found:
             break  # newest first: the first version that breaks tells enough
     return found
 
 
-def _reads(
-    reader: Any, writer: Any, said: str, version: int, named: Mapping[str, Any] | None
-) -> list[Incompatibility]:
-    result = ReaderWriterCompatibilityChecker().get_compatibility(
-        _schema(reader, named), _schema(writer, named)
-    )
-    if result.compatibility is SchemaCompatibilityType.compatible:
+def _reasons(reader: Any, writer: Any, reader_is: str, version: int) -> list[Incompatibility]:
+    if can_read(reader, writer):
         return []
-    found = []
-    for index, kind in enumerate(result.incompatibilities):
-        rule, fix = _RULES[kind]
-        path = sorted(result.locations)[index] if index < len(result.locations) else "/"
-        what = sorted(result.messages)[index] if index < len(result.messages) else rule
-        found.append(
-            Incompatibility(
-                rule, _named_path(reader, path), _worded(rule, what, reader, path), fix, said, version
-            )
-        )
-    return found
+    # A no without words would be worse than a clumsy one: the verdict is the library's, whatever the words are.
+    found = Comparison(reader, writer).differences() or [
+        Difference("TYPE_MISMATCH", "/", "", "the schemas do not resolve", "keep the schema as it was")
+    ]
+    return [
+        Incompatibility(each.rule, each.path, each.what, each.fix, reader_is, version, each.field)
+        for each in found
+    ]
 
 
-def _schema(parsed: Any, named: Mapping[str, Any] | None) -> Schema:
-    names = Names()
-    for each in (named or {}).values():
-        make_avsc_object(each, names)
-    return make_avsc_object(json.loads(json.dumps(parsed)), names)
+def can_read(reader: Any, writer: Any) -> bool:
+    """Avro's verdict on two schemas that are spelled out."""
+    result = _Checker().get_compatibility(avro.avro_schema(reader), avro.avro_schema(writer))
+    return result.compatibility is SchemaCompatibilityType.compatible
 
 
-def _named_path(schema: Any, path: str) -> str:
-    """``/fields/2/type`` with the field's name beside its number."""
-    words = []
-    node: Any = schema
-    for step in filter(None, path.split("/")):
-        try:
-            node = node[int(step)] if step.isdecimal() else node.get(step) if isinstance(node, dict) else node
-        except (IndexError, KeyError, TypeError):
-            node = None
-        name = node.get("name") if isinstance(node, dict) and step.isdecimal() else None
-        words.append(f"{step} (field `{name}`)" if name else step)
-    return "/" + "/".join(words)
+class _Checker(ReaderWriterCompatibilityChecker):  # type: ignore[misc]  # untyped library
+    """Keeps few reasons: the library adds up those of each use of a type, so that 40 types that use the one before
+    twice would need 2^40."""
 
-
-def _worded(rule: str, what: str, reader: Any, path: str) -> str:
-    if rule == "READER_FIELD_MISSING_DEFAULT_VALUE":
-        return f"the field `{what}` is not in the writer's schema and has no default"
-    if rule == "MISSING_ENUM_SYMBOLS":
-        return f"the reader's enum lacks {what.strip('{}')}"
-    return what
+    def calculate_compatibility(
+        self, reader: Schema, writer: Schema, location: list[str]
+    ) -> SchemaCompatibilityResult:
+        result: SchemaCompatibilityResult = super().calculate_compatibility(reader, writer, location)
+        del result.incompatibilities[10:]
+        return result

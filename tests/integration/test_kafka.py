@@ -150,6 +150,24 @@ def test_a_later_writer_of_the_name_fences_the_earlier_for_good(cluster: KafkaCl
     assert [record.value for record in read_all(cluster, name, f"name-{name}")] == [b"earlier", b"later"]
 
 
+def test_a_fenced_writer_says_so_also_when_the_binding_lost_the_reason(
+    cluster: KafkaCluster, topic: Topic
+) -> None:
+    name = topic()
+    earlier, later = (cluster.writer(f"lost-{name}") for _ in range(2))
+    sender = earlier._sender
+    assert sender is not None
+    with pytest.raises(WriterFenced):
+        earlier.append([NewRecord(name, b"k", b"zombie")])
+
+    def flush() -> int:
+        raise SystemError("<method 'flush'> returned NULL without setting an exception")
+
+    with pytest.raises(WriterFenced, match=f'writer "lost-{name}"'):
+        sender._serve(flush)
+    later.close()
+
+
 def test_a_refused_append_leaves_nothing_and_blocks_no_reader(
     kafka: str, cluster: KafkaCluster, topic: Topic, reader: KafkaReader
 ) -> None:

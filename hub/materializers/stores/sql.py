@@ -4,18 +4,26 @@ A row is replaced only by a row with a higher ``_version``; a deleted row stays 
 late replays cannot bring it back and subscribers learn of it. Rows, changelog positions and source positions are
 written in one transaction; a reader sees all of a batch or nothing.
 
+Every read looks at the view's definition in its own transaction, so it never meets a table that another process has
+changed meanwhile. ``incarnation`` names what positions in the changelog mean to a subscriber: it changes when the
+changelog topic is another one, and when rows vanished without a record of their own (``ViewBatch.expire_below``).
+
 Durability: SQLite runs in WAL mode with ``synchronous=NORMAL``. A power cut may take the last transactions, positions
-and rows together, and the changelog has them still; a killed process loses nothing.
+and rows together, and the changelog has them still; a killed process loses nothing. Readers never wait for the writer.
+
+Limits: one applier a store (a second one is harmless, by the version rule, and useless); ``count`` reads the whole
+table; a text that Postgres cannot hold (NUL) is kept with U+FFFD in its place.
 """
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, Literal
 
 import orjson
@@ -27,10 +35,8 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
-    Float,
     Index,
     Integer,
-    LargeBinary,
     MetaData,
     String,
     Table,
@@ -46,19 +52,41 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
-from sqlalchemy.types import TypeEngine
+from sqlalchemy.exc import (
+    DataError,
+    IntegrityError,
+    OperationalError,
+    ProgrammingError,
+    SQLAlchemyError,
+    StatementError,
+)
 
-from hub.errors import HubError, NotFound, PeerError
+from hub.errors import CallerError, HubError, NotFound, PeerError
 from hub.materializers.avro_shape import AvroType
+from hub.materializers.stores.columns import Convert, from_sql, json_text, kept_alike, sql_type, to_sql
 from hub.record import Positions, TopicPartition
 
 RowKind = Literal["changelog", "source"]
 
 # How many rows one statement carries; bounds memory and the time that the write lock is held between steps.
 _CHUNK = 500
-# How long a table's definition is used without a look whether another process changed it.
-_TABLE_AGE_S = 1.0
+# Two processes that open a new SQLite file at once: the one waits for the other's switch to WAL.
+_OPEN_TRIES, _OPEN_PAUSE_S = 100, 0.05
+# Postgres cuts longer names off, each to the same.
+_LONGEST_NAME = 63
+
+
+class StoreRefused(PeerError):
+    """The database answers and does not take these rows or this table; the same again fails again."""
+
+    code = "HUB-3041"
+    retriable = False
+
+
+class BuiltAnew(HubError):
+    """The view's rows are of another incarnation than the one that was asked about: read it from its start."""
+
+    code = "HUB-1431"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +131,12 @@ class ViewTable:
 
     name: str
     topic_id: str
+    incarnation: str
     types: Mapping[str, AvroType]
     indexes: tuple[str, ...]
     table: Table
+    keep: tuple[tuple[str, Convert], ...]
+    show: tuple[tuple[str, Convert], ...]
 
 
 class Store:
@@ -114,6 +145,14 @@ class Store:
     def __init__(self, url: str) -> None:
         self.url = url
         self.engine = _engine(url)
+        self._postgres = self.engine.dialect.name == "postgresql"
+        self._writer = self.engine.execution_options(hub_writes=True)
+        # Several statements of a read see one moment; SQLite's transactions always do.
+        self._reader = (
+            self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            if self._postgres
+            else self.engine
+        )
         self._metadata = MetaData()
         self._positions = Table(
             "hub_positions",
@@ -138,10 +177,23 @@ class Store:
             Column("schema", JSON, nullable=False),
             Column("indexes", JSON, nullable=False),
         )
-        self._known: dict[str, tuple[ViewTable, float]] = {}
+        self._known: dict[str, ViewTable] = {}
         self._lock = threading.Lock()
-        with self._errors(), self.engine.begin() as connection:
-            self._metadata.create_all(connection)
+        with self._errors():
+            self._open()
+
+    def _open(self) -> None:
+        for attempt in range(_OPEN_TRIES):
+            try:
+                with self._writer.begin() as connection:
+                    if self._postgres:  # IF NOT EXISTS alone races in the catalogue
+                        connection.execute(select(func.pg_advisory_xact_lock(_lock_number("hub_positions"))))
+                    self._metadata.create_all(connection)
+                return
+            except OperationalError as error:
+                if "locked" not in str(error) or attempt == _OPEN_TRIES - 1:
+                    raise
+                time.sleep(_OPEN_PAUSE_S)
 
     def close(self) -> None:
         self.engine.dispose()
@@ -150,90 +202,126 @@ class Store:
 
     def ensure_view(self, name: str, schema: AvroType, indexes: Sequence[str], topic_id: str) -> bool:
         """Make the view's table fit a changelog schema. True when it was made anew and must be filled from the start:
-        the topic is another one, or a column changed its type. New columns are added, dropped ones stay unused."""
+        the topic is another one, or a column changed its type. Columns and indexes come and go without that.
+
+        Raises CallerError when a field has a name that the table needs for itself."""
         types = {each["name"]: each["type"] for each in schema["fields"] if not each["name"].startswith("_")}
-        with self._errors(), self.engine.begin() as connection:
+        if "key" in types:
+            raise CallerError(
+                f'view "{name}": a field cannot be called "key"',
+                hint="the row's key is shown under that name already; give the field another one",
+                code="HUB-1412",
+            )
+        table = _table(name, types, indexes)
+        with self._errors(), self._writer.begin() as connection:
             stored = (
                 connection.execute(select(self._views).where(self._views.c.view == name)).mappings().first()
             )
             fresh = (
-                stored is None or stored["topic_id"] != topic_id or _changed_types(stored["schema"], types)
+                stored is None
+                or stored["topic_id"] != topic_id
+                or any(
+                    not kept_alike(stored["schema"][each], kind)
+                    for each, kind in types.items()
+                    if each in stored["schema"]
+                )
             )
-            table = _table(name, types, indexes)
             if fresh:
                 table.drop(connection, checkfirst=True)
                 connection.execute(delete(self._positions).where(self._positions.c.view == name))
                 table.create(connection)
             elif stored is not None and (stored["schema"] != types or stored["indexes"] != list(indexes)):
-                _extend(connection, table)
+                _reshape(connection, table)
             body = {"view": name, "topic_id": topic_id, "schema": dict(types), "indexes": list(indexes)}
             self._upsert(connection, self._views, [body], ["view"])
-        with self._lock:
-            self._known.pop(name, None)
         return fresh
 
     def drop_view(self, name: str) -> None:
         """Forget a view: its rows, positions and progress."""
-        table = self.view(name).table
-        with self._errors(), self.engine.begin() as connection:
-            table.drop(connection, checkfirst=True)
+        with self._errors(), self._writer.begin() as connection:
+            self._definition(connection, name).table.drop(connection, checkfirst=True)
             connection.execute(delete(self._positions).where(self._positions.c.view == name))
             connection.execute(delete(self._views).where(self._views.c.view == name))
             keys = [f"progress:{name}", f"state:{name}"]
             connection.execute(delete(self._progress).where(self._progress.c.key.in_(keys)))
-        with self._lock:
-            self._known.pop(name, None)
 
     def views(self) -> list[str]:
         """The names of the views that have a table."""
-        with self._errors(), self.engine.connect() as connection:
+        with self._reading() as connection:
             return sorted(connection.execute(select(self._views.c.view)).scalars())
 
     def view(self, name: str) -> ViewTable:
-        """The table as it was within the last second: another process may change it. Raises NotFound."""
-        with self._lock:
-            known, read_at = self._known.get(name, (None, 0.0))
-        if known is not None and time.monotonic() - read_at < _TABLE_AGE_S:
-            return known
-        with self._errors(), self.engine.connect() as connection:
-            stored = (
-                connection.execute(select(self._views).where(self._views.c.view == name)).mappings().first()
-            )
-        if stored is None:
+        """The view's table as it is now. Raises NotFound."""
+        with self._reading() as connection:
+            return self._definition(connection, name)
+
+    def _definition(self, connection: Connection, name: str) -> ViewTable:
+        views, positions = self._views, self._positions
+        swept = and_(positions.c.view == views.c.view, positions.c.kind == "swept")
+        query = (
+            select(views.c.topic_id, views.c.schema, views.c.indexes, positions.c.next_offset)
+            .select_from(views.outerjoin(positions, swept))
+            .where(views.c.view == name)
+        )
+        found = connection.execute(query).first()
+        if found is None:
             raise NotFound(
                 f'view "{name}" does not exist', hint="hub view ls lists the views", code="HUB-1410"
             )
-        indexes = tuple(stored["indexes"])
-        said = (stored["topic_id"], stored["schema"], indexes)
-        if known is None or (known.topic_id, known.types, known.indexes) != said:
-            table = _table(name, stored["schema"], indexes)
-            known = ViewTable(name, stored["topic_id"], stored["schema"], indexes, table)
+        topic_id, types, indexes, mark = found
+        incarnation = topic_id if mark is None else f"{topic_id}.{mark}"
         with self._lock:
-            self._known[name] = (known, time.monotonic())
+            known = self._known.get(name)
+        # As text too: JSON objects are equal in any order, columns have one.
+        if known is not None and (known.incarnation, known.indexes, known.types, list(known.types)) == (
+            incarnation,
+            tuple(indexes),
+            types,
+            list(types),
+        ):
+            return known
+        keep = {each: self._kept(kind) for each, kind in types.items()}
+        show = {each: from_sql(kind) for each, kind in types.items()}
+        known = ViewTable(
+            name,
+            topic_id,
+            incarnation,
+            types,
+            tuple(indexes),
+            _table(name, types, indexes),
+            tuple((each, convert) for each, convert in keep.items() if convert is not None),
+            tuple((each, convert) for each, convert in show.items() if convert is not None),
+        )
+        with self._lock:
+            self._known[name] = known
         return known
 
-    def topic_id(self, name: str) -> str:
-        """The changelog incarnation that the table is filled from; "" when there is none any more."""
-        try:
-            return self.view(name).topic_id
-        except NotFound:
-            return ""
+    def _kept(self, avro_type: AvroType) -> Convert | None:
+        convert = to_sql(avro_type)
+        if convert is None and self._postgres and isinstance(sql_type(avro_type), Text):
+            return _without_nul
+        return convert
+
+    def _key(self, key: str) -> str:
+        return _without_nul(key) if self._postgres else key
 
     # ---- write
 
     def apply(self, batches: Sequence[ViewBatch], progress: Mapping[str, Any] | None = None) -> None:
-        """Rows, positions and progress records of several views: one transaction."""
+        """Rows, positions and progress records (None: gone) of several views: one transaction.
+
+        Raises StoreRefused when the database does not take a row, PeerError when it does not answer, NotFound."""
         now = _now_ms()
-        with self._errors(), self.engine.begin() as connection:
+        with self._errors(), self._writer.begin() as connection:
             for batch in batches:
-                known = self.view(batch.view)
-                rows = [_row(known, change, now) for change in batch.changes]
+                known = self._definition(connection, batch.view)
+                rows = [_row(known, self._key(change.key), change, now) for change in batch.changes]
                 for start in range(0, len(rows), _CHUNK):
                     self._upsert(
                         connection, known.table, rows[start : start + _CHUNK], ["key"], newer="_version"
                     )
                 if batch.expire_below:
-                    self._expire(connection, known.table, batch.expire_below, now)
+                    self._expire(connection, known, batch.expire_below, now)
                 kinds: tuple[tuple[RowKind, Positions], ...] = (
                     ("changelog", batch.changelog),
                     ("source", batch.sources),
@@ -251,13 +339,21 @@ class Store:
                 ]
                 self._upsert(connection, self._positions, positions, ["view", "kind", "topic", "partition"])
             if progress:
-                entries = [{"key": key, "value": value} for key, value in progress.items()]
+                gone = [key for key, value in progress.items() if value is None]
+                connection.execute(delete(self._progress).where(self._progress.c.key.in_(gone)))
+                entries = [
+                    {"key": key, "value": value} for key, value in progress.items() if value is not None
+                ]
                 self._upsert(connection, self._progress, entries, ["key"])
 
-    @staticmethod
-    def _expire(connection: Connection, table: Table, below: int, now: int) -> None:
+    def _expire(self, connection: Connection, known: ViewTable, below: int, now: int) -> None:
+        """No record says that these rows are gone, so no position does: subscribers are made to start over."""
+        table = known.table
         gone = and_(table.c._version < below, table.c._deleted.is_(False))
-        connection.execute(table.update().where(gone).values(_deleted=True, _applied_at_ms=now))
+        expired = connection.execute(table.update().where(gone).values(_deleted=True, _applied_at_ms=now))
+        if expired.rowcount:
+            mark = {"view": known.name, "kind": "swept", "topic": "", "partition": 0, "next_offset": below}
+            self._upsert(connection, self._positions, [mark], ["view", "kind", "topic", "partition"])
 
     def _upsert(
         self,
@@ -285,44 +381,51 @@ class Store:
 
     def get(self, view: str, key: str) -> StoredRow | None:
         """One row, deleted or not; None when the key was never seen."""
-        known = self.view(view)
-        with self._reading(view) as connection:
-            found = connection.execute(select(known.table).where(known.table.c.key == key)).mappings().first()
-        return _stored(known, found) if found is not None else None
+        return self.read(view, key)[0]
+
+    def read(self, view: str, key: str) -> tuple[StoredRow | None, Positions]:
+        """One row and the source positions that the view covers, of one moment."""
+        with self._reading() as connection:
+            known = self._definition(connection, view)
+            found = (
+                connection.execute(select(known.table).where(known.table.c.key == self._key(key)))
+                .mappings()
+                .first()
+            )
+            covered = self._positions_of(connection, view, "source")
+        return (_stored(known, found) if found is not None else None), covered
 
     def select(
         self, view: str, conditions: Iterable[tuple[str, str, Any]], limit: int, after: str | None
     ) -> list[StoredRow]:
         """Live rows in key order that meet every (column, operator, value); operators: eq gt gte lt lte."""
-        known = self.view(view)
-        where: list[ColumnElement[bool]] = [known.table.c._deleted.is_(False)]
-        for name, operator, value in conditions:
-            column = known.table.c[name]
-            where.append(
-                {
-                    "eq": column == value,
-                    "gt": column > value,
-                    "gte": column >= value,
-                    "lt": column < value,
-                    "lte": column <= value,
-                }[operator]
-            )
-        if after is not None:
-            where.append(known.table.c.key > after)
-        query = select(known.table).where(*where).order_by(known.table.c.key).limit(limit)
-        with self._reading(view) as connection:
+        with self._reading() as connection:
+            known = self._definition(connection, view)
+            table = known.table
+            where: list[ColumnElement[bool]] = [table.c._deleted.is_(False)]
+            for name, comparison, value in conditions:
+                column = table.c[name]
+                wanted = self._key(value) if isinstance(value, str) else value
+                where.append(_COMPARE[comparison](column, wanted))
+            if after is not None:
+                where.append(table.c.key > self._key(after))
+            query = select(table).where(*where).order_by(table.c.key).limit(limit)
             return [_stored(known, found) for found in connection.execute(query).mappings()]
 
     def snapshot(
-        self, view: str, after: str, limit: int, key: str | None = None
+        self, view: str, after: str | None, limit: int, key: str | None = None, incarnation: str | None = None
     ) -> tuple[list[StoredRow], Positions]:
-        """Live rows with keys past ``after`` and the changelog positions they are read at: one consistent cut a call."""
-        known = self.view(view)
-        table = known.table
-        where: list[ColumnElement[bool]] = [table.c._deleted.is_(False), table.c.key > after]
-        if key is not None:
-            where.append(table.c.key == key)
-        with self._reading(view) as connection:
+        """Live rows with keys past ``after`` and the changelog positions they are read at: one consistent cut a call.
+
+        Raises BuiltAnew when the view is not of this incarnation any more."""
+        with self._reading() as connection:
+            known = self._of_incarnation(connection, view, incarnation)
+            table = known.table
+            where: list[ColumnElement[bool]] = [table.c._deleted.is_(False)]
+            if after is not None:
+                where.append(table.c.key > self._key(after))
+            if key is not None:
+                where.append(table.c.key == self._key(key))
             positions = self._positions_of(connection, view, "changelog")
             rows = connection.execute(
                 select(table).where(*where).order_by(table.c.key).limit(limit)
@@ -330,16 +433,22 @@ class Store:
             return [_stored(known, found) for found in rows], positions
 
     def changes(
-        self, view: str, since: Positions, limit: int, key: str | None = None
+        self,
+        view: str,
+        since: Positions,
+        limit: int,
+        key: str | None = None,
+        incarnation: str | None = None,
     ) -> tuple[list[StoredRow], Positions]:
         """Rows made by the changelog from ``since`` on, deletes included, coalesced per key, and the positions reached.
 
         At most ``limit``, in (partition, offset) order; the positions are those after the last row returned when there
-        are more, so that asking again from them leaves nothing out.
+        are more, so that asking again from them leaves nothing out. Raises BuiltAnew when the view is not of this
+        incarnation any more: ``since`` means nothing then.
         """
-        known = self.view(view)
-        table = known.table
-        with self._reading(view) as connection:
+        with self._reading() as connection:
+            known = self._of_incarnation(connection, view, incarnation)
+            table = known.table
             reached = self._positions_of(connection, view, "changelog")
             fresh = [
                 and_(
@@ -352,7 +461,7 @@ class Store:
             ]
             if not fresh:
                 return [], reached
-            where = [or_(*fresh)] if key is None else [or_(*fresh), table.c.key == key]
+            where = [or_(*fresh)] if key is None else [or_(*fresh), table.c.key == self._key(key)]
             query = select(table).where(*where).order_by(table.c._partition, table.c._offset).limit(limit + 1)
             found = [_stored(known, row) for row in connection.execute(query).mappings()]
         if len(found) <= limit:
@@ -366,9 +475,15 @@ class Store:
                 at[tp] = kept[-1].offset + 1
         return kept, Positions(at)
 
+    def _of_incarnation(self, connection: Connection, view: str, incarnation: str | None) -> ViewTable:
+        known = self._definition(connection, view)
+        if incarnation is not None and known.incarnation != incarnation:
+            raise BuiltAnew(f'view "{view}" was built anew', hint="read it from its start")
+        return known
+
     def positions(self, view: str, kind: RowKind) -> Positions:
         """How far the view's changelog is applied, or which source positions its rows cover."""
-        with self._errors(), self.engine.connect() as connection:
+        with self._reading() as connection:
             return self._positions_of(connection, view, kind)
 
     def _positions_of(self, connection: Connection, view: str, kind: RowKind) -> Positions:
@@ -385,32 +500,32 @@ class Store:
 
     def progress(self) -> dict[str, Any]:
         """The latest progress and state records, by their keys."""
-        with self._errors(), self.engine.connect() as connection:
+        with self._reading() as connection:
             found = connection.execute(select(self._progress)).mappings()
             return {row["key"]: row["value"] for row in found}
 
     def count(self, view: str) -> int:
-        """How many live rows the view has."""
-        table = self.view(view).table
-        query = select(func.count()).select_from(table).where(table.c._deleted.is_(False))
-        with self._reading(view) as connection:
+        """How many live rows the view has. Reads the whole table."""
+        with self._reading() as connection:
+            table = self._definition(connection, view).table
+            query = select(func.count()).select_from(table).where(table.c._deleted.is_(False))
             return int(connection.execute(query).scalar_one())
+
+    def newest_version(self, view: str) -> int:
+        """The highest version of any row, deleted ones included; 0 without rows. Reads the whole table."""
+        with self._reading() as connection:
+            table = self._definition(connection, view).table
+            return int(connection.execute(select(func.max(table.c._version))).scalar() or 0)
 
     def stamp(self) -> int:
         """A number that changes whenever a process applied something: cheap to ask often."""
-        with self._errors(), self.engine.connect() as connection:
+        with self._reading() as connection:
             return int(connection.execute(select(func.sum(self._positions.c.next_offset))).scalar() or 0)
 
     @contextmanager
-    def _reading(self, view: str) -> Iterator[Connection]:
-        with self._errors(), self.engine.connect() as connection:
-            try:
-                yield connection
-            except OperationalError:
-                # The applier may just have made the table anew: one fresh look at its definition next time.
-                with self._lock:
-                    self._known.pop(view, None)
-                raise
+    def _reading(self) -> Iterator[Connection]:
+        with self._errors(), self._reader.connect() as connection:
+            yield connection
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -420,17 +535,34 @@ class Store:
             raise
         except SQLAlchemyError as error:
             said = str(getattr(error, "orig", None) or error).split("\n")[0]
+            refused = isinstance(error, DataError | IntegrityError | ProgrammingError) or (
+                type(error) is StatementError
+            )
+            if refused:
+                raise StoreRefused(
+                    f'store "{self._named()}" refuses: {said}',
+                    hint="the message is the database's own",
+                ) from error
             raise PeerError(
-                f'store "{self.engine.url.render_as_string(hide_password=True)}": {said}',
+                f'store "{self._named()}": {said}',
                 hint="is the database there and is there room on its disk?",
                 code="HUB-3040",
             ) from error
 
+    def _named(self) -> str:
+        return self.engine.url.render_as_string(hide_password=True)
+
 
 def _engine(url: str) -> Engine:
     if not url.startswith("sqlite"):
-        return create_engine(url, pool_pre_ping=True, pool_size=8, max_overflow=8)
-    engine = create_engine(url, connect_args={"timeout": 30, "check_same_thread": False}, pool_size=8)
+        return create_engine(url, pool_pre_ping=True, pool_size=8, max_overflow=8, json_serializer=json_text)
+    engine = create_engine(
+        url,
+        connect_args={"timeout": 30, "check_same_thread": False},
+        pool_size=8,
+        json_serializer=json_text,
+        json_deserializer=orjson.loads,
+    )
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _record: object) -> None:
@@ -442,158 +574,107 @@ def _engine(url: str) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN")
+        # A writer that reads first would be refused its lock when another wrote since: it takes the lock at once.
+        writes = connection.get_execution_options().get("hub_writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
 
 
+_COMPARE: Mapping[str, Callable[[ColumnElement[Any], Any], ColumnElement[bool]]] = {
+    "eq": operator.eq,
+    "gt": operator.gt,
+    "gte": operator.ge,
+    "lt": operator.lt,
+    "lte": operator.le,
+}
+
+
 def _table(name: str, types: Mapping[str, AvroType], indexes: Sequence[str]) -> Table:
-    columns = [Column(column, _sql_type(avro_type), nullable=True) for column, avro_type in types.items()]
+    columns = [Column(column, sql_type(avro_type), nullable=True) for column, avro_type in types.items()]
     # Key order is the order of the code points everywhere: a cursor must mean the same in every store.
     key_type = Text().with_variant(Text(collation="C"), "postgresql")
     table = Table(
-        f"view_{name}",
+        _name(f"view_{name}"),
         MetaData(),
         Column("key", key_type, primary_key=True),
         *columns,
         Column("_version", BigInteger, nullable=False),
         Column("_partition", Integer, nullable=False),
         Column("_offset", BigInteger, nullable=False),
-        Column("_sources", JSON),
+        Column("_sources", JSON(none_as_null=True)),
         Column("_deleted", Boolean, nullable=False),
         Column("_applied_at_ms", BigInteger, nullable=False),
     )
-    Index(f"ix_view_{name}_changes", table.c._partition, table.c._offset)
+    Index(_name(f"ix_view_{name}_changes", "_partition,_offset"), table.c._partition, table.c._offset)
     for index in indexes:
-        Index(f"ix_view_{name}_{index}", table.c[index], table.c.key)
+        if index in types:
+            Index(_name(f"ix_view_{name}_{index}", index), table.c[index], table.c.key)
     return table
 
 
-_TYPES: Mapping[str, type[TypeEngine[Any]]] = {
-    "string": Text,
-    "int": BigInteger,
-    "long": BigInteger,
-    "float": Float,
-    "double": Float,
-    "boolean": Boolean,
-    "bytes": LargeBinary,
-}
+def _name(wanted: str, also: str = "") -> str:
+    """A name that is as long as databases allow; what is cut off still tells two names apart."""
+    if len(wanted) <= _LONGEST_NAME:
+        return wanted
+    return f"{wanted[: _LONGEST_NAME - 9]}_{sha256(f'{wanted}/{also}'.encode()).hexdigest()[:8]}"
 
 
-def plain_type(avro_type: AvroType) -> str:
-    """The type's name without null: a primitive, a logical type, or "json" for what is nested."""
-    if isinstance(avro_type, list):
-        branches = [branch for branch in avro_type if branch != "null"]
-        return plain_type(branches[0]) if len(branches) == 1 else "json"
-    if isinstance(avro_type, dict):
-        logical = avro_type.get("logicalType")
-        if logical is not None:
-            return str(logical)
-        return (
-            "string"
-            if avro_type["type"] == "enum"
-            else "json"
-            if avro_type["type"] not in _TYPES
-            else avro_type["type"]
-        )
-    return avro_type if avro_type in _TYPES else "json"
+def _lock_number(name: str) -> int:
+    return int.from_bytes(sha256(name.encode()).digest()[:7], "big")
 
 
-def _sql_type(avro_type: AvroType) -> TypeEngine[Any]:
-    name = plain_type(avro_type)
-    if name in ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "date"):
-        return BigInteger()  # epoch milliseconds (days for dates): the same in every store
-    if name == "decimal":
-        return Text()
-    return _TYPES[name]() if name in _TYPES else JSON(none_as_null=True)
-
-
-def _changed_types(stored: Mapping[str, AvroType], types: Mapping[str, AvroType]) -> bool:
-    return any(
-        name in stored and plain_type(stored[name]) != plain_type(kind) for name, kind in types.items()
-    )
-
-
-def _extend(connection: Connection, table: Table) -> None:
-    """Add the columns and indexes that the table does not have yet."""
+def _reshape(connection: Connection, table: Table) -> None:
+    """Add what the table lacks and drop what it has too much: a column that comes back later comes back empty."""
     found = inspect(connection)
     there = {column["name"] for column in found.get_columns(table.name)}
+    indexed = {str(index["name"]) for index in found.get_indexes(table.name)}
+    quote = connection.dialect.identifier_preparer.quote_identifier
+    for name in sorted(indexed - {index.name for index in table.indexes}):
+        connection.execute(text(f"DROP INDEX {quote(name)}"))
+    for name in sorted(there - set(table.columns.keys())):
+        connection.execute(text(f"ALTER TABLE {quote(table.name)} DROP COLUMN {quote(name)}"))
     for column in table.columns:
         if column.name not in there:
             kind = column.type.compile(connection.dialect)
-            connection.execute(text(f'ALTER TABLE "{table.name}" ADD COLUMN "{column.name}" {kind}'))
-    indexed = {index["name"] for index in found.get_indexes(table.name)}
+            connection.execute(
+                text(f"ALTER TABLE {quote(table.name)} ADD COLUMN {quote(column.name)} {kind}")
+            )
     for index in table.indexes:
         if index.name not in indexed:
             index.create(connection)
 
 
-def _row(known: ViewTable, change: Change, now: int) -> dict[str, Any]:
+def _row(known: ViewTable, key: str, change: Change, now: int) -> dict[str, Any]:
     values = change.row or {}
-    return {
-        "key": change.key,
-        **{name: _to_sql(values.get(name), kind) for name, kind in known.types.items()},
-        "_version": change.version,
-        "_partition": change.partition,
-        "_offset": change.offset,
-        "_sources": _plain(values.get("_sources")),
-        "_deleted": change.row is None,
-        "_applied_at_ms": now,
-    }
-
-
-def _to_sql(value: Any, avro_type: AvroType) -> Any:
-    if value is None:
-        return None
-    kind = plain_type(avro_type)
-    if kind in ("timestamp-millis", "timestamp-micros", "local-timestamp-millis"):
-        return _epoch_ms(value)
-    if kind == "date":
-        return int(value.toordinal()) - 719_163
-    if kind == "decimal":
-        return str(value)
-    return _plain(value) if kind == "json" else value
-
-
-def _epoch_ms(moment: datetime) -> int:
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
-
-
-def _plain(value: Any) -> Any:
-    """JSON values of an Avro value: times as ISO 8601, decimals and bytes as text."""
-    if value is None:
-        return None
-    return orjson.loads(
-        orjson.dumps(value, default=_spelled, option=orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS)
-    )
-
-
-def _spelled(value: Any) -> Any:
-    return value.hex() if isinstance(value, bytes) else str(value)
+    row = {name: values.get(name) for name in known.types}
+    for name, convert in known.keep:
+        if row[name] is not None:
+            row[name] = convert(row[name])
+    row["key"] = key
+    row["_version"] = change.version
+    row["_partition"] = change.partition
+    row["_offset"] = change.offset
+    row["_sources"] = values.get("_sources")
+    row["_deleted"] = change.row is None
+    row["_applied_at_ms"] = now
+    return row
 
 
 def _stored(known: ViewTable, found: Mapping[Any, Any]) -> StoredRow:
     values: dict[str, Any] | None = None
     if not found["_deleted"]:
-        values = {name: _from_sql(found[name], kind) for name, kind in known.types.items()}
+        values = {name: found[name] for name in known.types}
+        for name, convert in known.show:
+            if values[name] is not None:
+                values[name] = convert(values[name])
         values["_version"] = found["_version"]
         values["_sources"] = found["_sources"]
     return StoredRow(found["key"], found["_version"], found["_partition"], found["_offset"], values)
 
 
-def _from_sql(value: Any, avro_type: AvroType) -> Any:
-    if value is None:
-        return None
-    kind = plain_type(avro_type)
-    if kind in ("timestamp-millis", "timestamp-micros", "local-timestamp-millis"):
-        seconds, milliseconds = divmod(value, 1000)
-        shown = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-        return f"{shown}.{milliseconds:03d}Z"
-    if kind == "date":
-        return time.strftime("%Y-%m-%d", time.gmtime(value * 86_400))
-    return value.hex() if isinstance(value, bytes) else value
+def _without_nul(value: str) -> str:
+    return value.replace("\0", "\ufffd")
 
 
 def _now_ms() -> int:

@@ -1,16 +1,25 @@
 """[core] Avro schemas: parsed within limits, and their canonical text as Confluent has it.
 
 White space, the order of attributes and how names are spelled do not make another schema; a changed doc, default or
-alias does (Confluent compares parsed schemas with their properties, not the specification's "parsing canonical form").
+alias does. The text is what Java's ``Schema.toString()`` writes and Confluent's registry stores: attributes in Java's
+order, a namespace only where it changes, and none of the specification's "parsing canonical form", which forgets docs.
+
+Where Confluent takes what the specification forbids (a default of the wrong type), so do we. One exception: a decimal
+whose scale exceeds its precision is refused, because nothing here could decode it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import fastavro
 import orjson
+from avro.errors import AvroException, IgnoredLogicalType
+from avro.name import Names
+from avro.schema import Schema, make_avsc_object
 
 from hub.errors import CallerError
 
@@ -18,6 +27,17 @@ PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "str
 MOST_BYTES = 1_048_576
 MOST_DEPTH = 64
 MOST_FIELDS = 5_000
+MOST_SYMBOLS = 50_000
+_MOST_JSON_DEPTH = 240  # orjson writes 254
+
+_NAMED = ("record", "error", "enum", "fixed")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+# Java's order of what it knows; everything else is a property: first the logical type's own, then by name.
+_BEFORE = ("type", "name", "namespace", "doc", "fields", "symbols", "items", "values", "size", "default")
+_FIELD = ("name", "type", "doc", "default", "order", "aliases")
+_REFUSALS = (fastavro.schema.UnknownType, fastavro.schema.SchemaParseException, AvroException)
+_DEEPER = ("items", "values", "fields")
+_PROPERTIES = ("logicalType", "precision", "scale")
 
 
 class InvalidSchema(CallerError):
@@ -27,10 +47,31 @@ class InvalidSchema(CallerError):
 
 
 def parse(text: str, named: Mapping[str, Any] | None = None) -> Any:
-    """The schema as JSON values. ``named`` are parsed schemas of referenced types, by full name.
+    """The schema as JSON values. ``named`` are parsed schemas of referenced types, those they need themselves first.
 
     Raises InvalidSchema with the reason.
     """
+    schema = read(text)
+    types = list((named or {}).values())
+    try:
+        spelled_out(schema, types)
+        avro_schema(schema, types)
+        known: dict[str, Any] = {}
+        for each in (*types, schema):
+            fastavro.parse_schema(_ordered(each, ""), named_schemas=known, _ignore_default_error=True)
+    except InvalidSchema:
+        raise
+    except RecursionError:
+        raise InvalidSchema("the schema is nested too deep") from None
+    except (*_REFUSALS, ValueError, KeyError, TypeError) as error:
+        name = error.name if isinstance(error, fastavro.schema.UnknownType) else None
+        said = f'unknown type "{name}"' if name else str(error) or type(error).__name__
+        raise InvalidSchema(f"the schema is no valid Avro: {said[:500]}") from None
+    return schema
+
+
+def read(text: str) -> Any:
+    """The JSON values of a schema's text, within the limits; not yet a valid schema. Raises InvalidSchema."""
     if len(text) > MOST_BYTES:
         raise InvalidSchema(f"the schema has {len(text)} characters, {MOST_BYTES} are allowed")
     try:
@@ -40,90 +81,213 @@ def parse(text: str, named: Mapping[str, Any] | None = None) -> Any:
         schema = text.strip()
         if schema not in PRIMITIVES:
             raise InvalidSchema(f"the schema is no JSON: {error}") from None
-    depth, fields = _size(schema, 0)
-    if depth > MOST_DEPTH:
-        raise InvalidSchema(f"the schema is nested deeper than {MOST_DEPTH}")
-    if fields > MOST_FIELDS:
-        raise InvalidSchema(f"the schema has {fields} fields, {MOST_FIELDS} are allowed")
-    try:
-        fastavro.parse_schema(
-            schema, named_schemas={name: dict(each) for name, each in (named or {}).items()}
-        )
-    except (
-        fastavro.schema.SchemaParseException,
-        fastavro.schema.UnknownType,
-        KeyError,
-        TypeError,
-        ValueError,
-    ) as error:
-        name = error.name if isinstance(error, fastavro.schema.UnknownType) else None
-        said = f'unknown type "{name}"' if name else f"{error or type(error).__name__}"
-        raise InvalidSchema(f"the schema is no valid Avro: {said}") from None
+    _within_limits(schema)
     return schema
 
 
-def _size(schema: Any, depth: int) -> tuple[int, int]:
-    """(depth, number of record fields), cut off just past the limit."""
-    if depth > MOST_DEPTH:
-        return depth, 0
-    deepest, fields = depth, 0
-    children: Iterator[Any] = iter(())
-    if isinstance(schema, list):
-        children = iter(schema)
-    elif isinstance(schema, dict):
-        children = (value for key, value in schema.items() if key in ("type", "items", "values", "fields"))
-        fields = len(schema["fields"]) if isinstance(schema.get("fields"), list) else 0
-    for child in children:
-        below, more = _size(child, depth + 1)
-        deepest, fields = max(deepest, below), fields + more
-    return deepest, fields
+def _within_limits(schema: Any) -> None:
+    """Raises InvalidSchema. Without recursion, so that no nesting is too deep to be counted."""
+    fields = symbols = 0
+    left = [(schema, 0, 0)]  # a value, how deep it is in types, and in JSON
+    while left:
+        node, types, depth = left.pop()
+        if types > MOST_DEPTH or depth > _MOST_JSON_DEPTH:
+            raise InvalidSchema(f"the schema is nested deeper than {MOST_DEPTH} types")
+        if isinstance(node, list):
+            left.extend((each, types, depth + 1) for each in node)
+        elif isinstance(node, dict):
+            left.extend((each, types + (key in _DEEPER), depth + 1) for key, each in node.items())
+            fields += len(node["fields"]) if isinstance(node.get("fields"), list) else 0
+            symbols += len(node["symbols"]) if isinstance(node.get("symbols"), list) else 0
+    if fields > MOST_FIELDS:
+        raise InvalidSchema(f"the schema has {fields} fields, {MOST_FIELDS} are allowed")
+    if symbols > MOST_SYMBOLS:
+        raise InvalidSchema(f"the schema has {symbols} enum symbols, {MOST_SYMBOLS} are allowed")
 
 
-_ORDER = (
-    "type",
-    "name",
-    "namespace",
-    "doc",
-    "aliases",
-    "fields",
-    "symbols",
-    "items",
-    "values",
-    "size",
-    "default",
-    "order",
-)
+# ---- canonical text
 
 
 def canonical(schema: Any) -> str:
-    """The text by which two schemas are the same; what the registry stores and serves."""
-    return orjson.dumps(_ordered(schema)).decode()
+    """The text by which two schemas are the same; what the registry stores and serves. Raises InvalidSchema."""
+    return orjson.dumps(_ordered(schema, "")).decode()
 
 
-def _ordered(schema: Any) -> Any:
+def _ordered(schema: Any, space: str) -> Any:
+    """As Java writes it, within the namespace ``space``."""
     if isinstance(schema, list):
-        return [_ordered(branch) for branch in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if set(schema) == {"type"} and isinstance(schema["type"], str):
-        return schema["type"]  # {"type": "string"} is "string"
-    known = {key: schema[key] for key in _ORDER if key in schema}
-    extra = {key: schema[key] for key in sorted(schema) if key not in _ORDER}
-    ordered = {**known, **extra}
-    for key in ("type", "items", "values"):
-        if key in ordered:
-            ordered[key] = _ordered(ordered[key])
-    if isinstance(ordered.get("fields"), list):
-        ordered["fields"] = [
-            {key: (_ordered(value) if key == "type" else value) for key, value in _field(each).items()}
-            for each in ordered["fields"]
+        return [_ordered(branch, space) for branch in schema]
+    if isinstance(schema, str):
+        return schema if schema in PRIMITIVES else _shortened(_full(schema, space), space)
+    if not isinstance(schema, dict) or "type" not in schema:
+        raise InvalidSchema(f"the schema is no valid Avro: {_cut(schema)} is no type")
+    kind = schema["type"]
+    if set(schema) == {"type"}:
+        return _ordered(kind, space)  # {"type": "string"} is "string"
+    inside, mine = space, dict(schema)
+    if isinstance(kind, str) and kind in _NAMED:
+        name = _name_of(schema, space)
+        inside, _, mine["name"] = name.rpartition(".")
+        mine.pop("namespace", None)
+        if inside != space:
+            mine["namespace"] = inside
+        if "aliases" in mine:
+            mine["aliases"] = [_shortened(_full(each, inside), inside) for each in _texts(schema, "aliases")]
+        if "symbols" in mine:
+            _texts(schema, "symbols")
+    elif not isinstance(kind, str):
+        mine["type"] = _ordered(kind, space)
+    for part in ("items", "values"):
+        if part in mine:
+            mine[part] = _ordered(mine[part], inside)
+    if isinstance(mine.get("fields"), list):
+        mine["fields"] = [_ordered_field(each, inside) for each in mine["fields"]]
+    return _sorted(mine, _BEFORE, ("aliases",))
+
+
+def _ordered_field(field: Any, space: str) -> Any:
+    if not isinstance(field, dict) or "type" not in field:
+        raise InvalidSchema(f"the schema is no valid Avro: {_cut(field)} is no field")
+    mine = {**field, "type": _ordered(field["type"], space)}
+    if mine.get("order") == "ascending":
+        del mine["order"]
+    return _sorted(mine, _FIELD, ())
+
+
+def _sorted(mine: dict[str, Any], first: tuple[str, ...], last: tuple[str, ...]) -> dict[str, Any]:
+    properties = [*_PROPERTIES, *sorted(key for key in mine if key not in {*first, *last, *_PROPERTIES})]
+    return {key: mine[key] for key in (*first, *properties, *last) if key in mine}
+
+
+# ---- names
+
+
+def _name_of(schema: Mapping[str, Any], space: str) -> str:
+    """The full name of a named type's definition within the namespace ``space``."""
+    own = schema.get("namespace")
+    return _full(schema.get("name"), own if isinstance(own, str) else space)
+
+
+def _full(name: Any, space: str) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidSchema(f"the schema is no valid Avro: {_cut(name)} is no name")
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def _shortened(full: str, space: str) -> str:
+    own, _, name = full.rpartition(".")
+    return name if own == space and name not in PRIMITIVES else full
+
+
+def _texts(schema: Mapping[str, Any], key: str) -> list[str]:
+    found = schema[key]
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise InvalidSchema(
+            f'the schema is no valid Avro: "{key}" of "{schema.get("name")}" is no list of names'
+        )
+    return found
+
+
+def _cut(value: Any) -> str:
+    return orjson.dumps(value, default=str).decode()[:80]
+
+
+# ---- what other parts ask of a schema
+
+
+def spelled_out(schema: Any, types: list[Any] | None = None) -> Any:
+    """Every name in full and every referenced type written out where it is first used: a schema that needs no other.
+
+    Raises InvalidSchema for a name that is defined nowhere.
+    """
+    beside: dict[str, Any] = {}
+    for each in types or ():
+        for name, definition in definitions(_in_full(each, "")).items():
+            beside.setdefault(name, definition)
+    return _written_out(_in_full(schema, ""), beside, set())
+
+
+def definitions(schema: Any) -> dict[str, Any]:
+    """The named types of a spelled-out schema, by full name."""
+    found: dict[str, Any] = {}
+    left = [schema]
+    while left:
+        node = left.pop()
+        if isinstance(node, list):
+            left.extend(node)
+        elif isinstance(node, dict):
+            if node["type"] in _NAMED:
+                found[node["name"]] = node
+            left.extend(field["type"] for field in node.get("fields", ()))
+            left.extend(node[part] for part in ("items", "values") if part in node)
+    return found
+
+
+def avro_schema(schema: Any, types: list[Any] | None = None) -> Schema:
+    """As Apache's library has it. Raises AvroException, TypeError."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IgnoredLogicalType)
+        names = Names()
+        for each in types or ():
+            make_avsc_object(_in_full(each, ""), names)
+        return make_avsc_object(_in_full(schema, ""), names)
+
+
+def _in_full(schema: Any, space: str) -> Any:
+    """Names in full, logical types and docs left out: what decides who can read whom."""
+    if isinstance(schema, list):
+        return [_in_full(branch, space) for branch in schema]
+    if isinstance(schema, str):
+        return schema if schema in PRIMITIVES else _full(schema, space)
+    if not isinstance(schema, dict) or "type" not in schema:
+        raise InvalidSchema(f"the schema is no valid Avro: {_cut(schema)} is no type")
+    kind = schema["type"]
+    if not isinstance(kind, str) or kind not in (*_NAMED, "array", "map"):
+        return _in_full(kind, space)
+    mine = {key: schema[key] for key in ("type", "symbols", "size", "default") if key in schema}
+    if kind in _NAMED:
+        name = _name_of(schema, space)
+        mine["name"] = name
+        space = name.rpartition(".")[0]
+        if "aliases" in schema:
+            mine["aliases"] = [_full(each, space) for each in _texts(schema, "aliases")]
+    for part in ("items", "values"):
+        if part in schema:
+            mine[part] = _in_full(schema[part], space)
+    if kind in ("record", "error"):
+        fields = schema.get("fields")
+        if not isinstance(fields, list):
+            raise InvalidSchema(f'the schema is no valid Avro: record "{mine["name"]}" has no list of fields')
+        mine["fields"] = [_field_in_full(each, space) for each in fields]
+    return mine
+
+
+def _field_in_full(field: Any, space: str) -> Any:
+    if not isinstance(field, dict) or "type" not in field:
+        raise InvalidSchema(f"the schema is no valid Avro: {_cut(field)} is no field")
+    kept = {key: field[key] for key in ("name", "default", "order", "aliases") if key in field}
+    return {**kept, "type": _in_full(field["type"], space)}
+
+
+def _written_out(schema: Any, beside: Mapping[str, Any], known: set[str]) -> Any:
+    if isinstance(schema, list):
+        return [_written_out(branch, beside, known) for branch in schema]
+    if isinstance(schema, str):
+        if schema in PRIMITIVES or schema in known:
+            return schema
+        if schema not in beside:
+            raise InvalidSchema(f'the schema is no valid Avro: unknown type "{schema}"')
+        return _written_out(beside[schema], beside, known)
+    if "name" in schema:
+        if schema["name"] in known:
+            return schema["name"]
+        known.add(schema["name"])
+    mine = dict(schema)
+    for part in ("items", "values"):
+        if part in mine:
+            mine[part] = _written_out(mine[part], beside, known)
+    if "fields" in mine:
+        mine["fields"] = [
+            {**field, "type": _written_out(field["type"], beside, known)} for field in mine["fields"]
         ]
-    return ordered
-
-
-def _field(each: dict[str, Any]) -> dict[str, Any]:
-    order = ("name", "type", "doc", "default", "aliases", "order")
-    return {
-        **{key: each[key] for key in order if key in each},
-        **{k: each[k] for k in sorted(each) if k not in order},
-    }
+    return mine

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from changelog import CHANGELOG, Bench, schema
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
@@ -18,92 +19,12 @@ from hypothesis import strategies as st
 
 from hub.api.app import on_hub_error
 from hub.errors import HubError, NotFound
-from hub.log import MemoryCluster
-from hub.materializers.applier import GENERATION_SHIFT, Applier
-from hub.materializers.progress import PROGRESS_TOPIC, Progress
+from hub.materializers.applier import GENERATION_SHIFT
+from hub.materializers.progress import Progress
 from hub.materializers.push import Watcher, subscribe
 from hub.materializers.routes import create_router
-from hub.materializers.stores.sql import Change, Store, ViewBatch
-from hub.materializers.view import View
+from hub.materializers.stores.sql import Change, ViewBatch
 from hub.record import NewRecord, Positions
-from hub.schema_registry.client import RegisteredSchema
-from hub.schema_registry.codec import encode, parsed
-
-CHANGELOG = "views.v"
-NULLABLE = [("city", ["null", "string"]), ("points", ["null", "long"])]
-META = [
-    {"name": "_version", "type": "long"},
-    {"name": "_sources", "type": ["null", "string"], "default": None},
-]
-
-
-def schema(*more: tuple[str, Any]) -> dict[str, Any]:
-    columns = [{"name": name, "type": kind, "default": None} for name, kind in (*NULLABLE, *more)]
-    return {"type": "record", "name": "v", "fields": [*columns, *META]}
-
-
-class Schemas:
-    """The registry, in memory."""
-
-    def __init__(self) -> None:
-        self.texts = [json.dumps(schema())]
-
-    def schema(self, schema_id: int) -> str:
-        return self.texts[schema_id - 1]
-
-    def latest(self, subject: str) -> RegisteredSchema:
-        return RegisteredSchema(len(self.texts), len(self.texts), self.texts[-1])
-
-
-class Cluster(MemoryCluster):
-    def publish_group(self, group: str, positions: Positions) -> None: ...
-
-
-class Bench:
-    """A changelog of two partitions, an applier, a store."""
-
-    def __init__(self, folder: Path) -> None:
-        self.cluster = Cluster()
-        self.cluster.create_topic(CHANGELOG, partitions=2, config={}, replication_factor=1)
-        self.cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
-        self.schemas = Schemas()
-        self.store = Store(f"sqlite:///{folder / 'store.db'}")
-        self.view = View.model_validate(
-            {
-                "view": "v",
-                "sources": {"s": {"topic": "in", "key": "k"}},
-                "fields": {"city": "s.city", "points": "s.points"},
-                "indexes": ["city"],
-            }
-        )
-        self.applier = self.restarted()
-
-    def restarted(self) -> Applier:
-        applier = Applier(self.cluster, self.schemas, self.store)
-        applier.follow([self.view])
-        return applier
-
-    def write(self, key: str, version: int, row: dict[str, Any] | None, schema_id: int = 1) -> None:
-        value = None
-        if row is not None:
-            with_version = {"city": None, "points": None, **row, "_version": version}
-            value = encode(schema_id, parsed(json.loads(self.schemas.schema(schema_id))), with_version)
-        headers = (("hub.version", str(version).encode()),)
-        self.cluster.writer().append([NewRecord(CHANGELOG, key.encode(), value, headers)])
-
-    def tell(self, source_offset: int, generation: int = 0) -> None:
-        """A progress record that speaks of the changelog as it is now."""
-        end = self.cluster.end_offsets([CHANGELOG])
-        sources = Positions.of([("in", 0, source_offset)])
-        progress = Progress("v", generation, source_offset, "live", sources, end, 1, 1, 1)
-        self.cluster.writer().append([progress.record()])
-
-    def drain(self) -> None:
-        while self.applier.step(0):
-            pass
-
-    def rows(self) -> dict[str, Any]:
-        return {row.key: (row.values or {})["points"] for row in self.store.select("v", [], 1_000, None)}
 
 
 @pytest.fixture

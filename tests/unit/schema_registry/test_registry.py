@@ -81,7 +81,7 @@ def test_an_incompatible_schema_is_refused_with_field_rule_and_fix() -> None:
     with pytest.raises(Refused) as caught:
         registry.decide(RegisterSchema("x", text(A, {"name": "b", "type": "int"})))
     assert caught.value.status == 409
-    for word in ("field `b`", "READER_FIELD_MISSING_DEFAULT_VALUE", "give the field a default"):
+    for word in ("field `b`", "READER_FIELD_MISSING_DEFAULT_VALUE", "give `b` a default"):
         assert word in caught.value.message
 
 
