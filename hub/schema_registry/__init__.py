@@ -13,7 +13,6 @@ two schemas; ids of deleted schemas are never given again.
 
 [core]  facts.py  records to facts and back     registry.py  decide and apply     formats/avro.py  parse, canonical form
         compatibility.py  may this follow that, and why not                       codec.py  the wire format
-        differences.py    the reasons in words
 [shell] node.py   reads the log, fences, appends
 [edge]  routes.py HTTP as Confluent has it      client.py  the same from Python
 """

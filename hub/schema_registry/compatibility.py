@@ -18,8 +18,8 @@ from avro.compatibility import (
 )
 from avro.schema import Schema
 
-from hub.schema_registry.differences import Comparison, Difference
-from hub.schema_registry.formats import avro
+from hub.schema_registry.formats import Difference, InvalidSchema, avro
+from hub.schema_registry.formats.avro_differences import Comparison
 
 LEVELS = (
     "NONE",
@@ -64,7 +64,7 @@ def check(
     try:
         return _check(new, earlier, level, list((named or {}).values()))
     except RecursionError:
-        raise avro.InvalidSchema("the schema's types are chained too long to be compared") from None
+        raise InvalidSchema("the schema's types are chained too long to be compared") from None
 
 
 def _check(

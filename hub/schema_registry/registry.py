@@ -27,7 +27,7 @@ from hub.schema_registry.facts import (
     SubjectDeleted,
     Unreadable,
 )
-from hub.schema_registry.formats import avro
+from hub.schema_registry.formats import InvalidSchema, avro
 
 DEFAULT_LEVEL = "BACKWARD"
 DEFAULT_MODE = "READWRITE"
@@ -306,7 +306,7 @@ class Registry:
             raise Refused(422, 42201, f"Invalid schema type {schema_type}: this registry knows AVRO")
         try:
             parsed = avro.parse(schema, self.named(references, depth))
-        except avro.InvalidSchema as error:
+        except InvalidSchema as error:
             raise Refused(422, 42201, f"Invalid schema: {error.message}") from None
         return parsed, avro.canonical(parsed)
 
@@ -439,7 +439,7 @@ def _same(stored: str, text: str) -> bool:
     """Equal canonical texts; a topic taken over may hold a text that another registry spelled."""
     try:
         return avro.canonical(avro.parse(stored)) == text
-    except avro.InvalidSchema:
+    except InvalidSchema:
         return False
 
 

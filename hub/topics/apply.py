@@ -16,7 +16,7 @@ from hub.kafka import KafkaCluster
 from hub.log import Cluster
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.compatibility import check
-from hub.schema_registry.formats import avro
+from hub.schema_registry.formats import InvalidSchema, avro
 from hub.topics.plan import (
     Actual,
     AddPartitions,
@@ -86,7 +86,7 @@ def read_schemas(tree: TopicTree) -> dict[str, str]:
                 hint="the path is taken from the folder of topics.yaml",
                 code="HUB-1105",
             ) from None
-        except avro.InvalidSchema as error:
+        except InvalidSchema as error:
             raise ConfigError(
                 f'topic "{topic.name}": {error.message}', where=str(topic.schema), code="HUB-1105"
             ) from None

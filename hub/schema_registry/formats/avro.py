@@ -21,7 +21,7 @@ from avro.errors import AvroException, IgnoredLogicalType
 from avro.name import Names
 from avro.schema import Schema, make_avsc_object
 
-from hub.errors import CallerError
+from hub.schema_registry.formats import InvalidSchema
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 MOST_BYTES = 1_048_576
@@ -38,12 +38,6 @@ _FIELD = ("name", "type", "doc", "default", "order", "aliases")
 _REFUSALS = (fastavro.schema.UnknownType, fastavro.schema.SchemaParseException, AvroException)
 _DEEPER = ("items", "values", "fields")
 _PROPERTIES = ("logicalType", "precision", "scale")
-
-
-class InvalidSchema(CallerError):
-    """The text is no valid schema, or breaks a limit."""
-
-    code = "HUB-1201"
 
 
 def parse(text: str, named: Mapping[str, Any] | None = None) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hub.schema_registry.formats import avro
+from hub.schema_registry.formats import Difference, avro
 
 _PROMOTED: Mapping[str, tuple[str, ...]] = {
     "long": ("int",),
@@ -21,17 +21,6 @@ _PROMOTED: Mapping[str, tuple[str, ...]] = {
     "string": ("bytes",),
 }
 _RECORDS = ("record", "error")
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """``path`` leads into the reader as Confluent writes it (``/fields/1/type``), ``field`` in names (``item.qty``)."""
-
-    rule: str
-    path: str
-    field: str
-    what: str
-    fix: str
 
 
 @dataclass(frozen=True, slots=True)
