@@ -23,6 +23,7 @@ class Warned:
     path: str
     what: str
     fix: str
+    severity: str = "warn"
 
     def __str__(self) -> str:
         return f"{self.rule} at {self.path}: {self.what}; fix: {self.fix}"
