@@ -67,7 +67,9 @@ def _same(pattern: Labels, labels: Labels) -> bool:
 
 def depth(pattern: Labels, topic: Labels) -> int | None:
     """With how many of the topic's labels the node begins to hold for it; None when it does not."""
-    return next((n for n in range(len(topic) + 1) if fits(pattern, topic[:n])), None)
+    if "**" not in pattern:
+        return len(pattern) if fits(pattern, topic[: len(pattern)]) else None
+    return next((n for n in range(len(pattern) - 1, len(topic) + 1) if fits(pattern, topic[:n])), None)
 
 
 def specificity(pattern: Labels) -> tuple[object, ...]:

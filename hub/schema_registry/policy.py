@@ -111,14 +111,15 @@ class Effective:
     def level(self, own: str | None, default: str = DEFAULT_LEVEL) -> tuple[str, str]:
         """(the compatibility level that holds, who set it). ``own`` is the subject's: kept when it is strict enough.
 
-        Otherwise the least strict level that is as strict as both: FORWARD under BACKWARD gives FULL.
+        Otherwise the least strict level that is as strict as both: FORWARD under BACKWARD gives FULL. Without one of
+        its own the rules' level holds, and ``default`` only where no rule says one.
         """
         said, by = (own, BY_SUBJECT) if own is not None else (default, BY_DEFAULT)
         floor = self.settings.get("compatibility")
         if floor is None or (own is not None and as_strict("compatibility", own, floor.value)):
             return said, by
         if own is None:
-            # A default is nobody's wish: under a policy it gives way, also to a level that is no stricter.
+            # A default is nobody's wish: it gives way to a rule, also to one that is less strict.
             return str(floor.value), floor.set_by
         level = str(joined("compatibility", said, floor.value))
         return level, floor.set_by if level == floor.value else f"{floor.set_by} + {by}"

@@ -19,6 +19,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 _CONTEXT = re.compile(r":\.([^:]*):(.*)", re.DOTALL)
+_LONGEST = 249  # characters of a topic's name
+_MOST_LABELS = 125  # of a topic; a record's name may have more, and no pattern has
 _TOPIC = re.compile(r"[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)*")
 
 
@@ -46,10 +48,12 @@ def split(
     context, name = (found.group(1), found.group(2)) if found else ("", subject)
     if name in topics:
         return Subject(context, name, is_key=False)
+    name = ".".join(name.split(".")[:_MOST_LABELS]) if name.count(".") >= _MOST_LABELS else name
     for suffix, is_key in (("-value", False), ("-key", True)):
         if name.endswith(suffix) and _TOPIC.fullmatch(name.removesuffix(suffix)):
             return Subject(context, name.removesuffix(suffix), is_key)
-    before_dashes = [name[: dash.start()] for dash in re.finditer("-", name)][::-1]  # the longest first
+    dashes = re.finditer("-", name[: _LONGEST + 1])
+    before_dashes = [name[: dash.start()] for dash in dashes][::-1]  # the longest first
     known = next((each for each in before_dashes if each in topics), None)
     if known is None and not is_written_out(name):
         known = next((each for each in before_dashes if _TOPIC.fullmatch(each) and has_node(each)), None)

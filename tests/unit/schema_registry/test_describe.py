@@ -354,7 +354,20 @@ junk = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["type", "name", "fields", "items", "properties", "$ref", "a", "required", "enum", "allOf", "oneOf", "default"]
+                [
+                    "type",
+                    "name",
+                    "fields",
+                    "items",
+                    "properties",
+                    "$ref",
+                    "a",
+                    "required",
+                    "enum",
+                    "allOf",
+                    "oneOf",
+                    "default",
+                ]
             ),
             inner,
             max_size=4,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -169,6 +170,13 @@ def test_subjects_belong_to_topics(subject: str, topic: str, is_key: bool) -> No
     )
     found = policies.effective(subject)
     assert (found.topic, found.is_key) == (topic, is_key)
+
+
+def test_a_subject_of_any_length_has_rules_at_once() -> None:
+    policies = Policies.of({"**": {"freeze": True}, "a": {"doc": "record"}, "**.b.*": {"max_fields": 1}})
+    for subject in ("a." * 100_000 + "a", "a" + "-b" * 100_000, "a" + "-" * 200_000 + "."):
+        assert "freeze" in policies.effective(subject).settings
+    assert "doc" in policies.effective("a." * 100_000 + "a").settings
 
 
 def test_a_context_is_told_apart() -> None:
@@ -742,6 +750,43 @@ def test_required_fields_are_asked_of_every_record_of_a_union_and_found_in_neste
     assert [each.what for each in found] == ['record "C" has no field "meta.event_id" (string)']
 
 
+@pytest.mark.parametrize(
+    ("wanted", "json_fix", "protobuf_fix"),
+    [
+        (
+            "timestamp",
+            'add "f": {"type": "string", "format": "date-time"} to "properties", and "f" to "required"',
+            "add `google.protobuf.Timestamp f = …;` with a number that is free",
+        ),
+        ("long", 'add "f": {"type": "integer"} to "properties", and "f" to "required"', "add `int64 f = …;`"),
+        ("record", 'add "f" as record', 'add "f" as record'),
+    ],
+)
+def test_a_missing_field_is_mended_in_the_formats_own_words(
+    wanted: str, json_fix: str, protobuf_fix: str
+) -> None:
+    file = FileDescriptorProto(package="acme")
+    file.message_type.add(name="Order")
+    effective = Policies.of({"a": {"fields": {"f": wanted}}}).effective("a")
+    (in_json,) = effective.check("JSON", describe("JSON", {"title": "Order", "properties": {}}))
+    (in_protobuf,) = effective.check("PROTOBUF", describe("PROTOBUF", file))
+    assert in_json.fix == json_fix and in_protobuf.fix.startswith(protobuf_fix)
+    maybe = describe("JSON", {"properties": {"f": {"type": ["string", "null"]}}, "required": ["f"]})
+    (absent,) = Policies.of({"a": {"fields": {"f": "string"}}}).effective("a").check("JSON", maybe)
+    assert "may be missing or null" in absent.what and '"required"' in absent.fix
+
+
+def test_a_protobuf_field_is_tagged_in_its_own_words() -> None:
+    file = FileDescriptorProto(package="acme")
+    file.message_type.add(name="Order").field.add(name="email", number=1, type=9, label=1)
+    (found,) = (
+        Policies.of({"a": {"pii": {"mail": "PII"}}})
+        .effective("a")
+        .check("PROTOBUF", describe("PROTOBUF", file))
+    )
+    assert found.fix.startswith('add [(confluent.field_meta).tags = "PII"]')
+
+
 def test_a_tag_in_the_schema_is_enough() -> None:
     field = {"name": "email", "type": "string", "confluent:tags": ["PII"]}
     assert broken({"pii": {"mail": "PII"}}, {"type": "record", "name": "R", "fields": [field]}) == []
@@ -877,3 +922,10 @@ def test_without_a_file_the_command_says_so(
     assert "does not exist: no rules" in said.err
     with pytest.raises(ConfigError, match="does not exist"):
         explain_command("a-value", file=tmp_path / "other.yaml")
+
+
+def test_the_examples_in_the_docs_load(tmp_path: Path) -> None:
+    blocks = (ROOT / "docs/policies.md").read_text().split("```yaml\n")[1:]
+    assert len(blocks) == 2
+    for block in blocks:
+        assert load_policies(written(tmp_path, block.partition("```")[0])).nodes
