@@ -147,9 +147,9 @@ def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> 
         .option("maxOffsetsPerTrigger", str(per_batch))
         .load()
     )
-    if mode == "live":
-        # A task costs some 30 ms of generated code whatever it reads: a small batch wants few tasks, not one a partition.
-        events = events.coalesce(settings.live_tasks)
+    # Not a task a partition: a task has a cost of its own, which a small batch feels, and in a large one each task has a
+    # partial row of almost every key, so that fewer tasks leave fewer rows to sort, send and merge.
+    events = events.coalesce(settings.live_tasks if mode == "live" else settings.bulk_tasks)
     out = dataframes.records(
         _rows(events, plan.shape, plan.inputs, plan.answered),
         plan.shape.view,
