@@ -146,6 +146,8 @@ class Node:
                 source.parsed()
             except InvalidSchema as error:
                 raise refused_schema(error) from None
+            for each in self.read(lambda registry: registry.other_spellings(command)):
+                each.spelled()
 
     def _prepare(self, command: Command) -> None:
         """Answer beforehand what the decision is going to ask. What fails here fails there, with the right words."""

@@ -25,7 +25,6 @@ import orjson
 
 from hub.errors import CallerError
 from hub.schema_registry import subject_names as names
-from hub.schema_registry.bounded import Bounded
 from hub.schema_registry.compatibility import LEVELS, POLICIES, Incompatibility, Question
 from hub.schema_registry.facts import (
     HIGHEST_ID,
@@ -409,7 +408,7 @@ class Registry:
             self._compatible(complete)
         stored = replace(new, version=self._version_for(command, importing))
         stored = replace(stored, schema_id=self._id_for(stored, asked))
-        _CANONICAL.put(self.source_of(stored).digest, stored.schema)
+        self.source_of(stored).is_spelled_so()
         return Decision([*self._beforehand(stored), stored], stored)
 
     def _completed(self, command: RegisterSchema) -> RegisterSchema:
@@ -792,19 +791,23 @@ class Registry:
             number
             for number in index.numbers[-_MOST_RESPELLED:]
             if (versions[number].schema_type, versions[number].references) == (schema_type, references)
-            and self._canonical_of(versions[number]) == text
+            and self._spelled(versions[number]) == text
         ]
 
-    def _canonical_of(self, stored: SchemaStored) -> str:
+    def _spelled(self, stored: SchemaStored) -> str:
         try:
-            source = self.source_of(stored)
-            known = _CANONICAL.get(source.digest)
-            if known is None:
-                known = source.canonical()
-        except (Refused, InvalidSchema):
+            return self.source_of(stored).spelled()
+        except Refused:
             return stored.schema
-        _CANONICAL.put(source.digest, known, len(known))
-        return known
+
+    def other_spellings(self, command: RegisterSchema) -> list[Source]:
+        """What a lookup of the command is going to spell in its own way, so that it can be done before."""
+        index = self._index.get(names.normal(command.subject))
+        references = self.resolved(command.subject, command.references)
+        if index is None or (command.schema_type, references, self.canonical(command)) in index.by_content:
+            return []
+        versions = self.subjects[names.normal(command.subject)]
+        return [self.source_of(versions[number]) for number in index.numbers[-_MOST_RESPELLED:]]
 
     def lookup(self, command: RegisterSchema, *, deleted: bool = False) -> SchemaStored | None:
         """The version of the subject that is this schema. Raises Refused 42201."""
@@ -1007,10 +1010,6 @@ class Registry:
         if self.mode_of(subject) != "READWRITE" or not command.schema.strip():
             return None
         return self.question(self._completed(command))
-
-
-# Canonical texts by the digest of their sources; of text, in characters.
-_CANONICAL: Bounded[bytes, str] = Bounded(16_000_000)
 
 
 def _without(index: dict[K, dict[V, None]], key: K, value: V) -> None:

@@ -70,6 +70,22 @@ class Source:
         form, parsed = self.form, self.parsed()
         return form.normalized(parsed) if normalize else form.canonical(parsed)
 
+    def spelled(self) -> str:
+        """The canonical text of a schema that is stored, whatever registry wrote it; its own text when it cannot be
+        read. Remembered."""
+        known = _SPELLED.get(self.digest)
+        if known is None:
+            try:
+                known = self.canonical()
+            except InvalidSchema:
+                known = self.text
+            _SPELLED.put(self.digest, known, len(known))
+        return known
+
+    def is_spelled_so(self) -> None:
+        """The text is canonical: it need not be asked again."""
+        _SPELLED.put(self.digest, self.text, len(self.text))
+
     def _needed(self) -> Iterator[tuple[str, Source]]:
         """The references with those that they need before them, each once."""
         seen: set[tuple[str, bytes]] = set()
@@ -84,4 +100,5 @@ class Source:
         return walk(self)
 
 
+_SPELLED: Bounded[bytes, str] = Bounded(_MOST_PARSED_CHARACTERS)
 _PARSED: Bounded[bytes, Any] = Bounded(_MOST_PARSED_CHARACTERS)
