@@ -34,6 +34,7 @@ T = TypeVar("T")
 WRITER_NAME = "hub.schema-registry"
 _LOG = TopicPartition(SCHEMAS_TOPIC, 0)
 _MOST_PAUSE_S = 0.2
+_PAUSE_S = 0.001  # after a poll that found nothing: a log in memory does not wait by itself
 
 
 class Log(Cluster, Protocol):
@@ -238,6 +239,7 @@ class Node:
         records = reader.poll(1_000, 0.2)
         reached = reader.position().get(_LOG)
         if not records and reached <= self.position:
+            self._stop.wait(_PAUSE_S)
             return
         with self._changed:
             for record in records:

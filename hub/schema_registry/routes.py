@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.routing import Route
 
 from hub.errors import CallerError, HubError, PeerError
@@ -65,6 +66,15 @@ Handler = Callable[[Call], Answer]
 _OPEN = ""  # a part of a path that a route leaves open
 
 
+class _Anything(PathConvertor):
+    """A path with line ends too: a subject may be asked for that has one, and has to be refused as Confluent does."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("anything", _Anything())
+
+
 def create_router(node: Node) -> APIRouter:
     """The routes of one node. They sit at the root of the app, where Confluent's clients look."""
     api = Api(node)
@@ -78,7 +88,7 @@ def create_router(node: Node) -> APIRouter:
     ):
         router.routes.append(Route(path, api, include_in_schema=False))
     for path in ("/subjects", "/schemas", "/config", "/mode", "/contexts", "/compatibility", "/v1/metadata"):
-        router.routes.append(Route(f"{path}/{{rest:path}}", api, include_in_schema=False))
+        router.routes.append(Route(f"{path}/{{rest:anything}}", api, include_in_schema=False))
     return router
 
 
