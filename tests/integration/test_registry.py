@@ -86,6 +86,6 @@ def test_the_client_finds_schemas_in_every_way_it_knows(hub_server: str) -> None
         assert (refused.value.http_status_code, refused.value.error_code) == (422, 42206)
         for subject in (f"{name}-top", name):
             assert client.delete_subject(subject) == client.delete_subject(subject, permanent=True) == [1]
-        with pytest.raises(SchemaRegistryError) as gone:
-            client.get_version(name, 1)
-        assert (gone.value.http_status_code, gone.value.error_code) == (404, 40401)
+    with SchemaRegistryClient({"url": hub_server}) as other, pytest.raises(SchemaRegistryError) as gone:
+        other.get_version(name, 1)
+    assert (gone.value.http_status_code, gone.value.error_code) == (404, 40401)
