@@ -23,7 +23,7 @@ from hub.errors import HubError, PeerError
 from hub.log import Cluster, Reader, Writer, WriterFenced
 from hub.record import Positions, TopicPartition
 from hub.schema_registry.compatibility import Incompatibility
-from hub.schema_registry.facts import SCHEMAS_TOPIC, SchemaStored, fact_of, record_of
+from hub.schema_registry.facts import SCHEMAS_TOPIC, SchemaStored, Unreadable, fact_of, record_of
 from hub.schema_registry.formats import InvalidSchema, known
 from hub.schema_registry.registry import Command, Refused, RegisterSchema, Registry, refused_schema
 from hub.schema_registry.rules import InvalidRules
@@ -244,7 +244,11 @@ class Node:
         with self._changed:
             for record in records:
                 conflicts, unreadable = len(self.registry.conflicts), len(self.registry.unreadable)
-                self.registry.apply(fact_of(record))
+                try:
+                    self.registry.apply(fact_of(record))
+                except Exception as error:  # one record must not end the registry
+                    log.exception("%s offset %d", SCHEMAS_TOPIC, record.offset)
+                    self.registry.apply(Unreadable(record.offset, f"{type(error).__name__}: {error}"))
                 for conflict in self.registry.conflicts[conflicts:]:
                     log.error("%s offset %d: %s", SCHEMAS_TOPIC, record.offset, conflict)
                 for each in self.registry.unreadable[unreadable:]:

@@ -43,7 +43,14 @@ from hub.schema_registry.facts import (
     Unreadable,
 )
 from hub.schema_registry.formats import InvalidSchema
-from hub.schema_registry.rules import InvalidRules, check_rule_set, merged_metadata, merged_rules
+from hub.schema_registry.rules import (
+    InvalidMetadata,
+    InvalidRules,
+    check_metadata,
+    check_rule_set,
+    merged_metadata,
+    merged_rules,
+)
 from hub.schema_registry.sources import Source
 
 K = TypeVar("K")
@@ -1108,7 +1115,12 @@ def checked_settings(changes: Mapping[str, Any]) -> dict[str, Any]:
             checked[name] = value.upper()
         elif name in _RULES:
             check_rule_set(value)
-        elif not isinstance(value, bool if name in _FLAGS else str if name in _TEXTS else dict):
+        elif name in _METADATA:
+            try:
+                check_metadata(value)
+            except InvalidMetadata as error:
+                raise Refused(422, 422, f"{name}: {error.message}") from None
+        elif not isinstance(value, bool if name in _FLAGS else str):
             raise Refused(422, 422, f"{name}: not of the type that it has to be")
     return checked
 

@@ -87,5 +87,5 @@ def test_the_client_finds_schemas_in_every_way_it_knows(hub_server: str) -> None
         for subject in (f"{name}-top", name):
             assert client.delete_subject(subject) == client.delete_subject(subject, permanent=True) == [1]
     with SchemaRegistryClient({"url": hub_server}) as other, pytest.raises(SchemaRegistryError) as gone:
-        other.get_version(name, 1)
+        other.get_versions(name)
     assert (gone.value.http_status_code, gone.value.error_code) == (404, 40401)

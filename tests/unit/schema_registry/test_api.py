@@ -15,9 +15,10 @@ from fastapi.testclient import TestClient
 from hub.log import MemoryCluster
 from hub.record import NewRecord
 from hub.schema_registry import exchange
-from hub.schema_registry.facts import SCHEMAS_TOPIC
+from hub.schema_registry.facts import SCHEMAS_TOPIC, SchemaStored
 from hub.schema_registry.formats import Difference, InvalidSchema, known
 from hub.schema_registry.node import Node
+from hub.schema_registry.registry import Registry
 from hub.schema_registry.routes import create_router
 
 TYPE = "application/vnd.schemaregistry.v1+json"
@@ -168,6 +169,7 @@ def test_a_registration_answers_with_all_that_was_stored(http: Http) -> None:
         (422, 42203, "PUT", "/config", {"compatibilityPolicy": "LAX"}),
         (422, 422, "PUT", "/config", {"normalize": "yes"}),
         (422, 42210, "PUT", "/config", {"defaultRuleSet": {"domainRules": "all"}}),
+        (422, 422, "PUT", "/config", {"defaultMetadata": {"tags": {"R.a": 1}}}),
         (422, 42204, "PUT", "/mode", {"mode": "OFF"}),
         (422, 42204, "PUT", "/mode", {}),
         (404, 40402, "POST", "/compatibility/subjects/s/versions/9", {"schema": A}),
@@ -808,3 +810,19 @@ def test_compaction_does_not_bring_an_id_back(cluster: MemoryCluster, serving: C
     assert node.start()
     assert node.read(lambda registry: registry.highest_id) == 2
     node.stop()
+
+
+def test_one_record_that_cannot_be_applied_does_not_end_the_registry(
+    http: Http, serving: Callable[[], Http], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http.register("poison", A)
+    http.register("s", AB)
+    store = Registry._store
+
+    def poisoned(registry: Registry, fact: SchemaStored) -> None:
+        if fact.subject == "poison":
+            raise RuntimeError("a bug of ours")
+        store(registry, fact)
+
+    monkeypatch.setattr(Registry, "_store", poisoned)
+    assert serving().ok("GET", "/subjects") == ["s"]
