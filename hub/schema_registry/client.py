@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +12,7 @@ import httpx2 as httpx
 import orjson
 
 from hub.errors import CallerError, Conflict, NotFound, PeerError
+from hub.schema_registry.facts import Reference
 
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 
@@ -36,9 +38,23 @@ class RegistryClient:
         self._by_id: dict[int, str] = {}
         self._lock = threading.Lock()
 
-    def register(self, subject: str, schema: str) -> int:
+    def register(
+        self,
+        subject: str,
+        schema: str,
+        schema_type: str = "AVRO",
+        references: Sequence[Reference] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> int:
         """The id of the schema, registered under the subject if it was not."""
-        answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema})
+        body: dict[str, Any] = {"schema": schema}
+        if schema_type != "AVRO":
+            body["schemaType"] = schema_type
+        if references:
+            body["references"] = [each.as_json() for each in references]
+        if metadata is not None:
+            body["metadata"] = metadata
+        answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
         return int(answer["id"])
 
     def schema(self, schema_id: int) -> str:
