@@ -43,7 +43,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.admin import NewTopic as KafkaNewTopic
 
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
-from hub.log import ConfigValue, NewTopic, PartitionReplicas, TopicDescription, WriterFenced
+from hub.log import ConfigValue, NewTopic, PartitionReplicas, TopicDescription, WriterFenced, same_setting
 from hub.record import NewRecord, Positions, Record, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -54,6 +54,7 @@ _SET_ON_THE_TOPIC = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
 # ConfigSource: the topic's own, Kafka's default; all others are some configuration of the brokers.
 _SOURCES: dict[int, Literal["topic", "broker", "default"]] = {_SET_ON_THE_TOPIC: "topic", 5: "default"}
 _SAME_LINE_S = 30.0
+_SETTLED_S = 3.0
 _NO_LEADER = "HUB-3014"
 
 _FENCED = {
@@ -252,11 +253,31 @@ class KafkaCluster:
         ]
         if not resources:
             return {}
-        return self._refusals(
+        refused = self._refusals(
             self.admin.incremental_alter_configs(
                 resources, request_timeout=self.timeout_s, validate_only=rehearse
             )
         )
+        if not rehearse:
+            self._settled({name: wanted for name, wanted in changes.items() if name not in refused})
+        return refused
+
+    def _settled(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
+        """Wait until brokers show the settings, so that what reads them next sees them; but not for long: they are
+        decided, and a broker may put a value in its own words."""
+        deadline = time.monotonic() + min(self.timeout_s, _SETTLED_S)
+        while changes and time.monotonic() < deadline:
+            try:
+                shown = self.topic_config(list(changes))
+            except NotFound:
+                return
+            if all(
+                same_setting(shown[name].get(key), value)
+                for name, wanted in changes.items()
+                for key, value in wanted.items()
+            ):
+                return
+            time.sleep(0.02)
 
     def delete_topic(self, name: str) -> None:
         self._results(self.admin.delete_topics([name], request_timeout=self.timeout_s))

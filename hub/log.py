@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal, InvalidOperation
 from typing import Literal, Protocol
 
 from hub.errors import Conflict, HubError, NotFound, PeerError
@@ -60,6 +61,30 @@ class ConfigValue:
 
     value: str | None
     source: Literal["topic", "broker", "default"]
+
+
+def same_setting(one: str | None, other: str | None) -> bool:
+    """Whether two texts are one value of a setting: brokers tell what they understood, not what was written.
+
+    >>> same_setting("compact, delete", "compact,delete"), same_setting("0.50", "0.5"), same_setting("1", None)
+    (True, True, False)
+    """
+    if one is None or other is None:
+        return one is other
+    return one == other or _understood(one) == _understood(other)
+
+
+def _understood(text: str) -> object:
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) > 1:
+        return parts
+    if parts[0].lower() in ("true", "false"):
+        return parts[0].lower()
+    try:
+        number = Decimal(parts[0])
+    except InvalidOperation:
+        return parts[0]
+    return number if number.is_finite() else parts[0]
 
 
 class Reader(Protocol):

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from hub.errors import HubError, NotFound, nearest
 from hub.kafka import KafkaCluster
-from hub.log import ConfigValue, PartitionReplicas
+from hub.log import ConfigValue, PartitionReplicas, same_setting
 from hub.record import Positions, TopicPartition
 from hub.schema_registry.client import RegistryClient
 from hub.topics.log_dirs import log_sizes
@@ -145,7 +145,7 @@ def origin(key: str, found: ConfigValue, spec: TopicSpec | None) -> str:
     if spec is None or wanted is None:
         return "set by hand"
     by = spec.set_by[f"config.{key}"]
-    return f"tree: {by}" if wanted == found.value else f"set by hand (tree: {by} says {wanted})"
+    return f"tree: {by}" if same_setting(wanted, found.value) else f"set by hand (tree: {by} says {wanted})"
 
 
 def _partition(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from hub.errors import nearest
-from hub.log import TopicDescription
+from hub.log import TopicDescription, same_setting
 from hub.schema_registry.formats import avro
 from hub.topics.tree import TopicSpec, TopicTree, collisions
 
@@ -276,7 +276,7 @@ def _changes(topic: TopicSpec, found: TopicDescription) -> Iterator[AddPartition
     changes = {
         key: (found.config.get(key), topic.config.get(key))
         for key in sorted({*found.config, *topic.config})
-        if found.config.get(key) != topic.config.get(key)
+        if not same_setting(found.config.get(key), topic.config.get(key))
     }
     if changes:
         yield AlterConfig(topic, changes)

@@ -144,6 +144,16 @@ def test_what_drifted_is_set_back_and_what_nobody_says_returns_to_the_default() 
     assert str(made.steps[1]) == "~ topic t  linger 1 -> default, segment.ms 9 -> 5"
 
 
+def test_what_brokers_say_in_their_own_words_is_no_change() -> None:
+    topic = spec("t", config={"cleanup.policy": "compact, delete", "min.cleanable.dirty.ratio": "0.50"})
+    assert (
+        planned(
+            [topic], [described("t", cleanup_policy="compact,delete", min_cleanable_dirty_ratio="0.5")]
+        ).steps
+        == ()
+    )
+
+
 def test_partitions_do_not_shrink_and_the_refusal_says_who_wants_it() -> None:
     (refusal,) = planned([spec("t", partitions=2)], [described("t", 5)]).refusals
     assert refusal.reason == "partitions cannot shrink from 5 to 2 (set by node)"
