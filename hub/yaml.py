@@ -51,6 +51,18 @@ def written(value: object) -> str:
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=False, width=110)
 
 
+def places(path: Path) -> dict[tuple[str, ...], str]:
+    """``file:line:column`` of every key of the file's mappings, by the keys that lead to it."""
+    found: dict[tuple[str, ...], str] = {}
+    left: list[tuple[tuple[str, ...], yaml.Node]] = [((), _compose(path))]
+    while left:
+        steps, node = left.pop()
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            found[(*steps, key.value)] = _where(path, key.start_mark)
+            left.append(((*steps, key.value), value))
+    return found
+
+
 def _compose(path: Path) -> yaml.Node:
     try:
         text = path.read_text(encoding="utf-8")

@@ -13,6 +13,9 @@ two schemas; ids of deleted schemas are never given again.
 
 [core]  facts.py  records to facts and back     registry.py  decide and apply     formats/avro.py  parse, canonical form
         compatibility.py  may this follow that, and why not                       codec.py  the wire format
+        policy.py  rules on the tree of topics: which hold    policy_rules.py  the rules, and what "stricter" means
+        policy_checks.py  where a schema breaks them          label_patterns.py, subjects.py  from a subject to its nodes
+        describe/  a schema of any format as rules see it, and what changed without any level's word
 [shell] node.py   reads the log, fences, appends
 [edge]  routes.py HTTP as Confluent has it      client.py  the same from Python
 """

@@ -1,0 +1,452 @@
+"""[core] The .proto text of a file's descriptor. protoc reads it back to the same descriptor.
+
+What a descriptor does not say in the words of the source is written back into them: map<> for an entry message,
+``optional`` for a oneof of one, a group for its message. Comments are gone, and names are as short as they can be.
+
+Nested messages keep their order, those made for maps and groups included: a serialized message says which one it is by
+index. So a map stands where its entry does: after what comes before, and before what comes after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any
+
+from google.protobuf import text_format
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    Edition,
+    EnumDescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+    OneofDescriptorProto,
+    ServiceDescriptorProto,
+    SymbolVisibility,
+)
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.text_encoding import CEscape
+
+from hub.schema_registry.formats import InvalidSchema
+
+_MOST_TAG = 536_870_911
+_MOST_VALUE = 2_147_483_647
+_READABLE_BYTES = 10_000  # text_format takes quadratic time for what is no UTF-8
+_OPTIONS = "google/protobuf/descriptor.proto"
+
+_Type = FieldDescriptorProto.Type
+SCALARS = {
+    number: name.removeprefix("TYPE_").lower()
+    for name, number in _Type.items()
+    if name not in ("TYPE_MESSAGE", "TYPE_ENUM", "TYPE_GROUP")
+}
+_STATEMENTS = "group map optional repeated required option reserved extensions extend message enum oneof stream export local"
+# A type whose name starts with one of these would be read as something else at the start of a statement.
+_KEYWORDS = {*SCALARS.values(), *_STATEMENTS.split()}
+
+
+def written(
+    file: FileDescriptorProto, imports: Sequence[FileDescriptorProto], *, normal: bool = False
+) -> str:
+    """The text. ``imports``: every file that it needs, those they need themselves first.
+
+    ``normal``: sorted where order does not matter, and every type's name in full. Raises InvalidSchema.
+    """
+    types, others = (set(), set()) if normal else _symbols([*imports, file])
+    names = _Names(types, others, file.package, normal)
+    return "\n".join(_Writer(names, file.syntax or "proto2").file(_understood(file, imports))) + "\n"
+
+
+def _understood(file: FileDescriptorProto, imports: Sequence[FileDescriptorProto]) -> FileDescriptorProto:
+    """The same file with its custom options known by name: read again where their definitions are known."""
+    if all(each.name != _OPTIONS for each in imports):
+        return file
+    pool = DescriptorPool()
+    for each in (*imports, file):
+        pool.Add(each)
+    known: Any = GetMessageClass(pool.FindMessageTypeByName("google.protobuf.FileDescriptorProto"))
+    try:
+        found: FileDescriptorProto = known.FromString(file.SerializeToString())
+    except DecodeError:
+        raise InvalidSchema("the schema is no valid Protobuf: the value of an option is no UTF-8") from None
+    return found
+
+
+# ---- names
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """How a type is called in a scope: as short as it can be without being taken for another."""
+
+    types: set[str]  # and packages, services: what a part of a name may stand for
+    others: set[str]  # fields, values, oneofs: only in the way of an option's name
+    package: str
+    normal: bool
+
+    def called(self, full: str, scope: str, *, option: bool = False) -> str:
+        """``full`` starts with a dot, ``scope`` does not: the full name of what it is written in."""
+        if self.normal:
+            return full
+        name, inner = full[1:], scope
+        while True:
+            if not inner or name.startswith(f"{inner}."):
+                short = name[len(inner) + 1 :] if inner else name
+                return short if self._is_free(short, scope, inner, option) else full
+            inner = "" if inner == self.package else inner.rpartition(".")[0]
+
+    def _is_free(self, short: str, scope: str, base: str, option: bool) -> bool:
+        """True when nothing between ``scope`` and ``base`` has the first part of the name."""
+        first = short.split(".")[0]
+        if first in _KEYWORDS:
+            return False
+        while scope != base:
+            found = f"{scope}.{first}"
+            if found in self.types or (option and found in self.others):
+                return False
+            scope = scope.rpartition(".")[0]
+        return True
+
+
+def _symbols(files: Iterable[FileDescriptorProto]) -> tuple[set[str], set[str]]:
+    """What can be in the way of a short name: types, packages and services, and everything else."""
+    types: set[str] = set()
+    others: set[str] = set()
+
+    def enum(each: EnumDescriptorProto, scope: str) -> None:
+        types.add(_in(scope, each.name))
+        others.update(_in(scope, value.name) for value in each.value)  # values are siblings of their enum
+
+    def message(each: DescriptorProto, scope: str) -> None:
+        inside = _in(scope, each.name)
+        types.add(inside)
+        others.update(_in(inside, part.name) for part in (*each.field, *each.extension))
+        others.update(_in(inside, part.name) for part in each.oneof_decl)
+        for within in each.enum_type:
+            enum(within, inside)
+        for nested in each.nested_type:
+            message(nested, inside)
+
+    for file in files:
+        parts = file.package.split(".") if file.package else []
+        types.update(".".join(parts[: count + 1]) for count in range(len(parts)))
+        types.update(_in(file.package, each.name) for each in file.service)
+        others.update(_in(file.package, each.name) for each in file.extension)
+        for kind in file.enum_type:
+            enum(kind, file.package)
+        for nested in file.message_type:
+            message(nested, file.package)
+    return types, others
+
+
+def _in(scope: str, name: str) -> str:
+    return f"{scope}.{name}" if scope else name
+
+
+def json_name(name: str) -> str:
+    """What JSON calls a field that does not say so itself (protoc's ToJsonName)."""
+    first, *others = name.split("_")
+    return first + "".join(each[:1].upper() + each[1:] for each in others)
+
+
+# ---- text
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A statement that may bring messages into being: a map, a group, a oneof of groups."""
+
+    order: tuple[Any, ...]  # when sorted
+    lines: list[str]
+    makes: int  # how many messages
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    names: _Names
+    syntax: str
+
+    def file(self, file: FileDescriptorProto) -> Iterator[str]:
+        edition = Edition.Name(file.edition).removeprefix("EDITION_") if self.syntax == "editions" else ""
+        yield f'edition = "{edition}";' if edition else f'syntax = "{self.syntax}";'
+        if file.package:
+            yield from ("", f"package {file.package};")
+        for group in (list(self._imports(file)), list(self._statements(file.options, file.package))):
+            if group:
+                yield from ("", *group)
+        made = {each.type_name for each in file.extension if each.type == _Type.TYPE_GROUP}
+        items = list(self._extensions(file.extension, file.message_type, file.package))
+        yield from self._around(
+            items, file.message_type, file.package, lambda each: f".{each}" in made, apart=True
+        )
+        for kind in self._sorted(file.enum_type, lambda each: each.name):
+            yield from ("", *self._enum(kind, file.package))
+        for service in self._sorted(file.service, lambda each: each.name):
+            yield from ("", *self._service(service, file.package))
+
+    def _imports(self, file: FileDescriptorProto) -> Iterator[str]:
+        public, weak = set(file.public_dependency), set(file.weak_dependency)
+        for index, path in self._sorted(enumerate(file.dependency), lambda each: each[1]):
+            how = "public " if index in public else "weak " if index in weak else ""
+            yield f"import {how}{_quoted(path)};"
+        for path in self._sorted(file.option_dependency, str):
+            yield f"import option {_quoted(path)};"
+
+    # -- messages
+
+    def _message(self, message: DescriptorProto, scope: str) -> Iterator[str]:
+        inside = _in(scope, message.name)
+        yield from _block(f"{_visible(message)}message {message.name}", self._body(message, inside))
+
+    def _body(self, message: DescriptorProto, inside: str) -> Iterator[str]:
+        yield from self._statements(message.options, inside)
+        items = [
+            *self._fields(message, inside),
+            *self._extensions(message.extension, message.nested_type, inside),
+        ]
+        made = {
+            each.type_name for each in (*message.field, *message.extension) if each.type == _Type.TYPE_GROUP
+        }
+        maps = {f"{inside}.{each.name}" for each in message.nested_type if each.options.map_entry}
+        yield from self._around(
+            items, message.nested_type, inside, lambda each: each in maps or f".{each}" in made, apart=False
+        )
+        for kind in self._sorted(message.enum_type, lambda each: each.name):
+            yield from self._enum(kind, inside)
+        for extended in self._sorted(message.extension_range, lambda each: each.start):
+            options = self._brackets([], extended.options, inside)
+            yield f"extensions {_span(extended.start, extended.end - 1, _MOST_TAG)}{options};"
+        spans = self._sorted(message.reserved_range, lambda each: each.start)
+        yield from _reserved([_span(each.start, each.end - 1, _MOST_TAG) for each in spans])
+        yield from _reserved(self._reserved_names(message.reserved_name))
+
+    def _around(
+        self,
+        items: Sequence[_Item],
+        messages: Sequence[DescriptorProto],
+        scope: str,
+        is_made: Callable[[str], bool],
+        *,
+        apart: bool,
+    ) -> Iterator[str]:
+        """Statements first and messages after, but never so that a message gets another index."""
+        left = list(self._sorted(items, lambda each: each.order))
+        blank = [""] if apart else []
+        owed = 0
+        for message in messages:
+            if is_made(_in(scope, message.name)):
+                while owed == 0 and left:
+                    owed = left[0].makes
+                    yield from (*blank, *left.pop(0).lines)
+                owed -= 1
+            else:
+                while left and not left[0].makes:
+                    yield from (*blank, *left.pop(0).lines)
+                yield from (*blank, *self._message(message, scope))
+        for item in left:
+            yield from (*blank, *item.lines)
+
+    def _fields(self, message: DescriptorProto, inside: str) -> Iterator[_Item]:
+        own = {f".{inside}.{each.name}": each for each in message.nested_type}
+        done: set[int] = set()
+        for field in message.field:
+            if not field.HasField("oneof_index") or field.proto3_optional:
+                makes = field.type == _Type.TYPE_GROUP or _is_map(field, own)
+                yield _Item((field.number,), list(self._field(field, inside, own)), int(makes))
+            elif field.oneof_index not in done:
+                done.add(field.oneof_index)
+                members = [
+                    each
+                    for each in message.field
+                    if each.HasField("oneof_index") and each.oneof_index == field.oneof_index
+                ]
+                groups = sum(each.type == _Type.TYPE_GROUP for each in members)
+                lines = self._oneof(message.oneof_decl[field.oneof_index], members, inside, own)
+                yield _Item((min(each.number for each in members),), list(lines), groups)
+
+    def _oneof(
+        self,
+        oneof: OneofDescriptorProto,
+        members: Sequence[FieldDescriptorProto],
+        inside: str,
+        own: dict[str, DescriptorProto],
+    ) -> Iterator[str]:
+        def body() -> Iterator[str]:
+            yield from self._statements(oneof.options, inside)
+            for each in self._sorted(members, lambda each: each.number):
+                yield from self._field(each, inside, own)
+
+        yield from _block(f"oneof {oneof.name}", body())
+
+    def _field(
+        self, field: FieldDescriptorProto, scope: str, own: dict[str, DescriptorProto]
+    ) -> Iterator[str]:
+        special = []
+        if field.HasField("default_value"):
+            special.append(f"default = {_default(field)}")
+        if field.json_name and field.json_name != json_name(field.name) and not field.extendee:
+            special.append(f"json_name = {_quoted(field.json_name)}")
+        tail = f" = {field.number}{self._brackets(special, field.options, scope)}"
+        if field.type == _Type.TYPE_GROUP:
+            group = own[field.type_name]
+            body = self._body(group, field.type_name[1:])
+            yield from _block(f"{self._label(field)}group {group.name}{tail}", body)
+        elif _is_map(field, own):
+            key, value = own[field.type_name].field
+            yield f"map<{self._type(key, scope)}, {self._type(value, scope)}> {field.name}{tail};"
+        else:
+            yield f"{self._label(field)}{self._type(field, scope)} {field.name}{tail};"
+
+    def _label(self, field: FieldDescriptorProto) -> str:
+        if field.label == FieldDescriptorProto.LABEL_REPEATED:
+            return "repeated "
+        if field.label == FieldDescriptorProto.LABEL_REQUIRED:
+            return "required "
+        is_member = field.HasField("oneof_index")
+        return "optional " if field.proto3_optional or (self.syntax == "proto2" and not is_member) else ""
+
+    def _type(self, field: FieldDescriptorProto, scope: str) -> str:
+        return SCALARS.get(field.type) or self.names.called(field.type_name, scope)
+
+    def _extensions(
+        self, extensions: Sequence[FieldDescriptorProto], nested: Sequence[DescriptorProto], scope: str
+    ) -> Iterator[_Item]:
+        """One block for each run of extensions of the same message."""
+        own = {f".{_in(scope, each.name)}": each for each in nested}
+        run: list[FieldDescriptorProto] = []
+        for each in (*self._sorted(extensions, lambda each: (each.extendee, each.number)), None):
+            if run and (each is None or each.extendee != run[0].extendee or each.type == _Type.TYPE_GROUP):
+                head = f"extend {self.names.called(run[0].extendee, scope)}"
+                lines = _block(head, [line for one in run for line in self._field(one, scope, own)])
+                # after all fields: their order among each other does not matter
+                order = (_MOST_TAG + 1, run[0].extendee, run[0].number)
+                yield _Item(order, list(lines), int(run[0].type == _Type.TYPE_GROUP))
+                run = []
+            if each is not None:
+                run.append(each)
+
+    # -- enums and services
+
+    def _enum(self, enum: EnumDescriptorProto, scope: str) -> Iterator[str]:
+        inside = _in(scope, enum.name)
+
+        def body() -> Iterator[str]:
+            yield from self._statements(enum.options, inside)
+            # The first value is the default, so it stays the first.
+            others = self._sorted(enum.value[1:], lambda each: each.number)
+            for value in (*enum.value[:1], *others):
+                yield f"{value.name} = {value.number}{self._brackets([], value.options, inside)};"
+            spans = self._sorted(enum.reserved_range, lambda each: each.start)
+            yield from _reserved([_span(each.start, each.end, _MOST_VALUE) for each in spans])
+            yield from _reserved(self._reserved_names(enum.reserved_name))
+
+        yield from _block(f"{_visible(enum)}enum {enum.name}", body())
+
+    def _service(self, service: ServiceDescriptorProto, scope: str) -> Iterator[str]:
+        inside = _in(scope, service.name)
+
+        def body() -> Iterator[str]:
+            yield from self._statements(service.options, inside)
+            for each in self._sorted(service.method, lambda each: each.name):
+                takes = ("stream " if each.client_streaming else "") + self.names.called(
+                    each.input_type, inside
+                )
+                gives = ("stream " if each.server_streaming else "") + self.names.called(
+                    each.output_type, inside
+                )
+                head = f"rpc {each.name}({takes}) returns ({gives})"
+                options = list(self._statements(each.options, inside))
+                yield from _block(head, options) if options else [f"{head};"]
+
+        yield from _block(f"service {service.name}", body())
+
+    def _reserved_names(self, names: Sequence[str]) -> list[str]:
+        names = list(self._sorted(names, str))
+        return names if self.syntax == "editions" else [_quoted(each) for each in names]
+
+    # -- options
+
+    def _statements(self, options: Any, scope: str) -> Iterator[str]:
+        yield from (f"option {each};" for each in self._options(options, scope))
+
+    def _brackets(self, special: list[str], options: Any, scope: str) -> str:
+        found = [*special, *self._options(options, scope)]
+        return f" [{', '.join(found)}]" if found else ""
+
+    def _options(self, options: Any, scope: str) -> list[str]:
+        """``name = value`` each. ``options`` is any of descriptor.proto's options messages."""
+        found = []
+        for field, value in options.ListFields():
+            name = (
+                f"({self.names.called(f'.{field.full_name}', scope, option=True)})"
+                if field.is_extension
+                else field.name
+            )
+            if name == "map_entry":
+                continue
+            for each in value if field.is_repeated else [value]:
+                found.append((name, f"{name} = {_value(field, each)}"))
+        return [text for _, text in self._sorted(found, lambda each: each[0])]
+
+    def _sorted(self, values: Iterable[Any], key: Callable[[Any], Any]) -> Iterable[Any]:
+        return sorted(values, key=key) if self.names.normal else values
+
+
+def _block(head: str, body: Iterable[str]) -> Iterator[str]:
+    lines = list(body)
+    if not lines:
+        yield f"{head} {{}}"
+        return
+    yield f"{head} {{"
+    yield from (f"  {each}" for each in lines)
+    yield "}"
+
+
+def _reserved(what: Sequence[str]) -> Iterator[str]:
+    if what:
+        yield f"reserved {', '.join(what)};"
+
+
+def _span(first: int, last: int, most: int) -> str:
+    if first == last:
+        return str(first)
+    return f"{first} to {'max' if last >= most else last}"
+
+
+def _visible(what: Any) -> str:
+    if what.visibility == SymbolVisibility.VISIBILITY_UNSET:
+        return ""
+    return "local " if what.visibility == SymbolVisibility.VISIBILITY_LOCAL else "export "
+
+
+def _is_map(field: FieldDescriptorProto, own: dict[str, DescriptorProto]) -> bool:
+    return field.type_name in own and own[field.type_name].options.map_entry
+
+
+def _default(field: FieldDescriptorProto) -> str:
+    if field.type == _Type.TYPE_BYTES:
+        return f'"{field.default_value}"'  # escaped already
+    return _quoted(field.default_value) if field.type == _Type.TYPE_STRING else field.default_value
+
+
+def _quoted(text: str | bytes) -> str:
+    """Readable when it is text; protobuf hands out as bytes what protoc takes for a string and is no UTF-8."""
+    raw = text if isinstance(text, bytes) else text.encode()
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return f'"{CEscape(raw, as_utf8=False)}"'
+    return f'"{CEscape(raw, as_utf8=True)}"'
+
+
+def _value(field: Any, value: Any) -> str:
+    """An option's value. A message is written as in protobuf's text format, in braces."""
+    if field.type == _Type.TYPE_STRING:
+        return _quoted(value)
+    is_small = field.type != _Type.TYPE_MESSAGE or value.ByteSize() < _READABLE_BYTES
+    out = StringIO()
+    text_format.PrintFieldValue(field, value, out, as_utf8=is_small, as_one_line=True)
+    return out.getvalue().strip()

