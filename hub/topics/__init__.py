@@ -7,8 +7,13 @@ Flow::
 
     topics.yaml ─▶ tree.py ─▶ plan.py ─▶ steps (the very plan that is shown) ─▶ apply.py ─▶ cluster, registry
     event       ─▶ producer.py: encoded with the subject's latest schema ─▶ topic; the answer is its position
+    HTTP        ─▶ gateway.py: split, encoded, bounded, acknowledged ─▶ topic; one answer a record
+    topic       ─▶ auditor.py: judged, whoever wrote it ─▶ _hub.audit, and <topic>.quarantine in the same transaction
 
 [core]  tree.py  inheritance, patterns     plan.py  desired and actual into steps and refusals
+        produce_request.py  what a request says     idempotency.py  requests that come twice
+        audit.py  the judgement, tallies, copies
 [shell] apply.py reads what a plan needs, rehearses it, carries it out     producer.py  encodes and appends
-[edge]  routes.py  HTTP
+        gateway.py  many at once, over HTTP     auditor.py  the process that judges
+[edge]  routes.py, gateway_routes.py, audit_routes.py  HTTP
 """

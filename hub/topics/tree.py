@@ -28,6 +28,8 @@ Level = Literal[
     "FULL_TRANSITIVE",
 ]
 
+AuditMode = Literal["off", "report", "quarantine"]
+
 _LABEL = re.compile(r"^[a-zA-Z0-9_-]+$")
 _LONGEST_NAME = 249  # Kafka's limit
 _DURATION_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -45,6 +47,7 @@ def _label(text: str) -> str:
 class Node(BaseModel):
     """One node as the file says it. Everything but ``doc``, ``schema``, ``topic`` and ``topics`` is inherited.
 
+    ``audit`` says what becomes of records that are not what their schema promises (hub/topics/auditor.py).
     ``topic`` says whether the node itself is a topic; unsaid, it is one when nothing is below it. ``prune`` lets
     ``--prune`` delete topics below the node that no file names.
     """
@@ -60,6 +63,7 @@ class Node(BaseModel):
     config: dict[str, str | int | float | bool] = Field(default_factory=dict)
     compatibility: Level | None = None
     tags: list[str] | None = None
+    audit: AuditMode | None = None
     schema_file: Path | None = Field(None, alias="schema")
     topic: bool | None = None
     prune: bool | None = None
@@ -81,6 +85,11 @@ class Node(BaseModel):
     @classmethod
     def _unit(cls, value: object) -> object:
         return str(value) if isinstance(value, int | float) else value  # no unit: the next check says so
+
+    @field_validator("audit", mode="before")
+    @classmethod
+    def _off(cls, value: object) -> object:
+        return "off" if value is False else value  # YAML's own word for false
 
     @field_validator("config")
     @classmethod
@@ -104,7 +113,7 @@ class Node(BaseModel):
         """What this node itself says, sugar spelled out as Kafka's keys."""
         said: dict[str, object] = {
             name: value
-            for name in ("owner", "partitions", "replication_factor", "compatibility", "tags")
+            for name in ("owner", "partitions", "replication_factor", "compatibility", "tags", "audit")
             if (value := getattr(self, name)) is not None
         }
         for name, key in _SUGAR:
@@ -137,6 +146,7 @@ class TopicSpec:
     schema: Path | None
     tags: tuple[str, ...]
     set_by: Mapping[str, str]
+    audit: AuditMode = "report"
 
     @property
     def subject(self) -> str:
@@ -167,6 +177,31 @@ class TopicTree:
             return None
         steps = [step for label in name.split(".") for step in ("topics", label)]
         return place(self.path, *steps, *keys)
+
+
+class LiveTree:
+    """The tree in a file that may change, or not be there: read again when it has changed. A tree that cannot be read
+    leaves what was known; ``error`` says why it cannot."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.error: ConfigError | None = None
+        self._topics: dict[str, TopicSpec] = {}
+        self._read: tuple[int, int] | None = None
+
+    def find(self, name: str) -> TopicSpec | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return self._topics.get(name)
+        if self._read != (found.st_mtime_ns, found.st_size):
+            self._read = (found.st_mtime_ns, found.st_size)
+            try:
+                self._topics = {topic.name: topic for topic in load(self.path).topics}
+                self.error = None
+            except ConfigError as error:
+                self.error = error
+        return self._topics.get(name)
 
 
 def load(path: Path, replication_factor: int = 1) -> TopicTree:
@@ -234,6 +269,7 @@ def _spec(name: str, node: Node, settings: Mapping[str, tuple[object, str]], fol
         schema=folder / node.schema_file if node.schema_file is not None else None,
         tags=tuple(tags) if isinstance(tags, list) else (),
         set_by={key: node_name for key, (_, node_name) in sorted(settings.items())},
+        audit=effective("audit") or "report",  # type: ignore[arg-type]
     )
 
 
