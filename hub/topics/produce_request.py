@@ -121,7 +121,7 @@ def values_of(body: bytes, *, lines: bool) -> Iterator[tuple[Any, int] | CallerE
     if lines or b"\n" in body:
         parts = [part for part in body.split(b"\n") if part.strip()]
         found = [_parsed(part) for part in parts]
-        if lines or not any(isinstance(each, CallerError) for each in found):
+        if lines or (found and not any(isinstance(each, CallerError) for each in found)):
             yield from found
             return
     yield from _concatenated(body)
