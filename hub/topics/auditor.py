@@ -106,25 +106,26 @@ class Known:
 
     def _ask(self, subject: str, schema_id: int) -> KnownSchema | None:
         place = (subject, schema_id)
-        if place in self._right:
-            return self._right[place]
+        known = self._right.get(place)
+        if known is not None:
+            return known
         if place in self._wrong:
-            return self._wrong[place]
+            return self._wrong.get(place)  # forgotten meanwhile: it was wrong a moment ago
         try:
             belongs = subject in self.registry.subjects_of(schema_id)
         except NotFound:
             self._wrong[place] = None
             return None
         if not belongs:
-            self._wrong[place] = KnownSchema(False, None)
-            return self._wrong[place]
+            self._wrong[place] = foreign = KnownSchema(False, None)
+            return foreign
         if len(self._right) >= _MOST_SCHEMAS:
             self._right.clear()
             self._checks.clear()
-        if schema_id not in self._checks:
-            self._checks[schema_id] = self._check(schema_id)
-        self._right[place] = KnownSchema(True, self._checks[schema_id])
-        return self._right[place]
+        check = self._checks[schema_id] if schema_id in self._checks else self._check(schema_id)
+        self._checks[schema_id] = check
+        self._right[place] = known = KnownSchema(True, check)
+        return known
 
     def _check(self, schema_id: int) -> Callable[[bytes, int], int] | None:
         text = self.registry.described(schema_id)

@@ -282,7 +282,7 @@ class Gateway:
         except Exception:
             log.exception("a produce request failed")
             fault = HubFault("the gateway failed; the outcome is unknown", hint="the server's log says why")
-            self._finish(request, answer, _refusal(fault), keep=False)
+            self._finish(request, answer, _refusal(fault), keep=False, sought=True)
 
     def _begin(self, request: Request, print_: str, answer: Future[Answer]) -> None:
         topic = self._topic(request.topic)
@@ -298,7 +298,8 @@ class Gateway:
             status = int(lines[0]["error_code"]) if single else 200
             repeated = found is not None and len(found.places) >= len(lines)
             made = Answer(status, lines, Positions(batch.after), single, repeated)
-            self._finish(request, answer, made, keep=not batch.unknown)
+            written = any(line["error_code"] == 200 for line in lines)
+            self._finish(request, answer, made, keep=written and not batch.unknown, sought=batch.unknown)
 
         give_up_at_s = time.monotonic() + self.cluster.timeout_s + 5.0
         batch = _Batch(len(records), settled, give_up_at_s)
@@ -331,8 +332,11 @@ class Gateway:
             else:
                 self._send(batch, index, new, cluster_id, schema_id)
 
-    def _finish(self, request: Request, answer: Future[Answer], made: Answer, *, keep: bool) -> None:
-        """``keep`` False: nothing was written for certain, or nobody knows: the next try looks again."""
+    def _finish(
+        self, request: Request, answer: Future[Answer], made: Answer, *, keep: bool, sought: bool = False
+    ) -> None:
+        """``keep``: the answer stands for the request from now on. ``sought``: nobody knows what was written, so the
+        next try looks into the log again."""
         key = request.idempotency_key
         if key is not None:
             with self._lock:
@@ -340,6 +344,7 @@ class Gateway:
                     self._memory.weigh(request.topic, key, 300 * len(made.lines))
                 else:
                     self._memory.forget(request.topic, key)
+                if sought:
                     self._recovered.pop(request.topic, None)
         answer.set_result(made)
 

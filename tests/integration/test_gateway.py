@@ -226,6 +226,8 @@ def test_a_request_that_comes_twice_is_written_once(topic: Callable[..., Topic],
     assert (first.status_code, first.json()) == (200, again.json())
     assert first.headers["Hub-Position"] == again.headers["Hub-Position"]
     assert again.headers["Idempotent-Replayed"] == "true"
+    assert mine.post({"value": {"data": {}}}, Idempotency_Key="mended").status_code == 422
+    assert mine.post(order(1), "/topics/nothing/events", Idempotency_Key="mended").status_code == 404
     other = mine.post(order(2), Idempotency_Key="a")
     assert other.status_code == 409 and other.json()["code"] == "HUB-1930"
     with ThreadPoolExecutor(6) as pool:
