@@ -50,6 +50,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _QUEUE_KB = 65_536
+_LARGEST_COPY = 100_000_000
 _SET_ON_THE_TOPIC = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
 # ConfigSource: the topic's own, Kafka's default; all others are some configuration of the brokers.
 _SOURCES: dict[int, Literal["topic", "broker", "default"]] = {_SET_ON_THE_TOPIC: "topic", 5: "default"}
@@ -424,8 +425,9 @@ class KafkaCluster:
 
     # ---- clients
 
-    def reader(self) -> KafkaReader:
-        return KafkaReader(self)
+    def reader(self, *, queue_kb: int = _QUEUE_KB) -> KafkaReader:
+        """A reader that holds at most ``queue_kb`` of a partition, and the batch it is fetching, in memory."""
+        return KafkaReader(self, queue_kb)
 
     def writer(self, transactional_id: str | None = None) -> KafkaWriter:
         """A writer; with a name, transactional, and every earlier writer of that name is fenced."""
@@ -535,7 +537,7 @@ def _said(error: KafkaError) -> None:
 class KafkaReader:
     """See hub.log.Reader. Holds one consumer; not thread safe."""
 
-    def __init__(self, cluster: KafkaCluster) -> None:
+    def __init__(self, cluster: KafkaCluster, queue_kb: int = _QUEUE_KB) -> None:
         self.cluster = cluster
         self.consumer = Consumer(
             cluster.settings(
@@ -547,8 +549,8 @@ class KafkaReader:
                 auto_offset_reset="error",
                 fetch_wait_max_ms=20,
                 fetch_error_backoff_ms=50,
-                queued_max_messages_kbytes=_QUEUE_KB,
-                queued_min_messages=50_000,
+                queued_max_messages_kbytes=queue_kb,
+                queued_min_messages=min(50_000, queue_kb),
                 enable_partition_eof=True,
                 topic_metadata_propagation_max_ms=10_000,
             )
@@ -830,6 +832,7 @@ class KafkaWriter:
         if self.name is not None:
             more["transactional_id"] = self.name
             more["transaction_timeout_ms"] = int(self.cluster.timeout_s * 1000)
+            more["message_max_bytes"] = _LARGEST_COPY  # copies of other producers' records: the topic decides
         sender = KafkaSender(
             self.cluster, self.name or "writer", delivery_timeout_s=self.cluster.timeout_s, **more
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
+from hub.cli.audit import audit
 from hub.cli.context import load_settings
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.config import Settings
@@ -558,3 +559,6 @@ def _draw(loaded: TopicTree) -> None:
         if topic.doc:
             nodes[topic.name].label = f"{labels[-1]}   [dim]{topic.doc}[/dim]"
     Console().print(root)
+
+
+app.command()(audit)

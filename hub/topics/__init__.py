@@ -10,10 +10,14 @@ Flow::
          │                      └────▶ drift.py: what differs, and who is right
     imported.py ◀─ cluster ─▶ describe.py: one topic, closely
     event       ─▶ producer.py: encoded with the subject's latest schema ─▶ topic; the answer is its position
+    HTTP        ─▶ gateway.py: split, encoded, bounded, acknowledged ─▶ topic; one answer a record
+    topic       ─▶ auditor.py: judged, whoever wrote it ─▶ _hub.audit, and <topic>.quarantine in the same transaction
 
 [core]  tree.py  inheritance, patterns     plan.py  desired and actual into steps and refusals     drift.py     saved.py
         imported.py  topics into the shortest tree that says the same
+        produce_request.py  what a request says     idempotency.py  requests that come twice
+        audit.py  the judgement, tallies, copies
 [shell] apply.py reads what a plan needs, rehearses it, carries it out in batches     describe.py  asks many within one wait
-        producer.py  encodes and appends
-[edge]  routes.py  HTTP     log_dirs.py  the request for sizes that librdkafka does not know
+        producer.py  encodes and appends     gateway.py  many at once, over HTTP     auditor.py  the process that judges
+[edge]  routes.py, gateway_routes.py, audit_routes.py  HTTP     log_dirs.py  sizes, which librdkafka cannot ask for
 """

@@ -29,6 +29,8 @@ Level = Literal[
     "FULL_TRANSITIVE",
 ]
 
+AuditMode = Literal["off", "report", "quarantine"]
+
 _LABEL = re.compile(r"[a-zA-Z0-9_-]+")
 _LONGEST_NAME = 249  # Kafka's limit
 MOST_PARTITIONS = 10_000  # what a controller takes at once
@@ -71,7 +73,10 @@ class SloNode(BaseModel):
 
 
 class Inherited(BaseModel):
-    """What a node says for itself and everything below; the file's ``defaults`` say it for every topic."""
+    """What a node says for itself and everything below; the file's ``defaults`` say it for every topic.
+
+    ``audit`` says what becomes of records that are not what their schema promises (hub/topics/auditor.py).
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -85,6 +90,7 @@ class Inherited(BaseModel):
     max_size: str | None = None
     config: dict[str, str | int | float | bool | None] = Field(default_factory=dict)
     compatibility: Level | None = None
+    audit: AuditMode | None = None
 
     @field_validator("retention")
     @classmethod
@@ -105,6 +111,11 @@ class Inherited(BaseModel):
     def _unit(cls, value: object) -> object:
         return str(value) if isinstance(value, int | float) else value  # no unit: the next check says so
 
+    @field_validator("audit", mode="before")
+    @classmethod
+    def _off(cls, value: object) -> object:
+        return "off" if value is False else value  # YAML's own word for false
+
     @field_validator("config")
     @classmethod
     def _spelled_out(
@@ -123,7 +134,7 @@ class Inherited(BaseModel):
         """What this node itself says, sugar spelled out as Kafka's keys; None gives a setting back to the brokers."""
         said: dict[str, object] = {
             name: value
-            for name in ("owner", "doc", "tags", "partitions", "replication_factor", "compatibility")
+            for name in ("owner", "doc", "tags", "partitions", "replication_factor", "compatibility", "audit")
             if (value := getattr(self, name)) is not None
         }
         for name in ("latency", "freshness"):
@@ -192,6 +203,7 @@ class TopicSpec:
     tags: tuple[str, ...]
     set_by: Mapping[str, str]
     slo: Slo = Slo()
+    audit: AuditMode = "report"
 
     @property
     def subject(self) -> str:
@@ -215,6 +227,31 @@ class TopicTree:
             return None
         steps = [step for label in name.split(".") for step in ("topics", label)]
         return place(self.path, *steps, *keys)
+
+
+class LiveTree:
+    """The tree in a file that may change, or not be there: read again when it has changed. A tree that cannot be read
+    leaves what was known; ``error`` says why it cannot."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.error: ConfigError | None = None
+        self._topics: dict[str, TopicSpec] = {}
+        self._read: tuple[int, int] | None = None
+
+    def find(self, name: str) -> TopicSpec | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return self._topics.get(name)
+        if self._read != (found.st_mtime_ns, found.st_size):
+            self._read = (found.st_mtime_ns, found.st_size)
+            try:
+                self._topics = {topic.name: topic for topic in load(self.path).topics}
+                self.error = None
+            except ConfigError as error:
+                self.error = error
+        return self._topics.get(name)
 
 
 def load(path: Path, replication_factor: int = 1) -> TopicTree:
@@ -291,6 +328,7 @@ def _spec(name: str, node: Node, settings: Mapping[str, tuple[object, str]], fol
         slo=Slo(
             latency if isinstance(latency, int) else None, freshness if isinstance(freshness, int) else None
         ),
+        audit=effective("audit") or "report",  # type: ignore[arg-type]
     )
 
 
