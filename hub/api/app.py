@@ -25,6 +25,7 @@ from hub.topics import audit_routes, gateway_routes
 from hub.topics import routes as topic_routes
 from hub.topics.auditor import Results
 from hub.topics.gateway import Gateway
+from hub.topics.live_rules import LiveRules
 from hub.topics.tree import LiveTree
 
 REGISTRY_WAIT_S = 10.0
@@ -81,7 +82,8 @@ async def add_registry(
     app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack
 ) -> None:
     """The schema registry at the root, where Confluent's clients look for it."""
-    node = Node(cluster, replication_factor=settings.replication_factor)
+    rules = await run_in_threadpool(LiveRules, settings.project)
+    node = Node(cluster, replication_factor=settings.replication_factor, rules=rules)
     await run_in_threadpool(node.start, REGISTRY_WAIT_S)
     opened.push_async_callback(run_in_threadpool, node.stop)
     app.include_router(registry_routes.create_router(node))

@@ -25,7 +25,9 @@ from hub.record import Positions, TopicPartition
 from hub.schema_registry.compatibility import Incompatibility
 from hub.schema_registry.facts import SCHEMAS_TOPIC, SchemaStored, Unreadable, fact_of, record_of
 from hub.schema_registry.formats import InvalidSchema, known
+from hub.schema_registry.policy_checks import Violation
 from hub.schema_registry.registry import Command, Refused, RegisterSchema, Registry, refused_schema
+from hub.schema_registry.rulebook import Rulebook
 from hub.schema_registry.rules import InvalidRules
 
 log = logging.getLogger(__name__)
@@ -60,11 +62,19 @@ class State:
 class Node:
     """One registry. Thread safe. ``start`` before use, ``stop`` after."""
 
-    def __init__(self, cluster: Log, *, replication_factor: int = 1, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        cluster: Log,
+        *,
+        replication_factor: int = 1,
+        timeout_s: float = 10.0,
+        rules: Callable[[], Rulebook] | None = None,
+    ) -> None:
         self.cluster = cluster
         self.replication_factor = replication_factor
         self.timeout_s = timeout_s
         self.registry = Registry()
+        self.rules = rules
         self.position = 0
         self._changed = threading.Condition()
         self._writing = threading.Lock()
@@ -113,7 +123,10 @@ class Node:
     def read(self, question: Callable[[Registry], T]) -> T:
         """Ask the state; it does not change while ``question`` runs."""
         self._be_ready()
+        rulebook = self.rules() if self.rules is not None else None
         with self._changed:
+            if rulebook is not None:
+                self.registry.rulebook = rulebook
             return question(self.registry)
 
     def lookup(self, command: RegisterSchema, *, deleted: bool = False) -> SchemaStored | None:
@@ -131,6 +144,11 @@ class Node:
             return question.answer()
         except InvalidSchema as error:
             raise refused_schema(error) from None
+
+    def violations(self, command: RegisterSchema) -> list[Violation]:
+        """See Registry.violations."""
+        self._parse(command)
+        return self.read(lambda registry: registry.violations(command))
 
     def serialized(self, stored: SchemaStored) -> str:
         """The schema's text for ``format=serialized``; the plain one where its format has no other."""

@@ -19,7 +19,7 @@ import hashlib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import orjson
 
@@ -43,6 +43,8 @@ from hub.schema_registry.facts import (
     Unreadable,
 )
 from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.policy_checks import Violation
+from hub.schema_registry.rulebook import NOBODY, Caller, Rulebook
 from hub.schema_registry.rules import (
     InvalidMetadata,
     InvalidRules,
@@ -118,6 +120,7 @@ class RegisterSchema:
     normalize: bool = False
     schema_id: int | None = None
     version: int = 0
+    caller: Caller = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +205,7 @@ class Registry:
     unreadable: list[Unreadable] = field(default_factory=list)
     conflict_count: int = 0
     unreadable_count: int = 0
+    rulebook: Rulebook = field(default_factory=Rulebook, compare=False)
     _index: dict[str, _Index] = field(default_factory=dict, repr=False)
     _referrers: dict[tuple[str, int], dict[tuple[str, int], None]] = field(default_factory=dict, repr=False)
     # Keys of a place that are not spelled as we spell them, and whether ours has a record too.
@@ -413,6 +417,7 @@ class Registry:
             return Decision([], known)
         if not importing:
             self._compatible(complete)
+            self._within_rules(complete)
         stored = replace(new, version=self._version_for(command, importing))
         stored = replace(stored, schema_id=self._id_for(stored, asked))
         self.source_of(stored).is_spelled_so()
@@ -479,6 +484,27 @@ class Registry:
                 f"Schema being registered is incompatible with an earlier schema for subject "
                 f'"{command.subject}", details: [{"; ".join(map(str, reasons))}], compatibility: {level}',
             )
+
+    def _within_rules(self, command: RegisterSchema) -> None:
+        broken = [each for each in self.violations(command) if each.severity == "block"]
+        if broken:
+            raise Refused(
+                422,
+                42201,
+                f'Schema being registered breaks the rules that hold for subject "{command.subject}", details: '
+                f"[{'; '.join(map(str, broken))}]",
+            )
+
+    def violations(self, command: RegisterSchema) -> list[Violation]:
+        """The rules of the tree that registering this would break, those that only warn too. Raises Refused 42201."""
+        subject = names.normal(command.subject)
+        try:
+            is_new = self.lookup(command) is None
+            return self.rulebook.violations(
+                subject, self.source(command), command.metadata, command.caller, is_new=is_new
+            )
+        except InvalidSchema as error:
+            raise refused_schema(error) from None
 
     def _version_for(self, command: RegisterSchema, importing: bool) -> int:
         index = self._index.get(names.normal(command.subject))
@@ -620,6 +646,13 @@ class Registry:
         more = dict(before.more) if before is not None else {}
         if "compatibilityLevel" in changes:
             level = changes.pop("compatibilityLevel")
+            loose = (
+                self.rulebook.refused_level(place, level)
+                if level is not None and _is_subject(place)
+                else None
+            )
+            if loose is not None:
+                raise Refused(422, 42203, str(loose))
         for name, value in changes.items():
             self._set(more, name, value)
         after = LevelSet(place, level, more, before.key if before is not None else None)
@@ -951,8 +984,14 @@ class Registry:
         return names.beside(subject, alias) if isinstance(alias, str) and alias else subject
 
     def level_of(self, subject: str | None) -> str:
-        """The effective compatibility level; BACKWARD when none is set."""
-        return self.setting(subject, "compatibilityLevel") or DEFAULT_LEVEL
+        """The effective compatibility level: the subject's own, within what the rules of the tree allow; else theirs;
+        else its context's, the global one, BACKWARD."""
+        set_above = self.setting(subject, "compatibilityLevel") or DEFAULT_LEVEL
+        place = names.place(subject)
+        if not _is_subject(place):
+            return set_above
+        own = self.levels.get(place)
+        return self.rulebook.level(place, own.level if own is not None else None, set_above)
 
     def mode_of(self, subject: str | None) -> str:
         """The effective mode. READONLY_OVERRIDE above a subject goes before the subject's own."""
@@ -1083,6 +1122,11 @@ def refused_schema(error: InvalidSchema) -> Refused:
         error.message if error.message.startswith("Invalid schema") else f"Invalid schema: {error.message}"
     )
     return invalid_schema(message, too_large=error.code == "HUB-1209")
+
+
+def _is_subject(place: str | None) -> TypeGuard[str]:
+    """Not a context, and not the global place."""
+    return place is not None and bool(names.split(place)[1])
 
 
 def settings_json(found: LevelSet | None, level_name: str = "compatibilityLevel") -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from fastapi import APIRouter
@@ -53,6 +54,7 @@ from hub.schema_registry.registry import (
     settings_json,
     subject_not_found,
 )
+from hub.schema_registry.rulebook import Caller
 
 log = logging.getLogger(__name__)
 
@@ -297,7 +299,8 @@ class Api:
         raise schema_not_found()
 
     def _command(self, call: Call) -> RegisterSchema:
-        return command_of(self._subject(call), call.json(), normalize=call.flag("normalize"))
+        command = command_of(self._subject(call), call.json(), normalize=call.flag("normalize"))
+        return replace(command, caller=_caller(call))
 
     def delete_version(self, call: Call) -> Answer:
         return self._submit(DeleteVersion(self._subject(call), call.params[1], call.flag("permanent")))
@@ -446,10 +449,14 @@ class Api:
         if not command.schema.strip():
             raise Refused(422, 42201, "Empty schema")
         version = call.params[1] if len(call.params) > 1 else None
-        reasons = self.node.incompatibilities(command, version)
+        reasons = [str(reason) for reason in self.node.incompatibilities(command, version)]
+        violations = self.node.violations(command)
+        reasons += [str(each) for each in violations if each.severity == "block"]
         answer: dict[str, Any] = {"is_compatible": not reasons}
         if call.flag("verbose"):
-            answer["messages"] = [str(reason) for reason in reasons]
+            answer["messages"] = reasons + [
+                f"warning: {each}" for each in violations if each.severity != "block"
+            ]
         return Answer.of(answer)
 
     def contexts(self, call: Call) -> Answer:
@@ -464,6 +471,13 @@ class Api:
     def cluster_id(self, _call: Call) -> Answer:
         clusters = {"kafka-cluster": "", "schema-registry-cluster": "hub"}
         return Answer.of({"id": "", "scope": {"path": [], "clusters": clusters}})
+
+
+def _caller(call: Call) -> Caller:
+    """Who registers, by the headers of the proxy that knows: ``Hub-Principal`` and ``Hub-Teams`` (with commas)."""
+    principal = call.headers.get(b"hub-principal", b"").decode("utf-8", "replace")
+    teams = call.headers.get(b"hub-teams", b"").decode("utf-8", "replace")
+    return Caller(principal, frozenset(each.strip() for each in teams.split(",") if each.strip()))
 
 
 def in_context(call: Call) -> None:
