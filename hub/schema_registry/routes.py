@@ -280,7 +280,16 @@ class Api:
         return Answer.of(described(stored))
 
     def register(self, call: Call) -> Answer:
-        return self._submit(self._command(call), registered)
+        command = self._command(call)
+        answer, position = self.node.submit(command)
+        return Answer.of({**registered(answer), **self._as_sent(call, command, answer)}, position=position)
+
+    def _as_sent(self, call: Call, command: RegisterSchema, stored: SchemaStored) -> dict[str, str]:
+        """The schema in the form that it came in: Python's client remembers the answer as what it registered, and its
+        Protobuf deserializers then expect a descriptor."""
+        wanted = call.text("format") == "serialized"
+        sent = command.schema_type == "PROTOBUF" and not {";", "{"} & set(command.schema)
+        return {"schema": self.node.serialized(stored)} if wanted or sent else {}
 
     def lookup(self, call: Call) -> Answer:
         command, deleted = self._command(call), call.flag("deleted")
@@ -293,7 +302,7 @@ class Api:
                     raise
                 continue
             if stored is not None:
-                return Answer.of(described(stored))
+                return Answer.of({**described(stored), **self._as_sent(call, command, stored)})
         if not self.node.read(lambda registry: registry.numbers(command.subject, deleted=deleted)):
             raise subject_not_found(command.subject)
         raise schema_not_found()

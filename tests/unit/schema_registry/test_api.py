@@ -867,7 +867,8 @@ def test_protobuf_is_compared_by_tag_and_told_as_text_or_descriptor(http: Http) 
     assert "message Order {" in text and text.startswith('syntax = "proto3";')
     descriptor = http.ok("GET", f"/schemas/ids/{stored['id']}?format=serialized")["schema"]
     body = {"schema": descriptor, "schemaType": "PROTOBUF"}  # what Python's client registers
-    assert http.ok("POST", "/subjects/p", body)["id"] == stored["id"]
+    found = http.ok("POST", "/subjects/p", body)
+    assert (found["id"], found["schema"]) == (stored["id"], descriptor)  # in the form that it came in
     worse = first.replace("int64 cents", "string cents")
     refused = http.fails(
         409, 40901, "POST", "/subjects/p/versions", {"schema": worse, "schemaType": "PROTOBUF"}
