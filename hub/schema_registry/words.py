@@ -107,7 +107,7 @@ class _Avro:
     """Two parsed schemas; names are resolved within their namespaces, as the specification has it."""
 
     def __init__(self, old: Parsed, new: Parsed) -> None:
-        self._old, self._new = _Types(old), _Types(new)
+        self._old, self._new = Types(old), Types(new)
         self._old_root, self._new_root = old.schema, new.schema
         self._seen: set[tuple[str, str]] = set()
 
@@ -139,27 +139,7 @@ class _Avro:
             yield self._type_changed(path, was, now, called)
 
     def _type_changed(self, path: str, was: _Placed, now: _Placed, called: str) -> Change:
-        return Change("type changed", path, f"{called} was {self.said(*was)} and is {self.said(*now)}")
-
-    def said(self, schema: Any, space: str) -> str:
-        """A type as people say it."""
-        if isinstance(schema, list):
-            branches = [self.said(each, space) for each in schema if each != "null"]
-            return ("nullable " if "null" in schema else "") + (" or ".join(branches) or "null")
-        if isinstance(schema, str):
-            return schema if schema in avro.PRIMITIVES else f"`{schema}`"
-        kind = schema["type"]
-        if not isinstance(kind, str):
-            return self.said(kind, space)
-        logical = _logical(schema)
-        if logical:
-            more = ", ".join(str(schema[each]) for each in ("precision", "scale") if each in schema)
-            return f"{logical[0][1]}({more})" if more else f"{logical[0][1]} ({kind})"
-        if kind in _NAMED:
-            return f"{kind} `{avro_name(schema, space)}`"
-        if kind == "array":
-            return f"array of {self.said(schema['items'], space)}"
-        return f"map of {self.said(schema['values'], space)}" if kind == "map" else kind
+        return Change("type changed", path, f"{called} was {said_type(*was)} and is {said_type(*now)}")
 
     def _unions(self, path: str, was: _Placed, now: _Placed, called: str) -> Iterator[Change]:
         sides = []
@@ -220,7 +200,7 @@ class _Avro:
                 yield Change(
                     "field removed",
                     here,
-                    f"field `{here}` ({self.said(field['type'], spaces[0])}) is removed",
+                    f"field `{here}` ({said_type(field['type'], spaces[0])}) is removed",
                 )
         for name, field in after.items():
             here = _into(path, name)
@@ -231,7 +211,7 @@ class _Avro:
                 yield Change(
                     "field added",
                     here,
-                    f"field `{here}` ({self.said(field['type'], spaces[1])}, {default}) is added",
+                    f"field `{here}` ({said_type(field['type'], spaces[1])}, {default}) is added",
                 )
                 continue
             was = before[origin[name]]
@@ -252,13 +232,35 @@ class _Avro:
             )
 
 
+def said_type(schema: Any, space: str) -> str:
+    """An Avro type as people say it."""
+    if isinstance(schema, list):
+        branches = [said_type(each, space) for each in schema if each != "null"]
+        return ("nullable " if "null" in schema else "") + (" or ".join(branches) or "null")
+    if isinstance(schema, str):
+        return schema if schema in avro.PRIMITIVES else f"`{schema}`"
+    kind = schema["type"]
+    if not isinstance(kind, str):
+        return said_type(kind, space)
+    logical = _logical(schema)
+    if logical:
+        more = ", ".join(str(schema[each]) for each in ("precision", "scale") if each in schema)
+        return f"{logical[0][1]}({more})" if more else f"{logical[0][1]} ({kind})"
+    if kind in _NAMED:
+        return f"{kind} `{avro_name(schema, space)}`"
+    if kind == "array":
+        return f"array of {said_type(schema['items'], space)}"
+    return f"map of {said_type(schema['values'], space)}" if kind == "map" else kind
+
+
 _Placed = tuple[Any, str]  # a schema, and the namespace that it stands in
 
 
-class _Types:
+class Types:
     """The named types of one schema, by full name, each with the namespace that it was written in."""
 
     def __init__(self, parsed: Parsed) -> None:
+        self.root: _Placed = (parsed.schema, "")
         self._known: dict[str, _Placed] = {}
         left: list[_Placed] = [(each, "") for each in (parsed.schema, *reversed(list(parsed.named.values())))]
         while left:
@@ -287,6 +289,17 @@ class _Types:
                 if name in self._known:
                     return self._known[name]
         return schema, space
+
+    def field(self, schema: Any, space: str, name: str) -> _Placed | None:
+        """The type of a record's field, through a union with null; None when there is none of that name."""
+        found, space = self.resolved(schema, space)
+        if isinstance(found, list):
+            branches = [each for each in found if each != "null"]
+            return self.field(branches[0], space, name) if len(branches) == 1 else None
+        if not isinstance(found, dict) or found["type"] not in ("record", "error"):
+            return None
+        inside = avro_name(found, space).rpartition(".")[0]
+        return next(((each["type"], inside) for each in found["fields"] if each["name"] == name), None)
 
     def branch_name(self, schema: Any, space: str) -> str:
         """What makes a branch of a union another one: its kind, or its name."""
