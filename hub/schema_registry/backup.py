@@ -32,7 +32,6 @@ from hub.schema_registry.stored import last_records
 FORMAT, VERSION = "hub-schemas", 1
 MOST_BYTES = 1 << 30
 _WRITER = "hub.schema-registry"  # fences the registry's nodes, which open their writer anew
-_LOG = TopicPartition(SCHEMAS_TOPIC, 0)
 Progress = Callable[[int, int], None]
 
 
@@ -161,12 +160,12 @@ def _wrong(where: str, line: int, what: str) -> ConfigError:
 # ---- the topic
 
 
-def read_all(cluster: Log, progress: Progress = _silent) -> list[Kept]:
+def read_all(cluster: Log, progress: Progress = _silent, topic: str = SCHEMAS_TOPIC) -> list[Kept]:
     """Every record of the topic, in order. Raises NotFound when there is no such topic."""
     found: list[Kept] = []
     last_records(
         cluster,
-        SCHEMAS_TOPIC,
+        topic,
         None,
         lambda each: found.append(Kept(each.key, each.value, each.timestamp_ms, each.headers)),
         progress,
@@ -175,54 +174,55 @@ def read_all(cluster: Log, progress: Progress = _silent) -> list[Kept]:
 
 
 def restore(
-    kept: Sequence[Kept], cluster: Log, *, replication_factor: int = 1, progress: Progress = _silent
+    kept: Sequence[Kept],
+    cluster: Log,
+    *,
+    replication_factor: int = 1,
+    progress: Progress = _silent,
+    topic: str = SCHEMAS_TOPIC,
 ) -> None:
     """Write a backup's records into the topic, all or none, and read them back.
 
     The topic is made when it is missing. Raises Conflict when it has records, HubFault when what was written is not
     what is read.
     """
-    if SCHEMAS_TOPIC not in cluster.topics():
+    if topic not in cluster.topics():
         cluster.create_topic(
-            SCHEMAS_TOPIC,
+            topic,
             partitions=1,
             config={"cleanup.policy": "compact"},
             replication_factor=replication_factor,
         )
     writer = cluster.writer(_WRITER)
     try:
-        # only now: whoever else writes is fenced
-        if cluster.end_offsets([SCHEMAS_TOPIC]).get(_LOG) > cluster.beginning_offsets([SCHEMAS_TOPIC]).get(
-            _LOG
-        ):
+        log = TopicPartition(topic, 0)  # looked at only now: whoever else writes is fenced
+        if cluster.end_offsets([topic]).get(log) > cluster.beginning_offsets([topic]).get(log):
             raise Conflict(
-                f'topic "{SCHEMAS_TOPIC}" has records: a backup is restored into an empty registry only',
+                f'topic "{topic}" has records: a backup is restored into an empty registry only',
                 hint="restore into a new cluster; or back this one up, stop its registry, delete the topic "
-                f'"{SCHEMAS_TOPIC}" and restore again',
+                f'"{topic}" and restore again',
                 code="HUB-1911",
             )
         writer.append(
-            [
-                NewRecord(SCHEMAS_TOPIC, each.key, each.value, each.headers, each.timestamp_ms, 0)
-                for each in kept
-            ]
+            [NewRecord(topic, each.key, each.value, each.headers, each.timestamp_ms, 0) for each in kept]
         )
     finally:
         writer.close()
-    _verify(kept, read_all(cluster, progress))
+    cluster.writer(_WRITER).close()  # waits until what was committed can be read
+    _verify(kept, read_all(cluster, progress, topic), topic)
 
 
-def _verify(kept: Sequence[Kept], found: Sequence[Kept]) -> None:
+def _verify(kept: Sequence[Kept], found: Sequence[Kept], topic: str) -> None:
     for index, (each, there) in enumerate(zip(kept, found, strict=False), 1):
         # librdkafka takes a timestamp of 0 for "now", so that it is written as 1
         if replace(each, timestamp_ms=max(1, each.timestamp_ms)) != there:
             raise HubFault(
-                f'topic "{SCHEMAS_TOPIC}": record {index} of the backup is read back as another',
+                f'topic "{topic}": record {index} of the backup is read back as another',
                 hint="did somebody write to it meanwhile? Delete the topic and restore again",
             )
     # A registry that runs may have written on; compaction leaves a topic's last segment alone.
     if len(found) < len(kept):
         raise HubFault(
-            f'topic "{SCHEMAS_TOPIC}": {len(kept)} records were written and {len(found)} are read back',
+            f'topic "{topic}": {len(kept)} records were written and {len(found)} are read back',
             hint="delete the topic and restore again",
         )

@@ -15,7 +15,7 @@ import orjson
 
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.schema_registry.facts import Reference
-from hub.schema_registry.state import RegistryState, SubjectState, Version
+from hub.schema_registry.state import Parsed, RegistryState, SubjectState, Version, parsed_version
 
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 _PAGE = 1_000
@@ -73,37 +73,29 @@ class RemoteRegistry:
                 newest[each["subject"]] = version
         return sorted(newest.items())
 
-    def subject(self, name: str) -> SubjectState:
-        """The live versions of one subject, oldest first. Raises NotFound."""
-        path = f"/subjects/{_quoted(name)}/versions"
-        versions = [_version(self._ask("GET", f"{path}/{each}"), False) for each in self._ask("GET", path)]
-        return SubjectState(tuple(sorted(versions, key=lambda each: each.version)))
+    def numbers(self, subject: str) -> list[int]:
+        """The versions of a subject that are not deleted, oldest first. Raises NotFound."""
+        return sorted(int(each) for each in self._ask("GET", f"/subjects/{_quoted(subject)}/versions"))
 
-    def with_references(self, state: RegistryState) -> RegistryState:
-        """The state with every version that one in it refers to."""
-        subjects = {
-            name: {each.version: each for each in subject.versions}
-            for name, subject in state.subjects.items()
-        }
-        left = [
-            ref for versions in subjects.values() for each in versions.values() for ref in each.references
-        ]
+    def version(self, subject: str, number: int) -> Version:
+        """One version, deleted or not. Raises NotFound."""
+        path = f"/subjects/{_quoted(subject)}/versions/{number}"
+        return _version(self._ask("GET", path, deleted="true"), False)
+
+    def parsed(self, version: Version) -> Parsed:
+        """A version with everything that it refers to. Raises InvalidSchema."""
+        found: dict[str, dict[int, Version]] = {}
+        left = list(version.references)
         while left:
             reference = left.pop()
-            known = subjects.setdefault(reference.subject, {})
+            known = found.setdefault(reference.subject, {})
             if reference.version not in known:
-                path = f"/subjects/{_quoted(reference.subject)}/versions/{reference.version}"
-                known[reference.version] = _version(self._ask("GET", path, deleted="true"), True)
+                known[reference.version] = self.version(reference.subject, reference.version)
                 left += known[reference.version].references
-        return RegistryState(
-            {
-                name: SubjectState(tuple(each for _, each in sorted(found.items())))
-                for name, found in subjects.items()
-            },
-            state.default_level,
-        )
+        subjects = {name: SubjectState(tuple(each.values())) for name, each in found.items()}
+        return parsed_version(RegistryState(subjects), version)
 
-    def by_id(self, schema_id: int) -> Version:
+    def with_id(self, schema_id: int) -> Version:
         """The schema with an id. Raises NotFound."""
         answer = self._ask("GET", f"/schemas/ids/{schema_id}")
         return _version({"version": 0, "id": schema_id, **answer}, False)
