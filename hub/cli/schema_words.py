@@ -51,18 +51,9 @@ def diff(
     """
     from hub.schema_registry.words import diff_in_words, readers
 
-    registry = _registry()
-    numbers = _numbers(registry, subject)
-    to = numbers[-1] if second is None else second
-    earlier = [each for each in numbers if each < to]
-    if first is None and not earlier:
-        raise CallerError(
-            f'subject "{subject}" has nothing before version {to}',
-            hint=f"hub schema show {subject} prints it",
-        )
-    since = earlier[-1] if first is None else first
-    versions = [registry.version(subject, each) for each in (since, to)]
-    old, new = (registry.parsed(each) for each in versions)
+    with closing(_registry()) as registry:
+        since, to = _two(registry, subject, first, second)
+        old, new = (registry.parsed(registry.version(subject, each)) for each in (since, to))
     changes = diff_in_words(new.schema_type, old, new)
     told = readers(old, new)
     if output is Output.json:
