@@ -24,6 +24,7 @@ from hub.schema_registry.words import Types, said_type
 from hub.topics.tree import matches
 
 _Placed = tuple[Any, str]
+_MOST_NESTED = 64  # types; deeper, nothing is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def _changed(
     within: tuple[int, ...],
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     (a, space_a), (b, space_b) = _value(before, was), _value(after, now)
-    if id(a) in within:  # a type within itself
+    if id(a) in within or len(within) > _MOST_NESTED:  # a type within itself
         return
     kinds = _kind(a), _kind(b)
     if kinds[0] != kinds[1]:

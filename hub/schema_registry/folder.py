@@ -625,9 +625,9 @@ class _Planner:
                 *(each for rule in self.rules.more for each in rule(file, new, subject)),
             ]
             old = parsed_version(self.state, live[-1]) if live else None
+            changes = tuple(diff_in_words(file.schema_type, old, new)) if old is not None else ()
         except InvalidSchema as error:
             return self._refused(file, "NOT_COMPARABLE", error.message, "make the schema simpler")
-        changes = tuple(diff_in_words(file.schema_type, old, new)) if old is not None else ()
         if old is not None and not changes:
             changes = _beside(file, references, live[-1])
         status = Status.refused if reasons else Status.changed if live else Status.new

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hub.schema_registry.formats import Difference, avro
+from hub.schema_registry.formats import Difference, InvalidSchema, avro
 from hub.schema_registry.state import Parsed, differences
 
 MOST_CHANGES = 1_000
@@ -65,7 +65,8 @@ def readers(old: Parsed, new: Parsed) -> Readers:
 def diff_in_words(schema_type: str, old: Parsed, new: Parsed) -> list[Change]:
     """What is different in ``new``, at most ``MOST_CHANGES``; [] when the two say the same.
 
-    ``schema_type`` is that of ``new``; when ``old`` has another, that is the one change.
+    ``schema_type`` is that of ``new``; when ``old`` has another, that is the one change. Raises InvalidSchema for types
+    that are chained too long.
     """
     if old.schema_type != schema_type:
         return [Change("schema type", "", f"the schema type was {old.schema_type} and is {schema_type}")]
@@ -75,7 +76,10 @@ def diff_in_words(schema_type: str, old: Parsed, new: Parsed) -> list[Change]:
         found = _Json(old.schema.raw, new.schema.raw).changes()
     else:
         found = _protobuf(old.schema.file, new.schema.file)
-    return [each for each, _ in zip(found, range(MOST_CHANGES), strict=False)]
+    try:
+        return [each for each, _ in zip(found, range(MOST_CHANGES), strict=False)]
+    except RecursionError:
+        raise InvalidSchema("the schema's types are chained too long to be compared") from None
 
 
 def _as_json(value: Any) -> str:

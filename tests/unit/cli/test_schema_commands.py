@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hub.cli import main
+from hub.cli.git import extract
 from hub.cli.schema_folder import topic_of
 from hub.log import MemoryCluster
 from hub.schema_registry import backup
@@ -98,14 +99,22 @@ def test_a_revision_that_is_none_and_a_folder_in_no_repository_are_told(run: Run
         assert code == 1 and f'"{revision}" is no revision' in err and "fetch-depth" in err
 
 
-def test_links_in_a_revision_are_not_followed(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "schemas" / "link.avsc").symlink_to("/etc/hostname")
+def test_only_files_of_the_folder_are_taken_out_of_a_revision(run: Run, tmp_path: Path) -> None:
+    schemas = tmp_path / "schemas"
+    (schemas / "link.avsc").symlink_to("/etc/hostname")
+    (schemas / "deep").mkdir()
+    (schemas / "deep" / "ø.avsc").write_text('"int"')
+    (schemas / "README.md").write_text("no schema")
+    (schemas / "large.avsc").write_text(" " * 1_100_000)
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "one")
-    (tmp_path / "schemas" / "link.avsc").unlink()
-    found = json.loads(run("check", "--against-git", "HEAD", "-o", "json")[1])
-    assert [each["status"] for each in found["items"]] == ["unchanged"]
+    into = tmp_path / "then"
+    into.mkdir()
+    assert extract(schemas, "HEAD", into, frozenset([".avsc"]), frozenset()) == 2
+    found = sorted(each.relative_to(into).as_posix() for each in into.rglob("*") if each.is_file())
+    assert found == ["deep/ø.avsc", "orders.avsc"]
+    assert (into / "orders.avsc").read_text() == (schemas / "orders.avsc").read_text()
 
 
 def test_check_against_a_backup_and_against_nothing(run: Run, tmp_path: Path) -> None:

@@ -251,6 +251,12 @@ def test_what_becomes_of_a_subject(
     assert item.registers == (status in (Status.new, Status.changed))
 
 
+def test_of_the_versions_that_break_the_newest_is_told(tmp_path: Path) -> None:
+    registered = versions(record("R", ("x", "int")), record("R", ("y", "int")), level="FORWARD_TRANSITIVE")
+    (item,) = plan(write(tmp_path, {"s.avsc": V1}), RegistryState({"s": registered})).refused
+    assert [(each.against, each.field) for each in item.reasons] == [(2, "y")]
+
+
 def test_the_order_of_keys_and_empty_metadata_are_no_change(tmp_path: Path) -> None:
     json_schema = '{"type": "object", "properties": {"b": {}, "a": {}}}'
     state = RegistryState(

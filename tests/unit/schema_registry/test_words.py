@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.state import Parsed, parse
 from hub.schema_registry.words import diff_in_words, readers
 
@@ -176,6 +177,20 @@ def test_who_can_read_whom_is_told_both_ways() -> None:
 def test_another_schema_type_is_the_one_change() -> None:
     (change,) = diff_in_words("JSON", parse("AVRO", '"int"'), parse("JSON", "{}"))
     assert str(change) == "the schema type was AVRO and is JSON"
+
+
+def test_types_that_are_chained_too_long_are_refused() -> None:
+    def chain(last: str) -> Any:
+        named: dict[str, Any] = {
+            "T0": {"type": "record", "name": "T0", "fields": [{"name": "x", "type": last}]}
+        }
+        for n in range(1, 900):
+            fields = [{"name": "x", "type": f"T{n - 1}"}]
+            named[f"T{n}"] = {"type": "record", "name": f"T{n}", "fields": fields}
+        return Parsed("AVRO", record(("x", "T899")), named)
+
+    with pytest.raises(InvalidSchema, match="chained too long"):
+        diff_in_words("AVRO", chain("int"), chain("long"))
 
 
 LEAVES = st.sampled_from(["int", "long", "string", {"type": "bytes"}, ["null", "double"]])
