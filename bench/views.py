@@ -27,6 +27,7 @@ import psutil
 from confluent_kafka import Producer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from peers import kafka_streams
 from ports import free_pair, free_ports
 
 from hub.cli.up import children, fetch_jars, server_url
@@ -104,6 +105,7 @@ class Hub:
         self.supervisor = Supervisor(self.settings.home)
         self.cluster = KafkaCluster(self.settings.bootstrap)
         self.encoders: dict[str, tuple[bytes, Any]] = {}
+        self.schemas: dict[str, Any] = {}
 
     def start_log(self) -> None:
         """Kafka and the server; topics and schemas."""
@@ -114,6 +116,7 @@ class Hub:
             self.cluster.create_topic(topic, partitions=2, config={}, replication_factor=1)
             listed = [{"name": name, "type": kind} for name, kind in fields.items()]
             schema = {"type": "record", "name": topic.title().replace(".", ""), "fields": listed}
+            self.schemas[topic] = schema
             schema_id = registry.register(f"{topic}-value", json.dumps(schema))
             self.encoders[topic] = b"\x00" + schema_id.to_bytes(4, "big"), fastavro.parse_schema(schema)
 
@@ -202,12 +205,12 @@ def hub() -> Iterator[Hub]:
 
 
 def wait(done: Callable[[], bool], timeout_s: float = 600.0) -> float:
-    """Until ``done``; the monotonic time then."""
+    """Until ``done``, asked four times a second: more often, the questions would show. The monotonic time then."""
     deadline = time.monotonic() + timeout_s
     while not done():
         if time.monotonic() > deadline:
             raise TimeoutError("it takes too long")
-        time.sleep(0.1)
+        time.sleep(0.25)
     return time.monotonic()
 
 
@@ -234,12 +237,47 @@ def _read(progress: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
             yield topic, int(partition), offset
 
 
-def live(running: Hub, rate: int, seconds: int) -> dict[str, float]:
+class Arrivals:
+    """Events under way, by key: when each was sent, and how long each took that arrived."""
+
+    def __init__(self) -> None:
+        self.sent: dict[str, float] = {}
+        self.late: list[tuple[float, float]] = []
+
+    def heard(self, key: str, now: float) -> None:
+        if key in self.sent:
+            self.late.append((now, now - self.sent.pop(key)))
+
+    def settled(self, since: float) -> list[float]:
+        return sorted(latency for at, latency in self.late if at > since)
+
+
+def produce(
+    running: Hub, arrivals: Arrivals, rate: int, seconds: int, beside: Callable[[int], None] = lambda _: None
+) -> float:
+    """Events at a steady rate, each with a key of its own; the monotonic time when it began."""
+    producer = Producer({"bootstrap.servers": running.settings.bootstrap, "linger.ms": 0})
+    began_at, number = time.monotonic(), 0
+    while (elapsed := time.monotonic() - began_at) < seconds:
+        while number < elapsed * rate:
+            key = f"L-{began_at:.0f}-{number}"
+            topic, value = running.event(10_000_000 + number, key)
+            arrivals.sent[key] = time.monotonic()
+            producer.produce(topic, value, key)
+            number += 1
+        producer.poll(0)
+        beside(number)
+        time.sleep(0.002)
+    producer.flush(10)
+    time.sleep(3)
+    return began_at
+
+
+def live(running: Hub, rate: int, seconds: int, warm_up_s: int) -> dict[str, float]:
     """From just before produce to the row's arrival at a subscriber of changes."""
     wait(lambda: running.progress().get("state") == "live")
     time.sleep(3)
-    sent: dict[str, float] = {}
-    late: list[tuple[float, float]] = []
+    arrivals = Arrivals()
     done = threading.Event()
 
     def listen() -> None:
@@ -247,47 +285,36 @@ def live(running: Hub, rate: int, seconds: int) -> dict[str, float]:
         # the stream ends when the hub is stopped
         with contextlib.suppress(httpx2.HTTPError), httpx2.stream("GET", url, timeout=60) as stream:
             for line in stream.iter_lines():
-                now = time.monotonic()
                 if line.startswith("data: ") and '"key":"L-' in line:
-                    key = line.split('"key":"', 1)[1].split('"', 1)[0]
-                    if key in sent:
-                        late.append((now, now - sent.pop(key)))
+                    arrivals.heard(line.split('"key":"', 1)[1].split('"', 1)[0], time.monotonic())
                 if done.is_set():
                     return
 
-    listener = threading.Thread(target=listen, daemon=True)
-    listener.start()
+    threading.Thread(target=listen, daemon=True).start()
     time.sleep(1)
-    producer = Producer({"bootstrap.servers": running.settings.bootstrap, "linger.ms": 0})
     spark = running.processes()["spark"]
-    before = _forks(), spark.cpu_times(), running.cpu_s()
     reads: list[float] = []
-    began_at, number = time.monotonic(), 0
     with httpx2.Client(base_url=running.url) as client:
-        while (elapsed := time.monotonic() - began_at) < seconds:
-            while number < elapsed * rate:
-                key = f"L-{number}"
-                topic, value = running.event(10_000_000 + number, key)
-                sent[key] = time.monotonic()
-                producer.produce(topic, value, key)
-                number += 1
-            producer.poll(0)
+
+        def read(number: int) -> None:
             if number % 50 == 0:
                 at = time.monotonic()
                 client.get("/views/bench/C-0000001")
                 reads.append(time.monotonic() - at)
-            time.sleep(0.002)
+
+        produce(running, arrivals, rate, warm_up_s)
+        reads.clear()
+        before = _forks(), spark.cpu_times(), running.cpu_s()
+        began_at = produce(running, arrivals, rate, seconds, read)
     forks, reaped = _forks() - before[0], spark.cpu_times()
     cpu = running.cpu_s() - before[2]
-    producer.flush(10)
-    time.sleep(3)
     done.set()
-    settled = sorted(latency for at, latency in late if at - began_at > 10)
+    settled = arrivals.settled(began_at)
     return {
         "p50": _quantile(settled, 0.5) * 1000,
         "p95": _quantile(settled, 0.95) * 1000,
         "p99": _quantile(settled, 0.99) * 1000,
-        "lost": float(len(sent)),
+        "lost": float(len(arrivals.sent)),
         "read_p50": _quantile(sorted(reads), 0.5) * 1000,
         "read_p99": _quantile(sorted(reads), 0.99) * 1000,
         "forks": forks / seconds,
@@ -297,6 +324,39 @@ def live(running: Hub, rate: int, seconds: int) -> dict[str, float]:
         - before[1].children_system,
         "cpu_cores": cpu / seconds,
     }
+
+
+def peer(running: Hub, events: int, rate: int, seconds: int, warm_up_s: int) -> dict[str, float]:
+    """The same by Kafka Streams, from its process's start; live to a reader of its changelog."""
+    end = running.cluster.end_offsets(TOPICS)
+    view = kafka_streams.KafkaStreamsView(
+        running.settings, running.cluster, running.folder / "peer", running.schemas
+    )
+    try:
+        caught_up_at = wait(lambda: view.caught_up(end))
+        found = {
+            "computed": events / (caught_up_at - view.began_at),
+            "cpu_us": view.cpu_s() * 1e6 / events,
+        }
+        arrivals, done = Arrivals(), threading.Event()
+        arguments = (running.settings.bootstrap, done, arrivals.heard)
+        threading.Thread(target=kafka_streams.listen, args=arguments, daemon=True).start()
+        time.sleep(3)
+        produce(running, arrivals, rate, warm_up_s)
+        before = view.cpu_s()
+        began_at = produce(running, arrivals, rate, seconds)
+        done.set()
+        settled = arrivals.settled(began_at)
+        for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+            found[name] = _quantile(settled, share) * 1000
+        return {
+            **found,
+            "lost": float(len(arrivals.sent)),
+            "cpu_cores": (view.cpu_s() - before) / seconds,
+            "memory_mb": float(view.memory_mb()),
+        }
+    finally:
+        view.stop()
 
 
 def _quantile(ordered: list[float], share: float) -> float:
@@ -317,47 +377,68 @@ def main() -> None:
     arguments.add_argument("--keys", type=int, default=100_000)
     arguments.add_argument("--rate", type=int, default=500)
     arguments.add_argument("--seconds", type=int, default=60)
+    arguments.add_argument("--warm-up", type=int, default=30, help="seconds at that rate before measuring")
     arguments.add_argument("--quick", action="store_true", help="without the cost at 10 k and 1 M keys")
     given = arguments.parse_args()
-    lines: list[tuple[str, str, str]] = []
 
-    def say(figure: str, value: str, goal: str = "") -> None:
-        lines.append((figure, value, goal))
-        print(f"{figure:<58} {value:>22}  {goal}", flush=True)
+    def say(figure: str, value: str, goal: str = "", other: str = "") -> None:
+        print(f"{figure:<58} {value:>22} {other:>22}  {goal}", flush=True)
 
     fetch_jars(Settings())
+    beside: dict[str, float] = {}
+    say("figure", "the hub", "goal", f"Kafka Streams {kafka_streams.VERSION}")
+    if kafka_streams.javac() is None:
+        print("No javac: without the peer.", file=sys.stderr)
+    else:
+        with hub() as running:
+            running.load(given.events, given.keys)
+            beside = peer(running, given.events, given.rate, given.seconds, given.warm_up)
+
+    def theirs(name: str, form: str) -> str:
+        return form.format(beside[name]) if beside else "-"
+
     with hub() as running:
         running.load(given.events, given.keys)
         found = bulk(running, given.events)
-        say(
-            f"bulk, {given.events:,} events, {given.keys:,} keys: changelog",
-            f"{found['computed']:,.0f} events/s",
-            "40,000",
-        )
+        size = f"{given.events:,} events, {given.keys:,} keys"
+        rate = f"{found['computed']:,.0f} events/s"
+        say(f"bulk, {size}: changelog", rate, "40,000", theirs("computed", "{:,.0f} events/s"))
         say("bulk: until every row is served", f"{found['served']:,.0f} events/s")
-        say("bulk: CPU of Spark and its driver, start included", f"{found['cpu_us']:.1f} us/event")
-        late = live(running, given.rate, given.seconds)
-        say(f"live, {given.rate} events/s: event to subscriber, p50", f"{late['p50']:.0f} ms", "400")
-        say("live: p95", f"{late['p95']:.0f} ms")
-        say("live: p99", f"{late['p99']:.0f} ms")
-        say("live: events that never arrived", f"{late['lost']:.0f}", "0")
+        cpu = f"{found['cpu_us']:.1f} us/event"
+        say("bulk: CPU of the computation, start included", cpu, "", theirs("cpu_us", "{:.1f} us/event"))
+        late = live(running, given.rate, given.seconds, given.warm_up)
+        say(
+            f"live, {given.rate} events/s: event to subscriber, p50",
+            f"{late['p50']:.0f} ms",
+            "400",
+            theirs("p50", "{:.0f} ms"),
+        )
+        say("live: p95", f"{late['p95']:.0f} ms", "", theirs("p95", "{:.0f} ms"))
+        say("live: p99", f"{late['p99']:.0f} ms", "", theirs("p99", "{:.0f} ms"))
+        say("live: events that never arrived", f"{late['lost']:.0f}", "0", theirs("lost", "{:.0f}"))
         say("live: read by key, p50 / p99", f"{late['read_p50']:.1f} / {late['read_p99']:.1f} ms")
-        say("live: CPU of Spark and its driver", f"{late['cpu_cores']:.2f} cores")
+        cores = f"{late['cpu_cores']:.2f} cores"
+        say("live: CPU of the computation", cores, "", theirs("cpu_cores", "{:.2f} cores"))
         say("live: processes and threads started, whole machine", f"{late['forks']:.1f} /s")
         say("live: CPU of processes that Spark forked", f"{late['reaped_s']:.2f} s", "0")
         total = 0
         for name, process in sorted(running.processes().items()):
             resident = process.memory_info().rss >> 20
             total += resident
-            say(f"memory: {name}", f"{resident:,} MB")
+            say(
+                f"memory: {name}",
+                f"{resident:,} MB",
+                "",
+                theirs("memory_mb", "{:,.0f} MB") if name == "spark" else "",
+            )
         say("memory: the whole hub", f"{total:,} MB", "4,096")
     if not given.quick:
         for keys in (10_000, 1_000_000):
             with hub() as running:
                 running.load(given.events, keys)
                 found = bulk(running, given.events)
-                cost, rate = found["cpu_us"], found["computed"]
-                say(f"bulk, {keys:,} keys: CPU, start included", f"{cost:.1f} us/event ({rate:,.0f}/s)")
+                cost, speed = found["cpu_us"], found["computed"]
+                say(f"bulk, {keys:,} keys: CPU, start included", f"{cost:.1f} us/event ({speed:,.0f}/s)")
 
 
 if __name__ == "__main__":

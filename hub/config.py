@@ -5,6 +5,7 @@ Precedence: command-line flag, then environment, then ``hub.yaml``, then the def
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from pydantic import Field
@@ -49,6 +50,10 @@ class Settings(BaseSettings):
     view_partitions: int = Field(2, description="state partitions and changelog partitions of a new view")
     trigger_ms: int = Field(50, description="shortest time between two live micro-batches of a view")
     live_tasks: int = Field(2, description="Spark tasks that read the sources of a live view in each batch")
+    bulk_tasks: int = Field(
+        default_factory=lambda: max(2, os.cpu_count() or 2),
+        description="the same while a view catches up in bulk; the number of cores by default",
+    )
     bulk_events_per_batch: int = 1_000_000
     live_events_per_batch: int = 50_000
 

@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -37,21 +37,25 @@ from confluent_kafka.admin import (
     ConfigEntry,
     ConfigResource,
     NewPartitions,
-    NewTopic,
     OffsetSpec,
     ResourceType,
 )
+from confluent_kafka.admin import NewTopic as KafkaNewTopic
 
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
-from hub.log import TopicDescription, WriterFenced
+from hub.log import ConfigValue, NewTopic, PartitionReplicas, TopicDescription, WriterFenced, same_setting
 from hub.record import NewRecord, Positions, Record, TopicPartition
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _QUEUE_KB = 65_536
+_LARGEST_COPY = 100_000_000
 _SET_ON_THE_TOPIC = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
+# ConfigSource: the topic's own, Kafka's default; all others are some configuration of the brokers.
+_SOURCES: dict[int, Literal["topic", "broker", "default"]] = {_SET_ON_THE_TOPIC: "topic", 5: "default"}
 _SAME_LINE_S = 30.0
+_SETTLED_S = 3.0
 _NO_LEADER = "HUB-3014"
 
 _FENCED = {
@@ -197,12 +201,24 @@ class KafkaCluster:
         replication_factor: int,
         rehearse: bool = False,
     ) -> None:
-        topic = NewTopic(name, partitions, replication_factor, config=dict(config))
-        self._results(
-            self.admin.create_topics([topic], request_timeout=self.timeout_s, validate_only=rehearse)
+        new = NewTopic(name, partitions, replication_factor, config)
+        for error in self.create_topics([new], rehearse=rehearse).values():
+            raise error
+
+    def create_topics(self, topics: Sequence[NewTopic], *, rehearse: bool = False) -> Mapping[str, HubError]:
+        """One request for all of them; a controller takes some thousand partitions in one."""
+        wanted = [
+            KafkaNewTopic(new.name, new.partitions, new.replication_factor, config=dict(new.config))
+            for new in topics
+        ]
+        if not wanted:
+            return {}
+        refused = self._refusals(
+            self.admin.create_topics(wanted, request_timeout=self.timeout_s, validate_only=rehearse)
         )
         if not rehearse:
-            self._seen(name, partitions)
+            self._seen({new.name: new.partitions for new in topics if new.name not in refused})
+        return refused
 
     def add_partitions(self, name: str, total: int, *, rehearse: bool = False) -> None:
         wanted = NewPartitions(name, total)
@@ -210,38 +226,114 @@ class KafkaCluster:
             self.admin.create_partitions([wanted], request_timeout=self.timeout_s, validate_only=rehearse)
         )
         if not rehearse:
-            self._seen(name, total)
+            self._seen({name: total})
 
     def alter_config(self, name: str, changes: Mapping[str, str | None], *, rehearse: bool = False) -> None:
-        entries = [
-            ConfigEntry(
-                key,
-                value,
-                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+        for error in self.alter_configs({name: changes}, rehearse=rehearse).values():
+            raise error
+
+    def alter_configs(
+        self, changes: Mapping[str, Mapping[str, str | None]], *, rehearse: bool = False
+    ) -> Mapping[str, HubError]:
+        resources = [
+            ConfigResource(
+                ResourceType.TOPIC,
+                name,
+                incremental_configs=[
+                    ConfigEntry(
+                        key,
+                        value,
+                        incremental_operation=AlterConfigOpType.DELETE
+                        if value is None
+                        else AlterConfigOpType.SET,
+                    )
+                    for key, value in wanted.items()
+                ],
             )
-            for key, value in changes.items()
+            for name, wanted in changes.items()
         ]
-        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-        self._results(
+        if not resources:
+            return {}
+        refused = self._refusals(
             self.admin.incremental_alter_configs(
-                [resource], request_timeout=self.timeout_s, validate_only=rehearse
+                resources, request_timeout=self.timeout_s, validate_only=rehearse
             )
         )
+        if not rehearse:
+            self._settled({name: wanted for name, wanted in changes.items() if name not in refused})
+        return refused
+
+    def _settled(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
+        """Wait until brokers show the settings, so that what reads them next sees them; but not for long: they are
+        decided, and a broker may put a value in its own words."""
+        deadline = time.monotonic() + min(self.timeout_s, _SETTLED_S)
+        while changes and time.monotonic() < deadline:
+            try:
+                shown = self.topic_config(list(changes))
+            except NotFound:
+                return
+            if all(
+                same_setting(shown[name].get(key), value)
+                for name, wanted in changes.items()
+                for key, value in wanted.items()
+            ):
+                return
+            time.sleep(0.02)
 
     def delete_topic(self, name: str) -> None:
         self._results(self.admin.delete_topics([name], request_timeout=self.timeout_s))
-        self._seen(name, 0)
+        self._seen({name: 0})
 
-    def _seen(self, name: str, partitions: int) -> None:
-        """Wait until brokers show the topic so: the controller decides first, and they hear of it a moment later."""
+    def _seen(self, wanted: Mapping[str, int]) -> None:
+        """Wait until brokers show the topics with so many partitions: the controller decides first, and they hear of
+        it a moment later."""
         deadline = time.monotonic() + self.timeout_s
         while time.monotonic() < deadline:
-            metadata = self._ask(lambda: self.admin.list_topics(timeout=self.timeout_s), "list topics")
-            found = metadata.topics.get(name)
-            if (len(found.partitions) if found is not None else 0) == partitions:
+            shown = self._ask(lambda: self.admin.list_topics(timeout=self.timeout_s), "list topics").topics
+            waiting = [
+                name
+                for name, partitions in wanted.items()
+                if (len(shown[name].partitions) if name in shown else 0) != partitions
+            ]
+            if not waiting:
                 return
             time.sleep(0.02)
-        raise self.down(f'topic "{name}"', "the change is decided, but no broker shows it yet")
+        raise self.down(f'topic "{waiting[0]}"', "the change is decided, but no broker shows it yet")
+
+    # ---- one topic, closely
+
+    def replicas(self, name: str) -> Sequence[PartitionReplicas]:
+        """Leader, replicas and in-sync replicas of each partition. Raises NotFound."""
+        asked = self.admin.describe_topics(TopicCollection([name]), request_timeout=self.timeout_s)
+        (found,) = self._results(asked).values()
+        return [
+            PartitionReplicas(
+                each.id,
+                each.leader.id if each.leader is not None and each.leader.id >= 0 else None,
+                tuple(node.id for node in each.replicas),
+                tuple(node.id for node in each.isr),
+            )
+            for each in found.partitions
+        ]
+
+    def config_sources(self, name: str) -> Mapping[str, ConfigValue]:
+        """Every setting of a topic with its value and who says it. Raises NotFound."""
+        return {
+            entry.name: ConfigValue(entry.value, _SOURCES.get(entry.source, "broker"))
+            for entry in self._config_entries([name])[name]
+        }
+
+    def brokers(self) -> Mapping[int, tuple[str, int]]:
+        """Host and port of each broker, by its id."""
+        metadata = self._ask(lambda: self.admin.list_topics(timeout=self.timeout_s), "list brokers")
+        return {each.id: (each.host, each.port) for each in metadata.brokers.values()}
+
+    def cluster_id(self) -> str:
+        """What Kafka calls itself; another cluster has another one."""
+        metadata = self._ask(
+            lambda: self.admin.list_topics(timeout=self.timeout_s), "ask for the cluster's id"
+        )
+        return str(metadata.cluster_id)
 
     # ---- how far
 
@@ -333,16 +425,23 @@ class KafkaCluster:
 
     # ---- clients
 
-    def reader(self) -> KafkaReader:
-        return KafkaReader(self)
+    def reader(self, *, queue_kb: int = _QUEUE_KB) -> KafkaReader:
+        """A reader that holds at most ``queue_kb`` of a partition, and the batch it is fetching, in memory."""
+        return KafkaReader(self, queue_kb)
 
     def writer(self, transactional_id: str | None = None) -> KafkaWriter:
         """A writer; with a name, transactional, and every earlier writer of that name is fenced."""
         return KafkaWriter(self, transactional_id)
 
-    def sender(self, *, linger_ms: int = 0, delivery_timeout_s: float = 60.0) -> KafkaSender:
-        """For many records: they wait in a bounded queue, and ``linger_ms`` for company."""
-        return KafkaSender(self, "sender", linger_ms=linger_ms, delivery_timeout_s=delivery_timeout_s)
+    def sender(
+        self, *, linger_ms: int = 0, delivery_timeout_s: float = 60.0, gapless: bool = False
+    ) -> KafkaSender:
+        """For many records: they wait in a bounded queue, and ``linger_ms`` for company.
+
+        ``gapless``: each partition gets a prefix of what was sent to it; the first record that is lost ends the sender.
+        """
+        more = {"enable_gapless_guarantee": True} if gapless else {}
+        return KafkaSender(self, "sender", linger_ms=linger_ms, delivery_timeout_s=delivery_timeout_s, **more)
 
     def settings(self, part: str, **more: Any) -> dict[str, Any]:
         """What every client has in common; ``part`` names it in the brokers' logs and metrics."""
@@ -410,6 +509,16 @@ class KafkaCluster:
                     raise
         return results
 
+    def _refusals(self, futures: Mapping[Any, Future[T]]) -> dict[str, HubError]:
+        """Of a request about many topics: which of them failed, and why."""
+        refused: dict[str, HubError] = {}
+        for key, future in futures.items():
+            try:
+                self._results({key: future})
+            except HubError as error:
+                refused[key.name if isinstance(key, ConfigResource) else str(key)] = error
+        return refused
+
 
 def _named(key: object) -> str:
     """Kind and name of what an admin request was about."""
@@ -428,7 +537,7 @@ def _said(error: KafkaError) -> None:
 class KafkaReader:
     """See hub.log.Reader. Holds one consumer; not thread safe."""
 
-    def __init__(self, cluster: KafkaCluster) -> None:
+    def __init__(self, cluster: KafkaCluster, queue_kb: int = _QUEUE_KB) -> None:
         self.cluster = cluster
         self.consumer = Consumer(
             cluster.settings(
@@ -440,8 +549,8 @@ class KafkaReader:
                 auto_offset_reset="error",
                 fetch_wait_max_ms=20,
                 fetch_error_backoff_ms=50,
-                queued_max_messages_kbytes=_QUEUE_KB,
-                queued_min_messages=50_000,
+                queued_max_messages_kbytes=queue_kb,
+                queued_min_messages=min(50_000, queue_kb),
                 enable_partition_eof=True,
                 topic_metadata_propagation_max_ms=10_000,
             )
@@ -723,6 +832,7 @@ class KafkaWriter:
         if self.name is not None:
             more["transactional_id"] = self.name
             more["transaction_timeout_ms"] = int(self.cluster.timeout_s * 1000)
+            more["message_max_bytes"] = _LARGEST_COPY  # copies of other producers' records: the topic decides
         sender = KafkaSender(
             self.cluster, self.name or "writer", delivery_timeout_s=self.cluster.timeout_s, **more
         )

@@ -10,9 +10,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from decimal import Decimal, InvalidOperation
+from typing import Literal, Protocol
 
-from hub.errors import Conflict, NotFound, PeerError
+from hub.errors import Conflict, HubError, NotFound, PeerError
 from hub.record import NewRecord, Positions, Record, TopicPartition
 
 
@@ -32,6 +33,58 @@ class TopicDescription:
     partitions: int
     replication_factor: int
     config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to make; ``config`` are the settings that shall differ from the cluster's defaults."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReplicas:
+    """Where one partition is: broker ids; ``leader`` is None while it has none."""
+
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """A topic's setting and who says it: the topic itself, the brokers' configuration, or Kafka's default."""
+
+    value: str | None
+    source: Literal["topic", "broker", "default"]
+
+
+def same_setting(one: str | None, other: str | None) -> bool:
+    """Whether two texts are one value of a setting: brokers tell what they understood, not what was written.
+
+    >>> same_setting("compact, delete", "compact,delete"), same_setting("0.50", "0.5"), same_setting("1", None)
+    (True, True, False)
+    """
+    if one is None or other is None:
+        return one is other
+    return one == other or _understood(one) == _understood(other)
+
+
+def _understood(text: str) -> object:
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) > 1:
+        return parts
+    if parts[0].lower() in ("true", "false"):
+        return parts[0].lower()
+    try:
+        number = Decimal(parts[0])
+    except InvalidOperation:
+        return parts[0]
+    return number if number.is_finite() else parts[0]
 
 
 class Reader(Protocol):
@@ -71,10 +124,19 @@ class Cluster(Protocol):
     ) -> None:
         """Raises Conflict when it exists."""
 
+    def create_topics(self, topics: Sequence[NewTopic]) -> Mapping[str, HubError]:
+        """Make many with one request, each for itself. Returns, by name, why those that were not made were not."""
+
+    def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """The settings that differ from the cluster's defaults, by topic."""
+
     def add_partitions(self, name: str, total: int) -> None: ...
 
     def alter_config(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Set the given keys; a value of None returns the key to the cluster's default."""
+
+    def alter_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> Mapping[str, HubError]:
+        """``alter_config`` of many topics with one request. Returns, by name, why those not changed were not."""
 
     def delete_topic(self, name: str) -> None: ...
 
@@ -108,6 +170,23 @@ class MemoryCluster:
             name, f"memory-{self.created}", partitions, replication_factor, dict(config)
         )
 
+    def create_topics(self, topics: Sequence[NewTopic]) -> Mapping[str, HubError]:
+        refused: dict[str, HubError] = {}
+        for new in topics:
+            try:
+                self.create_topic(
+                    new.name,
+                    partitions=new.partitions,
+                    config=new.config,
+                    replication_factor=new.replication_factor,
+                )
+            except Conflict as error:
+                refused[new.name] = error
+        return refused
+
+    def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        return {name: self.descriptions[name].config for name in names}
+
     def add_partitions(self, name: str, total: int) -> None:
         log = self._log(name)
         log.extend([] for _ in range(total - len(log)))
@@ -118,6 +197,16 @@ class MemoryCluster:
         merged = {**description.config, **{k: v for k, v in changes.items() if v is not None}}
         kept = {k: v for k, v in merged.items() if changes.get(k, v) is not None}
         self.descriptions[name] = replace(description, config=kept)
+
+    def alter_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> Mapping[str, HubError]:
+        refused: dict[str, HubError] = {}
+        for name, wanted in changes.items():
+            try:
+                self._log(name)
+                self.alter_config(name, wanted)
+            except NotFound as error:
+                refused[name] = error
+        return refused
 
     def delete_topic(self, name: str) -> None:
         self._log(name)

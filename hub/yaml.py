@@ -46,6 +46,23 @@ def place(path: Path, *steps: str | int) -> str:
     return _where(path, (node if isinstance(node, yaml.ScalarNode) else key_node).start_mark)
 
 
+def written(value: object) -> str:
+    """A value of dicts, lists and scalars as the text of a file that ``load_model`` reads back."""
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=False, width=110)
+
+
+def places(path: Path) -> dict[tuple[str, ...], str]:
+    """``file:line:column`` of every key of the file's mappings, by the keys that lead to it."""
+    found: dict[tuple[str, ...], str] = {}
+    left: list[tuple[tuple[str, ...], yaml.Node]] = [((), _compose(path))]
+    while left:
+        steps, node = left.pop()
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            found[(*steps, key.value)] = _where(path, key.start_mark)
+            left.append(((*steps, key.value), value))
+    return found
+
+
 def _compose(path: Path) -> yaml.Node:
     try:
         text = path.read_text(encoding="utf-8")

@@ -50,7 +50,7 @@ class Pipeline:
             shutil.copy(view, self.settings.project / "views" / view.name)
 
     def publisher(self) -> Publisher:
-        return Publisher(self.cluster, self.registry, linger_ms=5)
+        return Publisher(self.cluster, self.registry, linger_ms=5, gapless=True)
 
     def feed(self, topics: Iterable[str], events: Iterable[Event], epoch_ms: int = 0) -> int:
         """Append what is missing of a stream of sample events."""

@@ -21,7 +21,12 @@ from hub.materializers.stores.sql import Store
 from hub.schema_registry import routes as registry_routes
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.node import Node
+from hub.topics import audit_routes, gateway_routes
 from hub.topics import routes as topic_routes
+from hub.topics.auditor import Results
+from hub.topics.gateway import Gateway
+from hub.topics.live_rules import LiveRules
+from hub.topics.tree import LiveTree
 
 REGISTRY_WAIT_S = 10.0
 
@@ -67,18 +72,38 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
     app.include_router(
         topic_routes.create_router(cluster, RegistryClient(settings.registry), tree_file=tree_file)
     )
+    add_gateway(app, settings, cluster, opened)
+    results = add_audit(app, cluster, opened)
     watcher = await add_views(app, settings, opened)
-    add_dashboard(app, settings, watcher.store, opened, watcher.subscribers_by_view)
+    add_dashboard(app, settings, watcher.store, opened, watcher.subscribers_by_view, results.counters)
 
 
 async def add_registry(
     app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack
 ) -> None:
     """The schema registry at the root, where Confluent's clients look for it."""
-    node = Node(cluster, replication_factor=settings.replication_factor)
+    rules = await run_in_threadpool(LiveRules, settings.project)
+    node = Node(cluster, replication_factor=settings.replication_factor, rules=rules)
     await run_in_threadpool(node.start, REGISTRY_WAIT_S)
     opened.push_async_callback(run_in_threadpool, node.stop)
     app.include_router(registry_routes.create_router(node))
+
+
+def add_gateway(app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack) -> None:
+    """Records in over HTTP."""
+    gateway = Gateway(cluster, RegistryClient(settings.registry), LiveTree(settings.project / "topics.yaml"))
+    gateway.start()
+    opened.push_async_callback(run_in_threadpool, gateway.stop)
+    app.include_router(gateway_routes.create_router(gateway))
+
+
+def add_audit(app: FastAPI, cluster: KafkaCluster, opened: AsyncExitStack) -> Results:
+    """What the auditor, a process of its own, has found."""
+    results = Results(cluster)
+    results.start()
+    opened.push_async_callback(run_in_threadpool, results.stop)
+    app.include_router(audit_routes.create_router(results))
+    return results
 
 
 async def add_views(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> Watcher:

@@ -18,6 +18,7 @@ from hub.kafka import KafkaCluster
 from hub.materializers.stores.sql import Store
 from hub.observability import routes
 from hub.observability.collector import Collector
+from hub.observability.metrics import Counters
 from hub.record import Positions
 
 # The collector asks every second and shows what it knew meanwhile: it need not wait long for an answer.
@@ -34,12 +35,13 @@ def add_dashboard(
     store: Store,
     opened: AsyncExitStack,
     subscribers: Callable[[], Mapping[str, int]] = dict,
+    counters: Counters = tuple,
 ) -> None:
-    """The page at ``/``, its JSON and metrics, kept fresh until ``opened`` is closed."""
+    """The page at ``/``, its JSON and metrics (with others' ``counters``), kept fresh until ``opened`` is closed."""
     views = StoreViews(store, subscribers)
     cluster = KafkaCluster(settings.bootstrap, min(settings.kafka_timeout_s, KAFKA_TIMEOUT_S))
     collector = opened.enter_context(Collector(cluster, views, settings.bootstrap).running())
-    app.include_router(routes.create_router(collector, views))
+    app.include_router(routes.create_router(collector, views, counters))
 
 
 @dataclass

@@ -31,6 +31,7 @@ COMMANDS = {
     "watch": ("hub.cli.watch:app", "Follow the changes of a view as they happen."),
     "lag": ("hub.cli.lag:app", "How late each view is."),
     "serve": ("hub.cli.processes:serve", ""),
+    "audit-topics": ("hub.cli.processes:audit_topics", ""),
     "apply-changelogs": ("hub.cli.processes:apply_changelogs", ""),
     "materialize": ("hub.cli.processes:materialize", ""),
 }

@@ -134,7 +134,7 @@ def _run(
     feeding: threading.Thread | None = None
     try:
         cluster, registry = _connect(settings)
-        fed = Feeder(cluster, Publisher(cluster, registry, linger_ms=5), topics)
+        fed = Feeder(cluster, Publisher(cluster, registry, linger_ms=5, gapless=True), topics)
         steps = feed(fed, stop)
         next(steps, None)
         key = _first_row(settings, view, stop, supervisor.step)

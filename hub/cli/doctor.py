@@ -101,7 +101,7 @@ def _processes(settings: Settings) -> Finding:
     if not hub.healthy:
         return Finding("processes", Verdict.ok, "the hub is starting or stopping")
     names = ", ".join(f"{name} {process.pid}" for name, process in hub.processes.items())
-    expected = {"supervisor", "server", "applier", "materializer"} | (
+    expected = {"supervisor", "server", "applier", "materializer", "auditor"} | (
         {"kafka"} if settings.embedded_kafka else set()
     )
     if missing := expected - set(hub.processes):

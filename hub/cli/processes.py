@@ -1,4 +1,4 @@
-"""[edge] The hub's own processes, started by the supervisor of ``hub up``: the server, the applier, the materializer."""
+"""[edge] The hub's own processes, started by the supervisor of ``hub up``: server, auditor, applier, materializer."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ def serve() -> None:
         timeout_graceful_shutdown=2,
     )
     uvicorn.Server(config).run()
+
+
+def audit_topics() -> None:
+    """What anybody wrote, judged by its topic's schema, until a stop signal comes."""
+    from hub.topics.auditor import run
+
+    run(*_begin_loop())
 
 
 def apply_changelogs() -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hub.materializers.impact import Impact
     from hub.schema_registry.folder import Declared, Folder, Item, Plan
     from hub.schema_registry.remote import RemoteRegistry
+    from hub.schema_registry.rulebook import Rulebook
     from hub.schema_registry.state import Parsed, RegistryState
 
 _MARKS = {"new": "+", "changed": "~", "refused": "x", "unchanged": "=", "only in the registry": "?"}
@@ -142,9 +143,11 @@ def check(
         )
     else:
         from hub.schema_registry.folder import plan as planned
+        from hub.schema_registry.folder_rules import rules_of, with_levels
 
-        found = _load(settings, folder)
-        made = planned(found, _offline_state(settings, found, against, against_git))
+        found, book = _load(settings, folder), _rulebook(settings)
+        state = with_levels(_offline_state(settings, found, against, against_git), found, book)
+        made = planned(found, state, rules_of(book))
     found_impacts = impacts_of(settings.project, made)
     if annotations is not None:
         for line in annotated(made, found_impacts):
@@ -194,11 +197,19 @@ def declared_in(project: Path) -> Mapping[Path, Sequence[Declared]]:
 
 def _online(settings: Settings, folder: Path | None, registry: RemoteRegistry) -> Plan:
     from hub.schema_registry.folder import plan as planned
+    from hub.schema_registry.folder_rules import rules_of
 
     found = _load(settings, folder)
     with counted("Asking the registry") as progress:
         state = registry.state([each.subject for each in found.files], progress)
-    return _asked(planned(found, state), state, registry)
+    return _asked(planned(found, state, rules_of(_rulebook(settings))), state, registry)
+
+
+def _rulebook(settings: Settings) -> Rulebook:
+    """The rules of the tree as the project has them: the server's are those of its own project."""
+    from hub.topics.live_rules import LiveRules
+
+    return LiveRules(settings.project)()
 
 
 def _asked(made: Plan, state: RegistryState, registry: RemoteRegistry) -> Plan:
@@ -391,6 +402,8 @@ def _show(made: Plan, found_impacts: Mapping[str, Sequence[Impact]], output: Out
         for reason in item.reasons:
             line, column = item.place(reason)
             print(f"    {item.file.where if item.file else ''}:{line}:{column}: {reason_text(reason)}")
+        for warning in item.warnings:
+            print(f"    ! {reason_text(warning)}")
         for change in item.changes[:_MOST_CHANGES]:
             print(f"    {change}")
         if len(item.changes) > _MOST_CHANGES:
@@ -434,6 +447,7 @@ def _as_json(item: Item, found_impacts: Sequence[Impact]) -> dict[str, object]:
             }
             for each in item.reasons
         ],
+        "warnings": [{"rule": each.rule, "what": each.what, "fix": each.fix} for each in item.warnings],
         "changes": [{"kind": each.kind, "path": each.path, "what": each.what} for each in item.changes],
         "impacts": [{"view": each.view, "column": each.column, "what": str(each)} for each in found_impacts],
     }
@@ -447,6 +461,10 @@ def annotated(made: Plan, found_impacts: Mapping[str, Sequence[Impact]]) -> Iter
         for reason in item.reasons:
             line, column = item.place(reason)
             yield _command("error", item.file.where, line, column, item.subject, reason_text(reason))
+        for warning in item.warnings:
+            yield _command(
+                "warning", item.file.where, *item.place(warning), item.subject, reason_text(warning)
+            )
         for impact in found_impacts.get(item.subject, ()):
             yield _command("warning", item.file.where, *item.place(), item.subject, str(impact))
 

@@ -1,28 +1,42 @@
-"""[edge] ``hub topic``: the tree in git, what it would change, carrying it out, and one event in by hand."""
+"""[edge] ``hub topic``: the tree in git, what it would change, carrying it out, what drifted, and one event by hand."""
 
 from __future__ import annotations
 
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
 
+from hub.cli.audit import audit
 from hub.cli.context import load_settings
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.config import Settings
-from hub.errors import CallerError, HubError, NotFound, nearest
+from hub.errors import CallerError, Conflict, HubError, HubFault, NotFound
 
 if TYPE_CHECKING:
     from hub.kafka import KafkaCluster
+    from hub.log import TopicDescription
     from hub.schema_registry.client import RegistryClient
-    from hub.topics.plan import Plan
-    from hub.topics.tree import TopicTree
+    from hub.topics.describe import TopicFacts
+    from hub.topics.drift import Difference
+    from hub.topics.plan import Plan, Step
+    from hub.topics.saved import Facts
+    from hub.topics.tree import TopicSpec, TopicTree
 
-EXIT_CHANGES = 3
+EXIT_REFUSED, EXIT_CHANGES = 1, 2
+_MANY = 20  # steps from which on a bar says more than lines
+_FEW = 10  # lines of a list that is only a remark
+_ALWAYS_SHOWN = ("cleanup.policy", "min.insync.replicas", "retention.bytes", "retention.ms")
 
 app = typer.Typer(
-    help="Topics: the tree, its plan, applying it.",
+    help="Topics: the tree, its plan, applying it, and what differs.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog="Example: hub topic plan && hub topic apply",
@@ -32,8 +46,13 @@ FileOption = Annotated[
     Path | None, typer.Option("--file", "-f", help="The tree. Default: topics.yaml of the project")
 ]
 
-PruneOption = Annotated[
-    bool, typer.Option("--prune", help="Delete topics that no file names, where the tree says `prune: true`")
+DestroyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--destroy",
+        metavar="NAME",
+        help="Delete this topic and all its events. Only one that the tree does not name; may stand several times",
+    ),
 ]
 DurabilityOption = Annotated[
     bool,
@@ -45,8 +64,17 @@ DurabilityOption = Annotated[
 
 @app.command()
 def tree(file: FileOption = None, output: OutputOption = Output.table) -> None:
-    """Draw the tree with every topic's effective settings and which node set them. Needs no Kafka."""
+    """Draw the tree with every topic's effective settings and which node set them. Needs no Kafka.
+
+    Example: hub topic tree -f examples/flights/topics.yaml
+    """
+    from hub.topics.tree import collisions
+
     loaded = _load(load_settings(), file)
+    for group in collisions(topic.name for topic in loaded.topics):
+        note(
+            f"! {' and '.join(group)} are one name in Kafka's metrics (_ for .): a broker takes one of them only"
+        )
     if output is Output.json:
         show([_as_json(topic) for topic in loaded.topics], output)
         return
@@ -56,55 +84,308 @@ def tree(file: FileOption = None, output: OutputOption = Output.table) -> None:
 @app.command()
 def plan(
     file: FileOption = None,
-    output: OutputOption = Output.table,
-    prune: PruneOption = False,
+    destroy: DestroyOption = None,
     allow_lower_durability: DurabilityOption = False,
-    detailed_exitcode: Annotated[
-        bool, typer.Option(help="Exit 3 when there is something to change, 4 when something is refused")
-    ] = False,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the plan into this file, for: hub topic apply FILE")
+    ] = None,
+    output: OutputOption = Output.table,
 ) -> None:
     """Show what `apply` would change: topics, settings, schemas; and what is refused, with the way out.
 
-    Example: hub topic plan --detailed-exitcode   (for CI)
+    Exit code 0: nothing to do. 2: there are changes. 1: something is refused (or failed).
+    Example: hub topic plan --save next.json && hub topic apply next.json
     """
-    made = _plan(load_settings(), file, prune, allow_lower_durability)[0]
+    made, facts, _, _ = _plan(load_settings(), file, destroy, allow_lower_durability)
     _show_plan(made, output)
     if made.refusals:
-        raise typer.Exit(4 if detailed_exitcode else 1)
-    if made.steps and detailed_exitcode:
+        if save is not None:
+            note(f"{save} is not written: a plan with a refusal is not carried out.")
+        raise typer.Exit(EXIT_REFUSED)
+    if save is not None:
+        from hub.topics.saved import SavedPlan, write
+
+        _write(save, write(SavedPlan(made.steps, facts)))
+        note(f"Saved. Carry out exactly this: hub topic apply {save}")
+    if made.steps:
         raise typer.Exit(EXIT_CHANGES)
 
 
 @app.command()
 def apply(
+    saved: Annotated[
+        Path | None, typer.Argument(metavar="[PLAN]", help="A plan of `hub topic plan --save`")
+    ] = None,
     file: FileOption = None,
-    prune: PruneOption = False,
+    destroy: DestroyOption = None,
     allow_lower_durability: DurabilityOption = False,
     output: OutputOption = Output.table,
 ) -> None:
     """Make the cluster and the registry like the tree. Nothing is done while something is refused.
 
-    What was cut off is finished by the next apply. Without --prune nothing is deleted.
+    It stops at the first failure and says what is done and what is left; the next apply goes on there. Topics that the
+    tree does not name are kept, but for those named by --destroy. A saved plan is carried out as it was shown, or
+    refused when the cluster has changed since.
+    Example: hub topic apply --destroy shop.orders-old
     """
+    settings = load_settings()
+    if saved is None:
+        made, _, cluster, registry = _plan(settings, file, destroy, allow_lower_durability)
+    else:
+        if file is not None or destroy or allow_lower_durability:
+            raise CallerError(
+                "a saved plan is carried out as it is: -f, --destroy and --allow-lower-durability belong to"
+                " `hub topic plan --save`"
+            )
+        made, cluster, registry = _saved_plan(settings, saved)
+    for caution in made.cautions:
+        note(str(caution))
+    if output is Output.table:
+        _note_kept(made)
+    _carry_out(made, cluster, registry, output)
+
+
+def _carry_out(made: Plan, cluster: KafkaCluster, registry: RegistryClient, output: Output) -> None:
     from hub.topics.apply import apply as carry_out
 
-    made, cluster, registry = _plan(load_settings(), file, prune, allow_lower_durability)
-    done: list[str] = []
+    done: list[Step] = []
+    total = len(made.steps)
+    stopped: HubError | KeyboardInterrupt | None = None
+    with _steps_bar(total) as advance:
 
-    def say(step: object) -> None:
-        done.append(str(step))
-        note(f"[{len(done)}/{len(made.steps)}] {step}")
+        def say(step: Step) -> None:
+            done.append(step)
+            if advance is None:
+                note(f"[{len(done)}/{total}] {step}")
+            else:
+                advance(len(done))
 
-    _note_unmanaged(made)
-    try:
-        carry_out(made, cluster, registry, say)
-    except HubError:
-        if done:
-            note(f"{len(done)} of {len(made.steps)} are done; apply again for the rest.")
-        raise
+        try:
+            carry_out(made, cluster, registry, say)
+        except (HubError, KeyboardInterrupt) as error:
+            stopped = error
+    carried = {id(step) for step in done}
+    left = [step for step in made.steps if id(step) not in carried]
     if output is Output.json:
-        show_one({"done": done}, output)
+        show_one({"done": [str(step) for step in done], "left": [str(step) for step in left]}, output)
+    if stopped is not None:
+        _note_left(len(done), left)
+        raise stopped
     note(f"{len(done)} changed." if done else "Nothing to change.")
+
+
+def _note_left(done: int, left: Sequence[Step]) -> None:
+    note(f"Stopped. Done: {done} (they stand). Left: {len(left)}; the first of them:")
+    for step in left[:_FEW]:
+        note(f"  {step}")
+    note("The next `hub topic apply` goes on there.")
+
+
+@contextmanager
+def _steps_bar(total: int) -> Iterator[Callable[[int], None] | None]:
+    """A bar on standard error for many steps at a terminal; None where lines are better."""
+    if total < _MANY or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("apply", total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+@app.command()
+def drift(
+    file: FileOption = None,
+    watch: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0.5, help="Look again so often, until Ctrl-C")
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """What differs between the tree and the cluster, line by line, and who is right.
+
+    "tree": apply makes the cluster so. "cluster": Kafka cannot do what the tree says, so the tree has to change.
+    "decide": a person has to say. Exit code 0: no difference. 2: there are some. 1: it could not be told.
+    Example: hub topic drift --watch 30
+    """
+    settings = load_settings()
+    if watch is None:
+        found = _differences(settings, file)
+        _show_drift(found, output)
+        raise typer.Exit(EXIT_CHANGES if found else 0)
+    while True:
+        try:
+            found = _differences(settings, file)
+        except HubError as error:
+            if not error.retriable:
+                raise
+            note(f"{error.message}; looking again in {watch:g} s")
+        else:
+            if output is Output.table and sys.stdout.isatty():
+                sys.stdout.write("\x1b[2J\x1b[H")
+            _show_drift(found, output)
+        time.sleep(watch)
+
+
+def _differences(settings: Settings, file: Path | None) -> tuple[Difference, ...]:
+    from hub.topics.apply import compare
+    from hub.topics.drift import drift
+
+    return drift(compare(_load(settings, file), *_connect(settings)).plan)
+
+
+def _show_drift(found: Sequence[Difference], output: Output) -> None:
+    rows = [asdict(line) for line in found]
+    if rows or output is Output.json:
+        show(rows, output, ("topic", "setting", "tree", "cluster", "set_by", "right", "way"))
+    note(f"{len(rows)} differences." if rows else "The cluster is as the tree says.")
+
+
+@app.command()
+def describe(
+    topic: str,
+    file: FileOption = None,
+    wait: Annotated[float, typer.Option(min=0.5, max=60, help="Longest wait, in seconds")] = 5.0,
+    everything: Annotated[bool, typer.Option("--all", help="Also settings that are Kafka's default")] = False,
+    output: OutputOption = Output.table,
+) -> None:
+    """One topic: partitions, replicas, sizes, settings and where each is from, owner, SLO, schemas, readers.
+
+    What does not come within the wait is left out, and said so.
+    Example: hub topic describe shop.orders --all
+    """
+    from hub.kafka import KafkaCluster
+    from hub.schema_registry.client import RegistryClient
+    from hub.topics.describe import as_json
+    from hub.topics.describe import describe as ask
+
+    settings = load_settings()
+    spec, no_tree = _spec_if_any(settings, file, topic)
+    cluster = KafkaCluster(settings.bootstrap, min(wait, settings.kafka_timeout_s))
+    facts = ask(topic, spec, cluster, RegistryClient(settings.registry, wait), wait)
+    facts = replace(facts, missing=(*no_tree, *facts.missing))
+    if output is Output.json:
+        show_one(as_json(facts), output)
+    else:
+        _show_facts(facts, everything)
+    for each in facts.missing:
+        note(f"Not told: {each}")
+
+
+def _spec_if_any(
+    settings: Settings, file: Path | None, topic: str
+) -> tuple[TopicSpec | None, tuple[str, ...]]:
+    """What the tree says of the topic; that there is no tree is no error, one that cannot be read is."""
+    path = file or settings.project / "topics.yaml"
+    if file is None and not path.exists():
+        return None, (f"owner, SLO and doc: no tree at {path}",)
+    found = _load(settings, file).find(topic)
+    return found, () if found is not None else (f"owner, SLO and doc: {path} does not name the topic",)
+
+
+def _show_facts(facts: TopicFacts, everything: bool) -> None:
+    spec = facts.spec
+    about: dict[str, object] = {"topic": facts.name}
+    if spec is not None:
+        about |= {"owner": spec.owner, "doc": spec.doc, "tags": ", ".join(spec.tags), "slo": _slo(spec)}
+    show_one({key: value for key, value in about.items() if value})
+    partitions = []
+    for each in facts.partitions:
+        at, sizes = each.replicas, each.bytes_by_broker
+        known = each.begin is not None and each.end is not None
+        partitions.append(
+            {
+                "partition": at.partition,
+                "leader": "none" if at.leader is None else at.leader,
+                "replicas": ",".join(map(str, at.replicas)),
+                "in_sync": ",".join(map(str, at.in_sync)) + (" (!)" if each.under_replicated else ""),
+                "begin": each.begin,
+                "end": each.end,
+                "records": (each.end or 0) - (each.begin or 0) if known else None,
+                "bytes": None if sizes is None else sizes.get(-1 if at.leader is None else at.leader),
+            }
+        )
+    show(partitions)
+    settings = [
+        {"setting": each.key, "value": each.value, "from": each.origin}
+        for each in facts.settings
+        if everything or each.origin != "default" or each.key in _ALWAYS_SHOWN
+    ]
+    for rows in (settings, [asdict(each) for each in facts.schemas], [asdict(each) for each in facts.groups]):
+        if rows:
+            show(rows)
+
+
+def _slo(spec: TopicSpec) -> str:
+    said = (("latency", spec.slo.latency_ms), ("freshness", spec.slo.freshness_ms))
+    return ", ".join(f"{name} {ms / 1000:g} s" for name, ms in said if ms is not None)
+
+
+@app.command("import")
+def import_topics(
+    file: FileOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there")] = False,
+    output: OutputOption = Output.table,
+) -> None:
+    """Write the cluster's topics as a tree, what siblings have in common stated once at their parent.
+
+    A plan right after it has nothing to do. `-f -` prints the tree. Owners, docs, SLOs and schemas are for you to add:
+    a cluster does not know them.
+    Example: hub topic import -f topics.yaml
+    """
+    from hub.topics.apply import read_topics
+    from hub.topics.imported import imported
+    from hub.yaml import written
+
+    settings = load_settings()
+    path = file or settings.project / "topics.yaml"
+    to_stdout = str(path) == "-"
+    if path.exists() and not force and not to_stdout:
+        raise Conflict(
+            f'file "{path}" exists already', hint="another file with -f, or write over it with --force"
+        )
+    found = read_topics(_connect(settings)[0])
+    made = imported(found.values())
+    text = f"# The topics of {settings.bootstrap}, by hub topic import. Add owner, doc, slo and schema.\n"
+    text += written(dict(made.body))
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "topics.yaml"
+        copy.write_text(text, encoding="utf-8")
+        _check_import(_load(settings, copy), found)
+    if to_stdout:
+        sys.stdout.write(text)
+    else:
+        _write(path, text)
+        if output is Output.json:
+            left = dict(made.left_out)
+            show_one({"file": str(path), "topics": list(made.topics), "left_out": left}, output)
+        note(f"{len(made.topics)} topics are in {path}. See: hub topic tree -f {path}")
+    for name, why in made.left_out.items():
+        note(f"Left out: {name} ({why})")
+
+
+def _check_import(loaded: TopicTree, found: Mapping[str, TopicDescription]) -> None:
+    """The promise of an import, kept before a file is touched."""
+    from hub.topics.plan import Actual
+    from hub.topics.plan import plan as make
+
+    made = make(loaded, Actual(found), {}, None)
+    if made.steps or made.refusals:
+        first = str([*made.steps, *made.refusals][0])
+        raise HubFault(f"import: its own tree would change the cluster: {first}", hint="please report this")
+
+
+def _write(path: Path, text: str) -> None:
+    """The whole file or, when the disk is full or the folder is not ours, the one that was there."""
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise CallerError(f'file "{path}" cannot be written: {error.strerror}') from None
 
 
 @app.command("ls")
@@ -125,23 +406,6 @@ def list_topics(output: OutputOption = Output.table) -> None:
         for name, topic in sorted(found.items())
     ]
     show(rows, output, ("topic", "partitions", "replicas", "end_offsets"))
-
-
-@app.command("show")
-def show_topic(topic: str, output: OutputOption = Output.table) -> None:
-    """One topic: its settings, and where each partition begins and ends."""
-    cluster, _ = _connect(load_settings())
-    found = cluster.topics()
-    if topic not in found:
-        guess = nearest(topic, found)
-        raise NotFound(
-            f'topic "{topic}" does not exist', hint=f'did you mean "{guess}"?' if guess else "hub topic ls"
-        )
-    begin = cluster.beginning_offsets([topic])
-    offsets = {str(tp.partition): [begin.get(tp), end] for tp, end in sorted(cluster.end_offsets([topic]))}
-    show_one(
-        {"topic": topic, "config": dict(cluster.topic_config([topic])[topic]), "offsets": offsets}, output
-    )
 
 
 @app.command()
@@ -193,48 +457,59 @@ def _connect(settings: Settings) -> tuple[KafkaCluster, RegistryClient]:
 
 
 def _plan(
-    settings: Settings, file: Path | None, prune: bool, allow_lower_durability: bool
-) -> tuple[Plan, KafkaCluster, RegistryClient]:
-    from hub.topics.apply import make_plan
+    settings: Settings, file: Path | None, destroy: Sequence[str] | None, allow_lower_durability: bool
+) -> tuple[Plan, Facts, KafkaCluster, RegistryClient]:
+    """The rehearsed plan, digests of what it was made from, and the clients it was made with."""
+    from hub.topics.apply import compare, rehearsed
     from hub.topics.plan import Allowed
 
     loaded = _load(settings, file)
     cluster, registry = _connect(settings)
-    allowed = Allowed(prune=prune, lower_durability=allow_lower_durability)
-    return make_plan(loaded, cluster, registry, allowed), cluster, registry
+    allowed = Allowed(frozenset(destroy or ()), allow_lower_durability)
+    compared = compare(loaded, cluster, registry, allowed)
+    return rehearsed(compared.plan, cluster), compared.facts, cluster, registry
+
+
+def _saved_plan(settings: Settings, file: Path) -> tuple[Plan, KafkaCluster, RegistryClient]:
+    """The plan in the file. Raises Conflict when what it was made from is not so any more."""
+    from hub.topics.apply import check_unchanged
+    from hub.topics.plan import Plan
+    from hub.topics.saved import read
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise NotFound(f'file "{file}" does not exist', hint="make it: hub topic plan --save FILE") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise CallerError(f'file "{file}" cannot be read: {error}') from None
+    saved = read(text, str(file))
+    cluster, registry = _connect(settings)
+    check_unchanged(saved, cluster, registry)
+    return Plan(saved.steps), cluster, registry
 
 
 def _show_plan(made: Plan, output: Output) -> None:
     if output is Output.json:
-        show_one(
-            {
-                "steps": [{"step": type(step).__name__, "text": str(step)} for step in made.steps],
-                "refusals": [
-                    {"topic": each.topic, "reason": each.reason, "hint": each.hint} for each in made.refusals
-                ],
-                "unmanaged": list(made.unmanaged),
-                "prunable": list(made.prunable),
-            },
-            output,
-        )
+        from hub.topics.saved import as_json
+
+        show_one(as_json(made), output)
         return
-    for step in made.steps:
-        print(step)
-    for refusal in made.refusals:
-        print(refusal)
-    _note_unmanaged(made)
+    for line in (*made.steps, *made.cautions, *made.refusals):
+        print(line)
+    _note_kept(made)
     note(f"{len(made.steps)} to change, {len(made.refusals)} refused.")
 
 
-def _note_unmanaged(made: Plan) -> None:
-    from hub.topics.plan import DeleteTopic
+def _note_kept(made: Plan) -> None:
+    from hub.topics.saved import destroy_command
 
-    deleted = {step.name for step in made.steps if isinstance(step, DeleteTopic)}
-    left = [name for name in made.unmanaged if name not in deleted]
-    if left:
-        note(f"In the cluster but not in the tree, left alone: {', '.join(left)}")
-    if made.prunable and not deleted:
-        note(f"--prune would delete: {', '.join(made.prunable)}")
+    if not made.kept:
+        return
+    note("Not in the tree: kept (the command would destroy it, with all its events)")
+    for name in made.kept[:_FEW]:
+        note(f"  {name}   {destroy_command(name)}")
+    if len(made.kept) > _FEW:
+        note(f"  and {len(made.kept) - _FEW} more: hub topic plan -o json")
 
 
 def _as_json(topic: Any) -> dict[str, object]:
@@ -248,6 +523,7 @@ def _as_json(topic: Any) -> dict[str, object]:
         "compatibility": topic.compatibility,
         "schema": str(topic.schema) if topic.schema else None,
         "tags": list(topic.tags),
+        "slo": {"latency_ms": topic.slo.latency_ms, "freshness_ms": topic.slo.freshness_ms},
         "set_by": dict(topic.set_by),
     }
 
@@ -268,6 +544,11 @@ def _draw(loaded: TopicTree) -> None:
             "owner": topic.owner,
             "partitions": topic.partitions,
             "compatibility": topic.compatibility,
+            "slo.latency": None if topic.slo.latency_ms is None else f"{topic.slo.latency_ms / 1000:g} s",
+            "slo.freshness": None
+            if topic.slo.freshness_ms is None
+            else f"{topic.slo.freshness_ms / 1000:g} s",
+            "tags": ", ".join(topic.tags) or None,
             **{f"config.{key}": value for key, value in topic.config.items()},
         }
         for key, value in said.items():
@@ -278,3 +559,6 @@ def _draw(loaded: TopicTree) -> None:
         if topic.doc:
             nodes[topic.name].label = f"{labels[-1]}   [dim]{topic.doc}[/dim]"
     Console().print(root)
+
+
+app.command()(audit)

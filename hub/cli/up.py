@@ -2,7 +2,7 @@
 
 ::
 
-    kafka ──▶ server ──▶ prepare (the demo's topics and schemas) ──▶ applier ──▶ materializer
+    kafka ──▶ server ──▶ prepare (the demo's topics and schemas) ──▶ applier ──▶ materializer ──▶ auditor
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def children(settings: Settings) -> list[Child]:
     node = KafkaNode(settings)
     kafka = [Child("kafka", node.prepare, node.ready)] if settings.embedded_kafka else []
     server = own("serve", "server", lambda: answers_health(server_url(settings)))
-    return [*kafka, server, own("apply-changelogs", "applier"), own("materialize", "materializer")]
+    views = [own("apply-changelogs", "applier"), own("materialize", "materializer")]
+    return [*kafka, server, *views, own("audit-topics", "auditor")]
 
 
 def server_url(settings: Settings) -> str:
@@ -122,7 +123,7 @@ def up(
     port: Annotated[int | None, typer.Option(help="Port of the server. Default: 8088")] = None,
     kafka_port: Annotated[int | None, typer.Option(help="Port of the embedded Kafka. Default: 9092")] = None,
 ) -> None:
-    """Start Kafka, the server, the applier and the materializer; Ctrl-C stops them all."""
+    """Start Kafka, the server, the applier, the materializer and the auditor; Ctrl-C stops them all."""
     settings = load_settings(http_port=port, kafka_port=kafka_port)
     if detach:
         _detach(settings)

@@ -1,8 +1,9 @@
 """[edge] Sample events into topics, exactly once however often it is started and wherever it was killed.
 
 Every event has a number in its deterministic stream and goes to a partition that only its key decides; its record
-carries the number. A partition is appended to in order, so the number in its last record says which of its events are
-there: a later start skips those and goes on.
+carries the number. A partition is appended to in order and without gaps (the publisher must be ``gapless``: it ends
+with the first record that cannot be delivered), so the number in its last record says which of its events are there:
+a later start skips those and goes on.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ writer version resolves to one row type and unused fields are skipped, not decod
 It carries one field more, ``PROOF``, that no writer has: its default is there after a successful decode and missing
 after a failed one, which Spark's permissive mode would otherwise make look like a row of nulls.
 
+All writers of all of a view's sources are read through one pair of unions, ``united``: Spark pays for each decoding
+expression again in every task, more than for the events of a small batch.
+
 Writing: a changelog's schema follows from Spark's row type.
 """
 
@@ -81,6 +84,63 @@ def project(schema: AvroType, columns: Iterable[str], *, read_as: AvroType | Non
     name, _, in_namespace = _full_name(writer, "").rpartition(".")[::-1]
     projected = {"type": "record", "name": name, "fields": fields}
     return {**projected, "namespace": in_namespace} if in_namespace else projected
+
+
+def united(schemas: Sequence[AvroType]) -> AvroType:
+    """A record whose one field, ``one``, is the union of these: branch 0 is empty and never used, the n-th schema is
+    branch n + 1. (Spark decodes records only; a record adds no bytes.)
+
+    Branches of a union need names of their own and an event's bytes carry none, so all names of the n-th schema get
+    the namespace ``_n``: a writers' and a readers' union in the same order resolve branch by branch.
+    """
+    nothing = {"type": "record", "name": "_none", "fields": []}
+    branches = [nothing, *(_moved(each, f"_{n}", "", set()) for n, each in enumerate(schemas))]
+    return {"type": "record", "name": "_event", "fields": [{"name": "one", "type": branches}]}
+
+
+def branch_bytes(n: int) -> bytes:
+    """What stands before the bytes of an event of the n-th schema of ``united``: the branch as Avro writes longs."""
+    left, out = (n + 1) << 1, bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*out, left])
+
+
+def _moved(avro_type: AvroType, into: str, namespace: str, defined: set[str]) -> AvroType:
+    """The same type with all names inside the namespace ``into``."""
+
+    def full(name: str) -> str:
+        known = name if "." in name or not namespace else f"{namespace}.{name}"
+        return f"{into}.{known if known in defined else name}"
+
+    if isinstance(avro_type, list):
+        return [_moved(branch, into, namespace, defined) for branch in avro_type]
+    if isinstance(avro_type, str):
+        return avro_type if avro_type in _PRIMITIVES else full(avro_type)
+    moved = dict(avro_type)
+    if avro_type["type"] in ("record", "enum", "fixed", "error"):
+        own = _full_name(avro_type, namespace)
+        defined.add(own)
+        namespace = own.rpartition(".")[0]
+        moved["namespace"], _, moved["name"] = f"{into}.{own}".rpartition(".")
+        if "aliases" in moved:
+            beside = [
+                alias if "." in alias or not namespace else f"{namespace}.{alias}"
+                for alias in moved["aliases"]
+            ]
+            moved["aliases"] = [f"{into}.{alias}" for alias in beside]
+        if "fields" in moved:
+            moved["fields"] = [
+                {**field, "type": _moved(field["type"], into, namespace, defined)}
+                for field in moved["fields"]
+            ]
+    elif not isinstance(avro_type["type"], str) or avro_type["type"] in defined:
+        moved["type"] = _moved(avro_type["type"], into, namespace, defined)
+    for part in ("items", "values"):
+        if part in moved:
+            moved[part] = _moved(moved[part], into, namespace, defined)
+    return moved
 
 
 def _nullable(avro_type: AvroType) -> list[AvroType]:

@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 
-from hub.materializers.avro_shape import PROOF, AvroType, changelog_schema, project
+from hub.materializers.avro_shape import PROOF, AvroType, branch_bytes, changelog_schema, project, united
 from hub.materializers.shape import META, ORIGIN, Shape, SourceShape
 from hub.materializers.view import CHANGELOG_PREFIX
 from hub.record import Positions
@@ -83,9 +83,10 @@ def decode(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> Da
         "value",
         "value IS NULL AS _deleted",
         "substring(value, 1, 5) AS _head",
-        "substring(value, 6) AS _body",
     )
-    decoded = framed.select("*", *(_event(each).alias(each.source.event) for each in inputs))
+    decoded = framed.withColumn("_event", _decoded(inputs)).select(
+        "*", *(_event(each, inputs).alias(each.source.event) for each in inputs)
+    )
     tagged = decoded.select(
         "*", _reason(inputs, answered).alias("_why"), *(_tag(each).alias(each.source.tag) for each in inputs)
     )
@@ -106,17 +107,30 @@ def decode(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> Da
     )
 
 
-def _event(given: Input) -> Column:
-    """The source's columns of an event, read with whichever writer schema its id names; null for all others."""
-    branches: Column | None = None
-    for writer in given.writers:
-        reader = orjson.dumps(project(given.latest, given.source.columns, read_as=writer.schema)).decode()
-        options = {"mode": "PERMISSIVE", "avroSchema": reader}
-        body = from_avro(F.col("_body"), orjson.dumps(writer.schema).decode(), options)
-        ours = _is_from(given) & (F.col("_head") == F.lit(writer.head))
-        branches = F.when(ours, body) if branches is None else branches.when(ours, body)
-    assert branches is not None, f"source {given.source.name} has no schema"
-    return branches
+def _decoded(inputs: Sequence[Input]) -> Column:
+    """An event as ``one.member1, one.member2, …``, one a writer schema: null but for the one that wrote it."""
+    branch: Column | None = None
+    writers: list[AvroType] = []
+    readers: list[AvroType] = []
+    for given in inputs:
+        for writer in given.writers:
+            ours = _is_from(given) & (F.col("_head") == F.lit(writer.head))
+            before = F.lit(branch_bytes(len(writers)))
+            branch = F.when(ours, before) if branch is None else branch.when(ours, before)
+            writers.append(writer.schema)
+            readers.append(project(given.latest, given.source.columns, read_as=writer.schema))
+    assert branch is not None, "no source has a schema"
+    options = {"mode": "PERMISSIVE", "avroSchema": orjson.dumps(united(readers)).decode()}
+    body = F.concat(branch, F.expr("substring(value, 6)"))
+    return from_avro(body, orjson.dumps(united(writers)).decode(), options)
+
+
+def _event(given: Input, inputs: Sequence[Input]) -> Column:
+    """The source's columns of an event, whichever of its schemas it was written with; null for all others."""
+    writers = [(each, writer) for each in inputs for writer in each.writers]
+    return F.coalesce(
+        *(F.col("_event")["one"][f"member{n}"] for n, (each, _) in enumerate(writers, 1) if each is given)
+    )
 
 
 def _is_from(given: Input) -> Column:

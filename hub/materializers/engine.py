@@ -388,8 +388,8 @@ class Runner:
             query.stop()
 
     def _report_last(self, plan: spark.Plan, query: StreamingQuery, mode: Mode, reported: int) -> int:
-        batch = spark.last_batch(query)
-        if batch is None or batch.batch_id <= reported:
+        batch = spark.last_batch(query, reported)
+        if batch is None:
             return reported
         self._report(plan, batch, mode)
         return batch.batch_id

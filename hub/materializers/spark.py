@@ -67,7 +67,14 @@ _SINK = {
     "kafka.max.block.ms": "15000",
 }
 
-# The number of state partitions is a session setting that a query copies when it starts.
+# Spark generates and compiles code for every task: a bulk batch earns it back, a small live one is done sooner by
+# interpreting its expressions, and the JVM's compilers have no new classes to work on.
+_CODE: Mapping[Mode, Mapping[str, str]] = {
+    "bulk": {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"},
+    "live": {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"},
+}
+
+# These and the number of state partitions are session settings that a query copies when it starts.
 _starting = threading.Lock()
 
 
@@ -140,9 +147,9 @@ def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> 
         .option("maxOffsetsPerTrigger", str(per_batch))
         .load()
     )
-    if mode == "live":
-        # A task costs some 30 ms of generated code whatever it reads: a small batch wants few tasks, not one a partition.
-        events = events.coalesce(settings.live_tasks)
+    # Not a task a partition: a task has a cost of its own, which a small batch feels, and in a large one each task has a
+    # partial row of almost every key, so that fewer tasks leave fewer rows to sort, send and merge.
+    events = events.coalesce(settings.live_tasks if mode == "live" else settings.bulk_tasks)
     out = dataframes.records(
         _rows(events, plan.shape, plan.inputs, plan.answered),
         plan.shape.view,
@@ -166,6 +173,8 @@ def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> 
     )
     with _starting:
         session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
+        for key, value in _CODE[mode].items():
+            session.conf.set(key, value)
         return trigger.start()
 
 
@@ -183,8 +192,11 @@ class Batch:
     batch_ms: int
 
 
-def last_batch(query: StreamingQuery) -> Batch | None:
-    """The last batch that the query committed since it started; None before the first."""
+def last_batch(query: StreamingQuery, seen: int = -1) -> Batch | None:
+    """The last batch that the query committed since it started, when it is past ``seen``."""
+    told = query._jsq.lastProgress()
+    if told is None or told.batchId() <= seen:  # asked often: the whole report costs Spark milliseconds
+        return None
     progress = query.lastProgress
     if progress is None or not progress["sources"] or progress["sources"][0]["endOffset"] is None:
         return None

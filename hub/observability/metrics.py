@@ -5,10 +5,10 @@ What is not known has no sample at all: a missing series can be alerted on, a ze
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from hub.observability.lag import LagState
 from hub.observability.overview import Overview
@@ -18,16 +18,22 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Samples = Iterable[tuple[list[str], float | None]]
 
 
-def exposition(overview: Overview) -> bytes:
+# (name, help, labels, value): what another part counts.
+Counter = tuple[str, str, Mapping[str, str], float]
+Counters = Callable[[], Iterable[Counter]]
+
+
+def exposition(overview: Overview, counters: Iterable[Counter] = ()) -> bytes:
     """All series of this moment."""
     registry = CollectorRegistry()
-    registry.register(_Families(overview))
+    registry.register(_Families(overview, counters))
     return generate_latest(registry)
 
 
 class _Families:
-    def __init__(self, overview: Overview) -> None:
+    def __init__(self, overview: Overview, counters: Iterable[Counter]) -> None:
         self.overview = overview
+        self.counters = counters
 
     def collect(self) -> Iterator[Metric]:
         views, topics = self.overview.views, self.overview.topics
@@ -79,6 +85,16 @@ class _Families:
             ["view"],
             (([view.name], None if view.batch_ms is None else view.batch_ms / 1000) for view in views),
         )
+        yield from _counted(self.counters)
+
+
+def _counted(counters: Iterable[Counter]) -> Iterator[Metric]:
+    families: dict[str, CounterMetricFamily] = {}
+    for name, said, labels, value in counters:
+        if name not in families:
+            families[name] = CounterMetricFamily(name, said, labels=list(labels))
+        families[name].add_metric(list(labels.values()), value)
+    yield from families.values()
 
 
 def _gauge(name: str, help_text: str, labels: list[str], samples: Samples) -> Metric:

@@ -35,8 +35,8 @@ class HasOverview(Protocol):
     def overview(self) -> Overview: ...
 
 
-def create_router(collector: HasOverview, views: ViewSource) -> APIRouter:
-    """The routes over a running Collector and the store's views."""
+def create_router(collector: HasOverview, views: ViewSource, counters: metrics.Counters = tuple) -> APIRouter:
+    """The routes over a running Collector and the store's views; others' ``counters`` go into ``/metrics``."""
     router = APIRouter()
     lookup = Lookup(views)
 
@@ -92,7 +92,7 @@ def create_router(collector: HasOverview, views: ViewSource) -> APIRouter:
 
     @router.get("/metrics", include_in_schema=False)
     def prometheus() -> Response:
-        return Response(metrics.exposition(collector.overview()), media_type=metrics.MEDIA_TYPE)
+        return Response(metrics.exposition(collector.overview(), counters()), media_type=metrics.MEDIA_TYPE)
 
     return router
 

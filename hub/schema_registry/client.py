@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -11,8 +12,10 @@ import httpx2 as httpx
 import orjson
 
 from hub.errors import CallerError, Conflict, NotFound, PeerError
+from hub.schema_registry.facts import Reference
 
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
+_DEEPEST = 16  # references of references; as the registry has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,15 @@ class RegisteredSchema:
     id: int
     version: int
     schema: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaText:
+    """A schema by its id: its text, its format, and the (name, subject, version) of each type it takes from others."""
+
+    schema: str
+    schema_type: str
+    references: tuple[tuple[str, str, int], ...] = ()
 
 
 class RegistryClient:
@@ -36,9 +48,23 @@ class RegistryClient:
         self._by_id: dict[int, str] = {}
         self._lock = threading.Lock()
 
-    def register(self, subject: str, schema: str) -> int:
+    def register(
+        self,
+        subject: str,
+        schema: str,
+        schema_type: str = "AVRO",
+        references: Sequence[Reference] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> int:
         """The id of the schema, registered under the subject if it was not."""
-        answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema})
+        body: dict[str, Any] = {"schema": schema}
+        if schema_type != "AVRO":
+            body["schemaType"] = schema_type
+        if references:
+            body["references"] = [each.as_json() for each in references]
+        if metadata is not None:
+            body["metadata"] = metadata
+        answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
         return int(answer["id"])
 
     def schema(self, schema_id: int) -> str:
@@ -50,6 +76,33 @@ class RegistryClient:
             with self._lock:
                 self._by_id[schema_id] = known
         return known
+
+    def described(self, schema_id: int) -> SchemaText:
+        """The schema with this id, and what it refers to."""
+        return _text(self._ask("GET", f"/schemas/ids/{schema_id}"))
+
+    def subjects_of(self, schema_id: int) -> frozenset[str]:
+        """Every subject that has, or had and softly deleted, the schema with this id. Raises NotFound."""
+        return frozenset(self._ask("GET", f"/schemas/ids/{schema_id}/subjects", deleted="true"))
+
+    def referenced(self, text: SchemaText) -> list[str]:
+        """The texts of every schema that this one refers to, those that they need themselves first."""
+        found: dict[tuple[str, int], str] = {}
+        self._refer(text, found, 0)
+        return list(found.values())
+
+    def _refer(self, text: SchemaText, found: dict[tuple[str, int], str], depth: int) -> None:
+        if depth > _DEEPEST:
+            raise CallerError(f"the schema's references nest deeper than {_DEEPEST}")
+        for _, subject, version in text.references:
+            if (subject, version) not in found:
+                path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+                other = _text(self._ask("GET", path, deleted="true"))
+                self._refer(other, found, depth + 1)
+                found[subject, version] = other.schema
+
+    def version(self, subject: str, version: int) -> RegisteredSchema:
+        return _registered(self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}"))
 
     def latest(self, subject: str) -> RegisteredSchema:
         return _registered(self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest"))
@@ -126,3 +179,11 @@ class RegistryClient:
 
 def _registered(answer: Any) -> RegisteredSchema:
     return RegisteredSchema(int(answer["id"]), int(answer["version"]), str(answer["schema"]))
+
+
+def _text(answer: Any) -> SchemaText:
+    references = tuple(
+        (str(each["name"]), str(each["subject"]), int(each["version"]))
+        for each in answer.get("references") or ()
+    )
+    return SchemaText(str(answer["schema"]), str(answer.get("schemaType") or "AVRO"), references)

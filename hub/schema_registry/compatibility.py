@@ -1,8 +1,8 @@
 """[core] May this schema follow those, and when not: which field, which rule, the two types, and the smallest fix.
 
-The verdict is Apache Avro's own reader/writer compatibility (``avro.compatibility``, the port of the Java class that
-Confluent's registry asks), so it is the same on every input; the words are ours. BACKWARD: the new schema reads what
-the latest wrote. FORWARD: the latest reads what the new one writes. FULL: both. *_TRANSITIVE: against every version.
+BACKWARD: the new schema reads what the latest wrote. FORWARD: the latest reads what the new one writes. FULL: both.
+*_TRANSITIVE: against every version. Who may read whom is the format's to say (``Format.differences``); schemas of two
+formats never follow each other, unless the level is NONE.
 """
 
 from __future__ import annotations
@@ -11,15 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from avro.compatibility import (
-    ReaderWriterCompatibilityChecker,
-    SchemaCompatibilityResult,
-    SchemaCompatibilityType,
-)
-from avro.schema import Schema
-
-from hub.schema_registry.formats import Difference, InvalidSchema, avro
-from hub.schema_registry.formats.avro_differences import Comparison
+from hub.schema_registry.bounded import Bounded
+from hub.schema_registry.formats import Difference, Format, avro_format, known
+from hub.schema_registry.formats.avro_format import AvroSchema, can_read
+from hub.schema_registry.sources import Source
 
 LEVELS = (
     "NONE",
@@ -30,6 +25,7 @@ LEVELS = (
     "FULL",
     "FULL_TRANSITIVE",
 )
+POLICIES = ("STRICT", "LENIENT")
 
 _NEW_READS = "consumers with the new schema could not read what producers with the old one wrote"
 _OLD_READS = "consumers with the old schema could not read what producers with the new one write"
@@ -53,66 +49,120 @@ class Incompatibility:
         return f"{self.rule} at {place}: {self.what}; {self.reader_is}{version}; fix: {self.fix}"
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """May ``new`` follow ``earlier`` (version, schema; oldest first)? All that an answer needs, as a value."""
+
+    new: Source
+    earlier: tuple[tuple[int, Source], ...]
+    level: str
+    lenient: bool = False
+    reserved: frozenset[str] = frozenset()
+    reserved_before: frozenset[str] = frozenset()
+
+    def answer(self) -> tuple[Incompatibility, ...]:
+        """Every reason why not; () when it may. Remembered, so that to ask again costs nothing.
+
+        Raises InvalidSchema: the new schema, or an earlier one, is none."""
+        reasons = _ANSWERS.get(self)
+        if reasons is None:
+            reasons = tuple(self._reserved_fields()) + tuple(self._incompatibilities())
+            _ANSWERS.put(self, reasons)
+        return reasons
+
+    def _incompatibilities(self) -> list[Incompatibility]:
+        found: list[Incompatibility] = []
+        for version, old in against(self.earlier, self.level):
+            if old.schema_type != self.new.schema_type:
+                found = [_other_format(self.new.schema_type, old.schema_type, version)]
+            else:
+                found = _pair(
+                    self.new.form, self.new.parsed(), old.parsed(), self.level, version, self.lenient
+                )
+            if found:
+                break  # newest first: the first version that breaks tells enough
+        return found
+
+    def _reserved_fields(self) -> list[Incompatibility]:
+        if not self.reserved and not self.reserved_before:
+            return []
+        taken = self.reserved & known.field_names(self.new.form, self.new.parsed())
+        return [
+            Incompatibility(
+                "RESERVED_FIELD_REMOVED",
+                "/metadata/properties",
+                f"`{name}` is reserved in the latest version and no longer in this one",
+                f"keep `{name}` in confluent:reserved",
+                "reserved fields stay reserved",
+            )
+            for name in sorted(self.reserved_before - self.reserved)
+        ] + [
+            Incompatibility(
+                "FIELD_CONFLICTS_WITH_RESERVED_FIELD",
+                f"/{name}",
+                f"the field `{name}` is reserved",
+                "give the field another name",
+                "reserved fields are for others",
+                None,
+                name,
+            )
+            for name in sorted(taken)
+        ]
+
+
+_ANSWERS: Bounded[Question, tuple[Incompatibility, ...]] = Bounded(4_096)
+
+
+def against(earlier: Sequence[tuple[int, Any]], level: str) -> list[tuple[int, Any]]:
+    """Those of ``earlier`` (oldest first) that the level looks at, newest first."""
+    if level == "NONE" or not earlier:
+        return []
+    return list(reversed(earlier)) if level.endswith("_TRANSITIVE") else [earlier[-1]]
+
+
 def check(
     new: Any, earlier: Sequence[tuple[int, Any]], level: str, named: Mapping[str, Any] | None = None
 ) -> list[Incompatibility]:
-    """Every reason why ``new`` may not follow ``earlier`` (version, parsed schema; oldest first); [] when it may.
+    """Every reason why an Avro schema may not follow ``earlier`` (version, schema as JSON values; oldest first).
 
-    ``named`` are types that any of them refers to; schemas whose references differ come spelled out instead.
-    Raises InvalidSchema for types that are chained too long to be compared.
+    ``named`` are types that any of them refers to. Raises InvalidSchema for types that are chained too long to be
+    compared.
     """
-    try:
-        return _check(new, earlier, level, list((named or {}).values()))
-    except RecursionError:
-        raise InvalidSchema("the schema's types are chained too long to be compared") from None
+    types = tuple((named or {}).values())
+    for version, old in against(earlier, level):
+        pair = AvroSchema(new, types), AvroSchema(old, types)
+        found = _pair(avro_format, *pair, level, version, lenient=False)
+        if found:
+            return found
+    return []
 
 
-def _check(
-    new: Any, earlier: Sequence[tuple[int, Any]], level: str, types: list[Any]
-) -> list[Incompatibility]:
-    if level == "NONE" or not earlier:
-        return []
-    proposed = avro.spelled_out(new, types)
-    against = list(reversed(earlier)) if level.endswith("_TRANSITIVE") else [earlier[-1]]
+def _pair(form: Format, new: Any, old: Any, level: str, version: int, lenient: bool) -> list[Incompatibility]:
     direction = level.removesuffix("_TRANSITIVE")
     found: list[Incompatibility] = []
-    for version, schema in against:
-        old = avro.spelled_out(schema, types)
-        if direction in ("BACKWARD", "FULL"):
-            found += _reasons(proposed, old, _NEW_READS, version)
-        if direction in ("FORWARD", "FULL"):
-            found += _reasons(old, proposed, _OLD_READS, version)
-        if found:
-            break  # newest first: the first version that breaks tells enough
+    if direction in ("BACKWARD", "FULL"):
+        found += _worded(known.differences(form, new, old, lenient=lenient), _NEW_READS, version)
+    if direction in ("FORWARD", "FULL"):
+        found += _worded(known.differences(form, old, new, lenient=lenient), _OLD_READS, version)
     return found
 
 
-def _reasons(reader: Any, writer: Any, reader_is: str, version: int) -> list[Incompatibility]:
-    if can_read(reader, writer):
-        return []
-    # A no without words would be worse than a clumsy one: the verdict is the library's, whatever the words are.
-    found = Comparison(reader, writer).differences() or [
-        Difference("TYPE_MISMATCH", "/", "", "the schemas do not resolve", "keep the schema as it was")
-    ]
+def _worded(differences: Sequence[Difference], reader_is: str, version: int) -> list[Incompatibility]:
     return [
         Incompatibility(each.rule, each.path, each.what, each.fix, reader_is, version, each.field)
-        for each in found
+        for each in differences
     ]
 
 
-def can_read(reader: Any, writer: Any) -> bool:
-    """Avro's verdict on two schemas that are spelled out."""
-    result = _Checker().get_compatibility(avro.avro_schema(reader), avro.avro_schema(writer))
-    return result.compatibility is SchemaCompatibilityType.compatible
+def _other_format(new: str, old: str, version: int) -> Incompatibility:
+    return Incompatibility(
+        "SCHEMA_TYPE_CHANGED",
+        "/",
+        f"the schema is {new}, the earlier one is {old}",
+        f"keep {old}, or register under another subject",
+        "no consumer reads both",
+        version,
+    )
 
 
-class _Checker(ReaderWriterCompatibilityChecker):  # type: ignore[misc]  # untyped library
-    """Keeps few reasons: the library adds up those of each use of a type, so that 40 types that use the one before
-    twice would need 2^40."""
-
-    def calculate_compatibility(
-        self, reader: Schema, writer: Schema, location: list[str]
-    ) -> SchemaCompatibilityResult:
-        result: SchemaCompatibilityResult = super().calculate_compatibility(reader, writer, location)
-        del result.incompatibilities[10:]
-        return result
+__all__ = ["LEVELS", "POLICIES", "Incompatibility", "Question", "against", "can_read", "check"]

@@ -496,6 +496,7 @@ class Item:
     changes: tuple[Change, ...] = ()
     remark: str = ""
     registers: bool = False
+    warnings: tuple[Incompatibility, ...] = ()
     old: Parsed | None = field(default=None, repr=False, compare=False)
     new: Parsed | None = field(default=None, repr=False, compare=False)
 
@@ -547,9 +548,12 @@ Rule = Callable[[SchemaFile, Parsed, SubjectState], Iterable[Incompatibility]]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a schema must keep besides its compatibility level: each says why not, or nothing."""
+    """What a schema must keep besides its compatibility level: each says why not, or nothing. ``warn`` refuse nothing.
+
+    They may raise InvalidSchema."""
 
     more: tuple[Rule, ...] = ()
+    warn: tuple[Rule, ...] = ()
 
 
 def plan(folder: Folder, state: RegistryState, rules: Rules = Rules()) -> Plan:
@@ -626,6 +630,7 @@ class _Planner:
             ]
             old = parsed_version(self.state, live[-1]) if live else None
             changes = tuple(diff_in_words(file.schema_type, old, new)) if old is not None else ()
+            warnings = tuple(each for rule in self.rules.warn for each in rule(file, new, subject))
         except InvalidSchema as error:
             return self._refused(file, "NOT_COMPARABLE", error.message, "make the schema simpler")
         if old is not None and not changes:
@@ -641,6 +646,7 @@ class _Planner:
             tuple(reasons),
             changes,
             registers=not reasons,
+            warnings=warnings,
             old=old,
             new=new,
         )

@@ -57,7 +57,7 @@ class MemoryRegistry:
         return int(self._submit(command).version)
 
     def set_level(self, subject: str, level: str) -> None:
-        self._submit(SetLevel(subject, level))
+        self._submit(SetLevel(subject, {"compatibilityLevel": level}))
 
     def state(self) -> RegistryState:
         return state_of(self.registry)

@@ -3,22 +3,32 @@
 Any number of nodes may take writes. A write opens the writer anew when another node fenced it, catches up, and
 decides on what it then knows; so a decision is always made on the end of the log. Reads answer from memory, also
 while Kafka is away.
+
+What is slow, parsing and comparing schemas, is done before and beside the lock of the state; the decision under the
+lock then finds the answers remembered.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from hub.errors import ConfigError, HubError, PeerError
+from hub.errors import HubError, PeerError
 from hub.log import Cluster, Reader, Writer, WriterFenced
 from hub.record import Positions, TopicPartition
-from hub.schema_registry.facts import SCHEMAS_TOPIC, fact_of, record_of
-from hub.schema_registry.registry import Command, Refused, Registry
+from hub.schema_registry.compatibility import Incompatibility
+from hub.schema_registry.facts import SCHEMAS_TOPIC, SchemaStored, Unreadable, fact_of, record_of
+from hub.schema_registry.formats import InvalidSchema, known
+from hub.schema_registry.policy_checks import Violation
+from hub.schema_registry.registry import Command, Refused, RegisterSchema, Registry, refused_schema
+from hub.schema_registry.rulebook import Rulebook
+from hub.schema_registry.rules import InvalidRules
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -26,6 +36,7 @@ T = TypeVar("T")
 WRITER_NAME = "hub.schema-registry"
 _LOG = TopicPartition(SCHEMAS_TOPIC, 0)
 _MOST_PAUSE_S = 0.2
+_PAUSE_S = 0.001  # after a poll that found nothing: a log in memory does not wait by itself
 
 
 class Log(Cluster, Protocol):
@@ -36,36 +47,53 @@ class Log(Cluster, Protocol):
     def writer(self, name: str | None = None) -> Writer: ...
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a person should know of a node. ``position`` is the next offset that it reads; ``warnings`` are sentences."""
+
+    ready: bool
+    position: int
+    schemas: int
+    unreadable: int
+    conflicts: int
+    warnings: tuple[str, ...]
+
+
 class Node:
     """One registry. Thread safe. ``start`` before use, ``stop`` after."""
 
-    def __init__(self, cluster: Log, *, replication_factor: int = 1, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        cluster: Log,
+        *,
+        replication_factor: int = 1,
+        timeout_s: float = 10.0,
+        rules: Callable[[], Rulebook] | None = None,
+    ) -> None:
         self.cluster = cluster
         self.replication_factor = replication_factor
         self.timeout_s = timeout_s
         self.registry = Registry()
+        self.rules = rules
         self.position = 0
         self._changed = threading.Condition()
         self._writing = threading.Lock()
         self._writer: Writer | None = None
         self._stop = threading.Event()
         self._ready = threading.Event()
-        self._refused: ConfigError | None = None
+        self._warnings: tuple[str, ...] = ()
         self._thread: threading.Thread | None = None
 
     def start(self, wait_s: float | None = None) -> bool:
         """Make the topic when it is missing, read it to its end, go on following it: in a thread, for ever.
 
         Waits at most ``wait_s`` (default: the node's time-out) and returns whether it is ready; until it is, questions
-        wait and then raise PeerError, so that a server can serve all else while Kafka is away. Raises ConfigError
-        when the topic would lose schemas (cleanup.policy).
+        wait and then raise PeerError, so that a server can serve all else while Kafka is away. A topic that would
+        lose schemas (cleanup.policy) is served all the same, with a warning in ``state`` and in the log.
         """
         self._thread = threading.Thread(target=self._follow, name="schema-registry", daemon=True)
         self._thread.start()
-        ready = self._ready.wait(self.timeout_s if wait_s is None else wait_s)
-        if self._refused is not None:
-            raise self._refused
-        return ready
+        return self._ready.wait(self.timeout_s if wait_s is None else wait_s)
 
     def stop(self) -> None:
         self._stop.set()
@@ -74,15 +102,88 @@ class Node:
         if self._writer is not None:
             self._writer.close()
 
+    @property
+    def ready(self) -> bool:
+        """Whether questions are answered at once."""
+        return self._ready.is_set()
+
+    def state(self) -> State:
+        """Answers also while the node is not ready."""
+        with self._changed:
+            registry = self.registry
+            return State(
+                self.ready,
+                self.position,
+                sum(len(each.ids) for each in registry.contexts.values()),
+                registry.unreadable_count,
+                registry.conflict_count,
+                self._warnings,
+            )
+
     def read(self, question: Callable[[Registry], T]) -> T:
         """Ask the state; it does not change while ``question`` runs."""
         self._be_ready()
+        rulebook = self.rules() if self.rules is not None else None
         with self._changed:
+            if rulebook is not None:
+                self.registry.rulebook = rulebook
             return question(self.registry)
 
+    def lookup(self, command: RegisterSchema, *, deleted: bool = False) -> SchemaStored | None:
+        """See Registry.lookup."""
+        self._parse(command)
+        return self.read(lambda registry: registry.lookup(command, deleted=deleted))
+
+    def incompatibilities(
+        self, command: RegisterSchema, version: int | str | None
+    ) -> tuple[Incompatibility, ...]:
+        """See Registry.incompatibilities."""
+        question = self.read(lambda registry: registry.question(command, version))
+        try:
+            question.new.parsed()  # also when there is nothing to compare it with
+            return question.answer()
+        except InvalidSchema as error:
+            raise refused_schema(error) from None
+
+    def violations(self, command: RegisterSchema) -> list[Violation]:
+        """See Registry.violations."""
+        self._parse(command)
+        return self.read(lambda registry: registry.violations(command))
+
+    def serialized(self, stored: SchemaStored) -> str:
+        """The schema's text for ``format=serialized``; the plain one where its format has no other."""
+        source = self.read(lambda registry: registry.source_of(stored))
+        try:
+            return known.serialized(source.form, source.parsed()) or stored.schema
+        except InvalidSchema as error:
+            raise refused_schema(error) from None
+
+    def _parse(self, command: RegisterSchema) -> None:
+        if command.schema.strip():
+            source = self.read(lambda registry: registry.source(command))
+            try:
+                source.parsed()
+            except InvalidSchema as error:
+                raise refused_schema(error) from None
+            for each in self.read(lambda registry: registry.other_spellings(command)):
+                each.spelled()
+
+    def _prepare(self, command: Command) -> None:
+        """Answer beforehand what the decision is going to ask. What fails here fails there, with the right words."""
+        if not isinstance(command, RegisterSchema):
+            return
+        with contextlib.suppress(Refused, InvalidSchema, InvalidRules):
+            self._parse(command)
+            question = self.read(lambda registry: registry.prepared(command))
+            if question is not None:
+                question.answer()
+
     def submit(self, command: Command) -> tuple[Any, int]:
-        """Carry a command out: (its answer, the log position after it). Raises Refused; PeerError when Kafka is away."""
+        """Carry a command out: (its answer, the log position after it). Raises Refused; PeerError when Kafka is away.
+
+        For a command that changes nothing the position is the end of the log that it was decided on."""
         self._be_ready()
+        self._prepare(command)
         with self._writing:
             deadline = time.monotonic() + self.timeout_s
             while time.monotonic() < deadline:
@@ -94,6 +195,7 @@ class Node:
                     if decision.facts:
                         after = self._writer.append([record_of(fact) for fact in decision.facts])
                         self._reach(after.get(_LOG))
+                        return decision.answer, after.get(_LOG)
                     return decision.answer, self.position
                 except WriterFenced:
                     # Another node wrote: catch up, decide again; after a pause of chance, or both would fence for ever.
@@ -108,8 +210,6 @@ class Node:
 
     def _be_ready(self) -> None:
         if not self._ready.wait(self.timeout_s):
-            if self._refused is not None:
-                raise self._refused
             raise PeerError(
                 "the registry has not read its log yet",
                 hint="is Kafka well? hub doctor tells",
@@ -146,10 +246,6 @@ class Node:
                     self._take(reader)
                     if self.position >= end:
                         self._ready.set()
-            except ConfigError as error:
-                log.error("%s", error)
-                self._refused = error
-                return
             except HubError as error:
                 log.warning("%s: read again in a second", error.message)
                 self._stop.wait(1.0)
@@ -161,14 +257,20 @@ class Node:
         records = reader.poll(1_000, 0.2)
         reached = reader.position().get(_LOG)
         if not records and reached <= self.position:
+            self._stop.wait(_PAUSE_S)
             return
         with self._changed:
             for record in records:
-                conflicts = len(self.registry.conflicts)
-                fact = fact_of(record)
-                self.registry.apply(fact)
+                conflicts, unreadable = len(self.registry.conflicts), len(self.registry.unreadable)
+                try:
+                    self.registry.apply(fact_of(record))
+                except Exception as error:  # one record must not end the registry
+                    log.exception("%s offset %d", SCHEMAS_TOPIC, record.offset)
+                    self.registry.apply(Unreadable(record.offset, f"{type(error).__name__}: {error}"))
                 for conflict in self.registry.conflicts[conflicts:]:
                     log.error("%s offset %d: %s", SCHEMAS_TOPIC, record.offset, conflict)
+                for each in self.registry.unreadable[unreadable:]:
+                    log.warning("%s offset %d is no fact: %s", SCHEMAS_TOPIC, record.offset, each.reason)
             self.position = max(self.position, reached)
             self._changed.notify_all()
 
@@ -181,13 +283,22 @@ class Node:
                 replication_factor=self.replication_factor,
             )
             return
+        warnings = []
         policy = self._policy()
         if policy is not None and policy != "compact":
-            raise ConfigError(
-                f'topic "{SCHEMAS_TOPIC}": cleanup.policy is "{policy}": schemas would vanish',
-                hint=f"kafka-configs --alter --topic {SCHEMAS_TOPIC} --add-config cleanup.policy=compact",
-                code="HUB-1210",
+            warnings.append(
+                f'topic "{SCHEMAS_TOPIC}": cleanup.policy is "{policy}": schemas will vanish. '
+                f"kafka-configs --alter --topic {SCHEMAS_TOPIC} --add-config cleanup.policy=compact"
             )
+        partitions = self.cluster.topics()[SCHEMAS_TOPIC].partitions
+        if partitions != 1:
+            warnings.append(
+                f'topic "{SCHEMAS_TOPIC}" has {partitions} partitions: only partition 0 is read and written'
+            )
+        for each in warnings:
+            if each not in self._warnings:
+                log.error("%s", each)
+        self._warnings = tuple(warnings)
 
     def _policy(self) -> str | None:
         """The topic's cleanup policy; None when the topic leaves it to the broker (then it is not compact)."""
@@ -198,4 +309,4 @@ class Node:
         return found
 
 
-__all__ = ["Node", "Refused"]
+__all__ = ["Node", "Refused", "State"]

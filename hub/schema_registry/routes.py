@@ -1,24 +1,48 @@
-"""[edge] FastAPI: Confluent's REST API, for Avro. Paths, status codes, error codes and bodies as its clients expect them.
+"""[edge] ASGI: Confluent's REST API. Paths, status codes, error codes and bodies as its clients expect them.
 
-Source: Confluent Schema Registry API reference 8.x; errors are exactly ``{"error_code", "message"}``, because older
-Java clients fail on any other field. Answers to writes carry ``Hub-Position``, their place in the log.
+Source: Confluent Schema Registry API reference 8.x, and its answers as they were seen. Every path may also stand below
+``/contexts/{ctx}``. Answers to writes carry ``Hub-Offset``, their offset in the log, and ``Hub-Position``, the token
+to read one's own write with. Answers by id and by version are kept as bytes; consumers ask for nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Annotated, Any, Final
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Final
 
-import orjson
-from fastapi import APIRouter, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
+from starlette.convertors import PathConvertor, register_url_convertor
+from starlette.routing import Route
 
-from hub.errors import PeerError
-from hub.schema_registry.facts import SCHEMAS_TOPIC, Reference, SchemaStored
+from hub.errors import CallerError, HubError, PeerError
+from hub.schema_registry import subject_names as names
+from hub.schema_registry.bodies import command_of, described, registered, schema
+from hub.schema_registry.bounded import Bounded
+from hub.schema_registry.exchange import (
+    NOT_ALLOWED,
+    NOT_FOUND,
+    UNSUPPORTED,
+    Answer,
+    Call,
+    ClientGone,
+    Ready,
+    Receive,
+    Scope,
+    Send,
+    media_type_is_known,
+    read_body,
+    respond,
+)
+from hub.schema_registry.facts import HIGHEST_ID, SchemaStored
+from hub.schema_registry.formats import known
 from hub.schema_registry.node import Node
 from hub.schema_registry.registry import (
+    DEFAULT_MODE,
+    Command,
+    DeleteContext,
     DeleteSubject,
     DeleteVersion,
     Refused,
@@ -27,378 +51,519 @@ from hub.schema_registry.registry import (
     SetLevel,
     SetMode,
     schema_not_found,
+    settings_json,
     subject_not_found,
 )
+from hub.schema_registry.rulebook import Caller
 
-MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
-_ACCEPTED = (
-    MEDIA_TYPE,
-    "application/vnd.schemaregistry+json",
-    "application/json",
-    "application/octet-stream",
-)
+log = logging.getLogger(__name__)
 
+SERVER_VERSION: Final = "8.1.0-hub"
+_MOST_READY_BYTES = 64 * 1_048_576
+# An id's schema never changes; what a version or "latest" is may change at any time, and is asked for again.
+_FOR_EVER = b"max-age=86400, immutable"
+_ASK_AGAIN = b"no-cache"
 
-class ReferenceBody(BaseModel):
-    name: str
-    subject: str
-    version: int
+Handler = Callable[[Call], Answer]
+_OPEN = ""  # a part of a path that a route leaves open
 
 
-class SchemaBody(BaseModel):
-    """A schema as clients send it. Newer clients send more: what is not known is ignored."""
+class _Anything(PathConvertor):
+    """A path with line ends too: a subject may be asked for that has one, and has to be refused as Confluent does."""
 
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
-
-    text: str = Field(alias="schema")
-    schema_type: str | None = Field(None, alias="schemaType")
-    references: list[ReferenceBody] | None = None
-    metadata: dict[str, Any] | None = None
-    rule_set: dict[str, Any] | None = Field(None, alias="ruleSet")
-
-    def command(self, subject: str) -> RegisterSchema:
-        return RegisterSchema(
-            subject,
-            self.text,
-            self.schema_type or "AVRO",
-            tuple(Reference(each.name, each.subject, each.version) for each in self.references or ()),
-            self.metadata,
-            self.rule_set,
-        )
+    regex = "(?s:.*)"
 
 
-class LevelBody(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    compatibility: str
-
-
-class ModeBody(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    mode: str
-
-
-class _Route(APIRoute):
-    """Errors of these routes in Confluent's shape, whatever the app around them does."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-
-        async def handled(request: Request) -> Response:
-            content_type = request.headers.get("content-type", MEDIA_TYPE).split(";")[0].strip()
-            if request.method in ("POST", "PUT") and content_type not in _ACCEPTED:
-                return _error(415, 415, "HTTP 415 Unsupported Media Type")
-            try:
-                return await handle(request)
-            except Refused as refused:
-                return _error(refused.status, refused.error_code, refused.message)
-            except RequestValidationError as invalid:
-                first = invalid.errors()[0]
-                return _error(422, 422, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
-            except PeerError as error:
-                return _error(500, 50002, f"Register operation timed out: {error.message}")
-
-        return handled
-
-
-def _error(status: int, code: int, message: str) -> Response:
-    return _json({"error_code": code, "message": message}, status)
-
-
-def _json(body: Any, status: int = 200, position: int | None = None) -> Response:
-    headers = {} if position is None else {"Hub-Position": f"{SCHEMAS_TOPIC}:0:{position}"}
-    return Response(orjson.dumps(body), status, headers, MEDIA_TYPE)
-
-
-def _described(stored: SchemaStored) -> dict[str, Any]:
-    body: dict[str, Any] = {"subject": stored.subject, "version": stored.version, "id": stored.schema_id}
-    return {**body, **_schema(stored)}
-
-
-def _schema(stored: SchemaStored) -> dict[str, Any]:
-    body: dict[str, Any] = {}
-    if stored.schema_type != "AVRO":
-        body["schemaType"] = stored.schema_type
-    if stored.references:
-        body["references"] = [each.as_json() for each in stored.references]
-    if stored.metadata is not None:
-        body["metadata"] = stored.metadata
-    if stored.rule_set is not None:
-        body["ruleSet"] = stored.rule_set
-    return {**body, "schema": stored.schema}
-
-
-Flag = Annotated[bool, Query()]
-Paging = Annotated[int, Query()]
+register_url_convertor("anything", _Anything())
 
 
 def create_router(node: Node) -> APIRouter:
     """The routes of one node. They sit at the root of the app, where Confluent's clients look."""
-    router = APIRouter(route_class=_Route, tags=["schema registry"])
-    _subjects(router, node)
-    _schemas(router, node)
-    _settings(router, node)
-    _compatibility(router, node)
+    api = Api(node)
+    router = APIRouter()
+    for path in (
+        "/subjects",
+        "/schemas",
+        "/config",
+        "/mode",
+        "/contexts",
+    ):
+        router.routes.append(Route(path, api, include_in_schema=False))
+    for path in ("/subjects", "/schemas", "/config", "/mode", "/contexts", "/compatibility", "/v1/metadata"):
+        router.routes.append(Route(f"{path}/{{rest:anything}}", api, include_in_schema=False))
     return router
 
 
-def _subjects(router: APIRouter, node: Node) -> None:
-    @router.get("/subjects")
-    def subjects(
-        subjectPrefix: str = "",
-        deleted: Flag = False,
-        deletedOnly: Flag = False,
-        offset: Paging = 0,
-        limit: Paging = -1,
-    ) -> Response:
-        prefix = subjectPrefix.removeprefix(":*:")
+class Api:
+    """The ASGI app. What is at hand is answered at once, all else in a thread."""
 
-        def names(registry: Registry) -> list[str]:
-            return sorted(
-                name
-                for name, versions in registry.subjects.items()
-                if name.startswith(prefix)
-                and (
-                    all(each.deleted for each in versions.values())
-                    if deletedOnly
-                    else deleted or any(not each.deleted for each in versions.values())
-                )
-            )
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._ready: Bounded[tuple[str, object], tuple[SchemaStored, Ready]] = Bounded(_MOST_READY_BYTES)
+        self._routes: dict[tuple[int, str], list[tuple[tuple[str, ...], dict[str, Handler]]]] = {}
+        for pattern, methods in self._table():
+            parts = tuple(pattern.split("/"))
+            self._routes.setdefault((len(parts), parts[0]), []).append((parts, methods))
 
-        return _json(_page(node.read(names), offset, limit))
-
-    @router.get("/subjects/{subject:path}/versions/{version}/schema")
-    def schema_of_version(subject: str, version: str, deleted: Flag = False) -> Response:
-        stored = node.read(lambda registry: registry.version(subject, version, deleted=deleted))
-        return Response(stored.schema, media_type=MEDIA_TYPE)
-
-    @router.get("/subjects/{subject:path}/versions/{version}/referencedby")
-    def referenced_by(subject: str, version: str) -> Response:
-        stored = node.read(lambda registry: registry.version(subject, version, deleted=True))
-        return _json(node.read(lambda registry: registry.referenced_by(stored.subject, stored.version)))
-
-    @router.get("/subjects/{subject:path}/versions/{version}")
-    def version(subject: str, version: str, deleted: Flag = False) -> Response:
-        return _json(
-            _described(node.read(lambda registry: registry.version(subject, version, deleted=deleted)))
+    def _table(self) -> Iterator[tuple[str, dict[str, Handler]]]:
+        """Paths ({} as an empty part), and who answers. The first that fits is taken."""
+        yield "subjects", {"GET": self.subjects}
+        yield "subjects//versions", {"GET": self.versions, "POST": self.register}
+        yield "subjects//metadata", {"GET": self.version_with_metadata}
+        yield "subjects/", {"POST": self.lookup, "DELETE": self.delete_subject}
+        yield "subjects//versions/", {"GET": self.version, "DELETE": self.delete_version}
+        yield "subjects//versions//schema", {"GET": self.schema_of_version}
+        yield "subjects//versions//referencedby", {"GET": self.referenced_by}
+        yield "schemas", {"GET": self.schemas}
+        yield "schemas/types", {"GET": lambda _: Answer.of(known.types())}
+        yield "schemas/ids/", {"GET": self.schema_of_id}
+        yield "schemas/ids//schema", {"GET": self.text_of_id}
+        yield "schemas/ids//subjects", {"GET": self.subjects_of_id}
+        yield "schemas/ids//versions", {"GET": self.versions_of_id}
+        yield "schemas/guids/", {"GET": self.schema_of_guid}
+        yield "schemas/guids//ids", {"GET": self.ids_of_guid}
+        for path in ("config", "config/"):
+            yield path, {"GET": self.settings, "PUT": self.set_settings, "DELETE": self.unset_settings}
+        for path in ("mode", "mode/"):
+            yield path, {"GET": self.mode, "PUT": self.set_mode, "DELETE": self.unset_mode}
+        yield "compatibility/subjects//versions", {"POST": self.compatible}
+        yield "compatibility/subjects//versions/", {"POST": self.compatible}
+        yield "contexts", {"GET": self.contexts}
+        yield "contexts/", {"DELETE": self.delete_context}
+        yield "v1/metadata/id", {"GET": self.cluster_id}
+        yield (
+            "v1/metadata/version",
+            {"GET": lambda _: Answer.of({"version": SERVER_VERSION, "commitId": ""})},
         )
+        yield "v1/metadata/deployment", {"GET": lambda _: Answer.of({"attributes": []})}
 
-    @router.delete("/subjects/{subject:path}/versions/{version}")
-    def delete_version(subject: str, version: str, permanent: Flag = False) -> Response:
-        answer, position = node.submit(DeleteVersion(subject, version, permanent))
-        return _json(answer, position=position)
+    # ---- from a request to an answer
 
-    @router.get("/subjects/{subject:path}/versions")
-    def versions(
-        subject: str, deleted: Flag = False, deletedOnly: Flag = False, offset: Paging = 0, limit: Paging = -1
-    ) -> Response:
-        def numbers(registry: Registry) -> list[int]:
-            every = registry.subjects.get(subject, {})
-            found = [
-                number
-                for number, each in sorted(every.items())
-                if (each.deleted if deletedOnly else deleted or not each.deleted)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer = self._at_hand(scope) or await self._answer(scope, receive)
+        except ClientGone:
+            return
+        await respond(scope, send, answer)
+
+    def _at_hand(self, scope: Scope) -> Answer | None:
+        """The answer to the questions of consumers, when nothing has to be waited for."""
+        if scope["method"] != "GET" or scope["query_string"] or not self.node.ready:
+            return None
+        try:
+            call = Call.of(scope)
+            match call.segments:
+                case ["schemas", "ids", schema_id]:
+                    return self._by_id(call, _schema_id(schema_id), None)
+                case ["subjects", subject, "versions", version]:
+                    call.params = [subject, version]
+                    return self.version(call)
+        except Refused as refused:
+            return Answer.error(refused.status, refused.error_code, refused.message)
+        return None
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+        writes = scope["method"] in ("POST", "PUT", "DELETE")
+        try:
+            call = Call.of(scope)
+            in_context(call)
+            methods = self._find(call)
+            if methods is None:
+                return NOT_FOUND
+            handler = methods.get(call.method)
+            if handler is None:
+                allowed = ", ".join(sorted(methods)).encode()
+                return Answer(NOT_ALLOWED.body, 405, [(b"allow", allowed)])
+            if call.method in ("POST", "PUT"):
+                if not media_type_is_known(call):
+                    return UNSUPPORTED
+                await read_body(call, receive)
+            return await run_in_threadpool(handler, call)
+        except Refused as refused:
+            return Answer.error(refused.status, refused.error_code, refused.message)
+        except PeerError as error:
+            if writes:
+                return Answer.error(500, 50002, f"Register operation timed out: {error.message}")
+            return Answer.error(500, 50001, f"Error in the backend data store: {error.message}")
+        except CallerError as error:  # Kafka refused a record: it is larger than the topic takes
+            return Answer.error(422, 42209, f"Write failed: {error.message}")
+        except HubError as error:
+            log.error("%s %s: %s", scope["method"], scope["path"], error.message)
+            return Answer.error(500, 500, error.message)
+        except Exception:
+            log.exception("%s %s", scope["method"], scope["path"])
+            return Answer.error(500, 500, "HTTP 500 Internal Server Error")
+
+    def _find(self, call: Call) -> dict[str, Handler] | None:
+        segments = call.segments
+        for parts, methods in self._routes.get((len(segments), segments[0]), ()):
+            if all(part in (_OPEN, each) for part, each in zip(parts, segments, strict=True)):
+                call.params = [each for part, each in zip(parts, segments, strict=True) if part == _OPEN]
+                return methods
+        return None
+
+    def _submit(self, command: Command, told: Callable[[Any], Any] = lambda answer: answer) -> Answer:
+        answer, position = self.node.submit(command)
+        return Answer.of(told(answer), position=position)
+
+    def _subject(self, call: Call) -> str:
+        """The subject that a path means: in its one spelling, and for an alias the one it stands for."""
+        subject = names.normal(call.params[0])
+        return self.node.registry.target(subject) if self.node.registry.levels else subject
+
+    # ---- subjects
+
+    def subjects(self, call: Call) -> Answer:
+        deleted, only = call.flag("deleted"), call.flag("deletedOnly")
+        wanted = _wanted(call)
+
+        def found(registry: Registry) -> list[str]:
+            return [
+                each
+                for each in registry.subjects
+                if wanted(each)
+                and (not registry.numbers(each) if only else deleted or registry.numbers(each))
             ]
-            if not found:
-                raise subject_not_found(subject)
-            return found
 
-        return _json(_page(node.read(numbers), offset, limit))
+        return Answer.of(call.page(sorted(self.node.read(found))))
 
-    @router.post("/subjects/{subject:path}/versions")
-    def register(subject: str, body: SchemaBody, normalize: Flag = False) -> Response:
-        stored, position = node.submit(body.command(subject))
-        return _json(
-            {"id": stored.schema_id, "version": stored.version, **_schema(stored)}, position=position
+    def versions(self, call: Call) -> Answer:
+        subject = self._subject(call)
+        deleted, only, negative = (
+            call.flag(each) for each in ("deleted", "deletedOnly", "deletedAsNegative")
         )
 
-    @router.post("/subjects/{subject:path}")
-    def lookup(subject: str, body: SchemaBody, normalize: Flag = False, deleted: Flag = False) -> Response:
-        def found(registry: Registry) -> SchemaStored:
-            every = registry.subjects.get(subject, {})
-            if not every or (not deleted and not registry.live(subject)):
+        def numbers(registry: Registry) -> list[int]:
+            every = list(registry.numbers(subject, deleted=True))
+            live = set(registry.numbers(subject))
+            if not (every if deleted or only or negative else live):
                 raise subject_not_found(subject)
-            command = body.command(subject)
-            _, text = registry.parsed(command.schema, command.schema_type, command.references)
-            stored = registry.find(subject, text, command.schema_type, command.references, deleted=deleted)
-            if stored is None:
-                raise schema_not_found()
-            return stored
+            if negative:
+                return [each if each in live else -each for each in every]
+            if only:
+                return [each for each in every if each not in live]
+            return every if deleted else [each for each in every if each in live]
 
-        return _json(_described(node.read(found)))
+        return Answer.of(call.page(self.node.read(numbers)))
 
-    @router.delete("/subjects/{subject:path}")
-    def delete_subject(subject: str, permanent: Flag = False) -> Response:
-        answer, position = node.submit(DeleteSubject(subject, permanent))
-        return _json(answer, position=position)
+    def version(self, call: Call) -> Answer:
+        subject, number = self._subject(call), call.params[1]
+        deleted = call.flag("deleted")
+        stored = self.node.read(lambda registry: _anywhere(registry, subject, number, deleted=deleted))
+        if call.text("format") == "serialized":
+            return Answer.of({**described(stored), "schema": self.node.serialized(stored)})
+        ready = self._kept(("version", (stored.subject, stored.version)), stored, described)
+        return ready.answer(call, _ASK_AGAIN)
 
-
-def _schemas(router: APIRouter, node: Node) -> None:
-    def by_id(schema_id: int) -> SchemaStored:
-        stored = node.read(lambda registry: registry.ids.get(schema_id))
-        if stored is None:
-            raise schema_not_found(schema_id)
-        return stored
-
-    @router.get("/schemas/types")
-    def types() -> Response:
-        return _json(["AVRO"])
-
-    @router.get("/schemas/ids/{schema_id}")
-    def schema(schema_id: int, fetchMaxId: Flag = False) -> Response:
-        body = _schema(by_id(schema_id))
-        if fetchMaxId:
-            body["maxId"] = node.read(lambda registry: registry.highest_id)
-        return _json(body)
-
-    @router.get("/schemas/ids/{schema_id}/schema")
-    def schema_text(schema_id: int) -> Response:
-        return Response(by_id(schema_id).schema, media_type=MEDIA_TYPE)
-
-    @router.get("/schemas/ids/{schema_id}/subjects")
-    def subjects_of(schema_id: int, deleted: Flag = False) -> Response:
-        by_id(schema_id)
-        uses = node.read(lambda registry: registry.uses_of(schema_id, deleted=deleted))
-        return _json(sorted({each.subject for each in uses}))
-
-    @router.get("/schemas/ids/{schema_id}/versions")
-    def versions_of(schema_id: int, deleted: Flag = False) -> Response:
-        by_id(schema_id)
-        uses = node.read(lambda registry: registry.uses_of(schema_id, deleted=deleted))
-        return _json([{"subject": each.subject, "version": each.version} for each in uses])
-
-    @router.get("/schemas")
-    def schemas(
-        subjectPrefix: str = "",
-        deleted: Flag = False,
-        latestOnly: Flag = False,
-        offset: Paging = 0,
-        limit: Paging = -1,
-    ) -> Response:
-        prefix = subjectPrefix.removeprefix(":*:")
-
-        def every(registry: Registry) -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = []
-            for name, versions in sorted(registry.subjects.items()):
-                kept = [each for _, each in sorted(versions.items()) if deleted or not each.deleted]
-                if name.startswith(prefix):
-                    found += [_described(each) for each in (kept[-1:] if latestOnly else kept)]
-            return found
-
-        return _json(_page(node.read(every), offset, limit))
-
-    @router.get("/contexts")
-    def contexts() -> Response:
-        return _json(["."])
-
-    @router.get("/v1/metadata/id")
-    def cluster_id() -> Response:
-        return _json(
-            {
-                "id": "",
-                "scope": {"path": [], "clusters": {"kafka-cluster": "", "schema-registry-cluster": "hub"}},
-            }
+    def schema_of_version(self, call: Call) -> Answer:
+        subject, deleted = self._subject(call), call.flag("deleted")
+        stored = self.node.read(
+            lambda registry: _anywhere(registry, subject, call.params[1], deleted=deleted)
         )
+        text = self.node.serialized(stored) if call.text("format") == "serialized" else stored.schema
+        return Answer(text.encode())
 
-    @router.get("/v1/metadata/version")
-    def server_version() -> Response:
-        return _json({"version": "8.1.0-hub", "commitId": ""})
+    def referenced_by(self, call: Call) -> Answer:
+        subject, deleted = self._subject(call), call.flag("deleted")
 
+        def ids(registry: Registry) -> list[int]:
+            stored = registry.version(subject, call.params[1], deleted=True)
+            return registry.referenced_by(stored.subject, stored.version, deleted=deleted)
 
-def _settings(router: APIRouter, node: Node) -> None:
-    @router.get("/config")
-    def global_level() -> Response:
-        return _json({"compatibilityLevel": node.read(lambda registry: registry.level_of(None))})
+        return Answer.of(call.page(self.node.read(ids)))
 
-    @router.put("/config")
-    def set_global_level(body: LevelBody) -> Response:
-        _, position = node.submit(SetLevel(None, body.compatibility.upper()))
-        return _json({"compatibility": body.compatibility.upper()}, position=position)
+    def version_with_metadata(self, call: Call) -> Answer:
+        subject, deleted = self._subject(call), call.flag("deleted")
+        keys, values = call.query.get("key", []), call.query.get("value", [])
+        wanted = dict(zip(keys, values, strict=False))
+        stored = self.node.read(lambda registry: registry.with_metadata(subject, wanted, deleted=deleted))
+        return Answer.of(described(stored))
 
-    @router.delete("/config")
-    def unset_global_level() -> Response:
-        level = node.read(lambda registry: registry.level_of(None))
-        _, position = node.submit(SetLevel(None, None))
-        return _json({"compatibilityLevel": level}, position=position)
+    def register(self, call: Call) -> Answer:
+        return self._submit(self._command(call), registered)
 
-    @router.get("/config/{subject:path}")
-    def level(subject: str, defaultToGlobal: Flag = False) -> Response:
-        def effective(registry: Registry) -> str:
-            own = registry.levels.get(subject)
-            if own is not None and own.level is not None:
-                return own.level
-            if defaultToGlobal:
-                return registry.level_of(None)
-            raise Refused(
-                404, 40408, f"Subject '{subject}' does not have subject-level compatibility configured"
-            )
+    def lookup(self, call: Call) -> Answer:
+        command, deleted = self._command(call), call.flag("deleted")
+        for subject in self.node.read(lambda registry: _same_name(registry, command.subject)):
+            try:
+                there = RegisterSchema(subject, *_after_subject(command))
+                stored = self.node.lookup(there, deleted=deleted)
+            except Refused:
+                if subject == command.subject:
+                    raise
+                continue
+            if stored is not None:
+                return Answer.of(described(stored))
+        if not self.node.read(lambda registry: registry.numbers(command.subject, deleted=deleted)):
+            raise subject_not_found(command.subject)
+        raise schema_not_found()
 
-        return _json({"compatibilityLevel": node.read(effective)})
+    def _command(self, call: Call) -> RegisterSchema:
+        command = command_of(self._subject(call), call.json(), normalize=call.flag("normalize"))
+        return replace(command, caller=_caller(call))
 
-    @router.put("/config/{subject:path}")
-    def set_level(subject: str, body: LevelBody) -> Response:
-        _, position = node.submit(SetLevel(subject, body.compatibility.upper()))
-        return _json({"compatibility": body.compatibility.upper()}, position=position)
+    def delete_version(self, call: Call) -> Answer:
+        return self._submit(DeleteVersion(self._subject(call), call.params[1], call.flag("permanent")))
 
-    @router.delete("/config/{subject:path}")
-    def unset_level(subject: str) -> Response:
-        was = node.read(lambda registry: registry.level_of(subject))
-        _, position = node.submit(SetLevel(subject, None))
-        return _json({"compatibilityLevel": was}, position=position)
+    def delete_subject(self, call: Call) -> Answer:
+        return self._submit(DeleteSubject(self._subject(call), call.flag("permanent")))
 
-    @router.get("/mode")
-    def global_mode() -> Response:
-        return _json({"mode": node.read(lambda registry: registry.mode_of(None))})
+    # ---- schemas
 
-    @router.put("/mode")
-    def set_global_mode(body: ModeBody) -> Response:
-        _, position = node.submit(SetMode(None, body.mode.upper()))
-        return _json({"mode": body.mode.upper()}, position=position)
+    def schemas(self, call: Call) -> Answer:
+        deleted, latest = call.flag("deleted"), call.flag("latestOnly")
+        wanted = _wanted(call)
 
-    @router.get("/mode/{subject:path}")
-    def mode(subject: str, defaultToGlobal: Flag = False) -> Response:
-        def effective(registry: Registry) -> str:
-            if subject not in registry.modes and not defaultToGlobal:
+        def found(registry: Registry) -> list[SchemaStored]:
+            every: list[SchemaStored] = []
+            for each in sorted(registry.subjects):
+                if wanted(each):
+                    numbers = registry.numbers(each, deleted=deleted)
+                    versions = registry.subjects[each]
+                    every += [versions[number] for number in (numbers[-1:] if latest else numbers)]
+            return every
+
+        return Answer.of([described(each) for each in call.page(self.node.read(found))])
+
+    def schema_of_id(self, call: Call) -> Answer:
+        schema_id, subject = _schema_id(call.params[0]), call.optional("subject")
+        if call.text("format") != "serialized" and not call.flag("fetchMaxId"):
+            return self._by_id(call, schema_id, subject)
+        stored = self.node.read(lambda registry: registry.by_id(schema_id, subject))
+        text = self.node.serialized(stored) if call.text("format") == "serialized" else None
+        max_id = (
+            self.node.read(lambda registry: registry.max_id(subject)) if call.flag("fetchMaxId") else None
+        )
+        return Answer.of(schema(stored, text=text, with_place=_is_named(subject), max_id=max_id))
+
+    def _by_id(self, call: Call, schema_id: int, subject: str | None) -> Answer:
+        stored = self.node.read(lambda registry: registry.by_id(schema_id, subject))
+        if _is_named(subject):
+            return Answer.of(schema(stored, with_place=True))
+        key = ("id", (names.context_of(stored.subject), schema_id))
+        return self._kept(key, stored, schema).answer(call, _FOR_EVER)
+
+    def _kept(
+        self, key: tuple[str, object], stored: SchemaStored, told: Callable[[SchemaStored], Any]
+    ) -> Ready:
+        """The bytes of an answer, as long as it is about the very same version."""
+        found = self._ready.get(key)
+        if found is not None and found[0] is stored:
+            return found[1]
+        ready = Ready.of(told(stored))
+        self._ready.put(key, (stored, ready), len(ready.body) + 500)
+        return ready
+
+    def text_of_id(self, call: Call) -> Answer:
+        stored = self._of_id(call)
+        text = self.node.serialized(stored) if call.text("format") == "serialized" else stored.schema
+        return Answer(text.encode())
+
+    def subjects_of_id(self, call: Call) -> Answer:
+        return Answer.of(call.page(list(dict.fromkeys(each.subject for each in self._uses(call)))))
+
+    def versions_of_id(self, call: Call) -> Answer:
+        uses = [{"subject": each.subject, "version": each.version} for each in self._uses(call)]
+        return Answer.of(call.page(uses))
+
+    def _of_id(self, call: Call) -> SchemaStored:
+        schema_id, subject = _schema_id(call.params[0]), call.optional("subject")
+        return self.node.read(lambda registry: registry.by_id(schema_id, subject))
+
+    def _uses(self, call: Call) -> list[SchemaStored]:
+        self._of_id(call)
+        schema_id, subject, deleted = (
+            _schema_id(call.params[0]),
+            call.optional("subject"),
+            call.flag("deleted"),
+        )
+        uses = self.node.read(lambda registry: registry.uses_of(schema_id, subject=subject, deleted=deleted))
+        return sorted(uses, key=lambda each: (each.subject, each.version))
+
+    def schema_of_guid(self, call: Call) -> Answer:
+        def first(registry: Registry) -> SchemaStored:
+            context, schema_id = registry.ids_of_guid(call.params[0])[0]
+            return registry.contexts[context].ids[schema_id]
+
+        stored = self.node.read(first)
+        if call.text("format") == "serialized":
+            return Answer.of(schema(stored, text=self.node.serialized(stored)))
+        return self._kept(("guid", call.params[0]), stored, schema).answer(call, _FOR_EVER)
+
+    def ids_of_guid(self, call: Call) -> Answer:
+        found = self.node.read(lambda registry: registry.ids_of_guid(call.params[0]))
+        return Answer.of([{"context": context, "id": schema_id} for context, schema_id in found])
+
+    # ---- settings and modes
+
+    def settings(self, call: Call) -> Answer:
+        subject = _place(call)
+
+        def found(registry: Registry) -> dict[str, Any]:
+            place = names.place(subject)
+            if place is None or call.flag("defaultToGlobal"):
+                return registry.settings(place)
+            own = registry.levels.get(place)
+            if own is None:
+                raise Refused(
+                    404, 40408, f"Subject '{subject}' does not have subject-level compatibility configured"
+                )
+            return settings_json(own)
+
+        return Answer.of(self.node.read(found))
+
+    def set_settings(self, call: Call) -> Answer:
+        return self._submit(SetLevel(_place(call), call.json()))
+
+    def unset_settings(self, call: Call) -> Answer:
+        return self._submit(SetLevel(_place(call), None))
+
+    def mode(self, call: Call) -> Answer:
+        subject = _place(call)
+
+        def found(registry: Registry) -> str:
+            place = names.place(subject)
+            if place is None or call.flag("defaultToGlobal"):
+                return registry.mode_of(place)
+            own = registry.modes.get(place)
+            if own is None:
                 raise Refused(404, 40409, f"Subject '{subject}' does not have subject-level mode configured")
-            return registry.mode_of(subject)
+            return own.mode or DEFAULT_MODE
 
-        return _json({"mode": node.read(effective)})
+        return Answer.of({"mode": self.node.read(found)})
 
-    @router.put("/mode/{subject:path}")
-    def set_mode(subject: str, body: ModeBody) -> Response:
-        _, position = node.submit(SetMode(subject, body.mode.upper()))
-        return _json({"mode": body.mode.upper()}, position=position)
+    def set_mode(self, call: Call) -> Answer:
+        mode = call.json().get("mode")
+        asked = mode.upper() if isinstance(mode, str) else ""
+        command = SetMode(_place(call), asked, call.flag("force"), call.flag("recursive"))
+        return self._submit(command, lambda answer: {"mode": answer})
 
-    @router.delete("/mode/{subject:path}")
-    def unset_mode(subject: str) -> Response:
-        was = node.read(lambda registry: registry.mode_of(subject))
-        _, position = node.submit(SetMode(subject, None))
-        return _json({"mode": was}, position=position)
+    def unset_mode(self, call: Call) -> Answer:
+        command = SetMode(_place(call), None, recursive=call.flag("recursive"))
+        return self._submit(command, lambda answer: {"mode": answer})
 
+    # ---- compatibility, contexts, the server
 
-def _compatibility(router: APIRouter, node: Node) -> None:
-    def verdict(subject: str, body: SchemaBody, version: str | None, verbose: bool) -> Response:
-        reasons = node.read(
-            lambda registry: registry.incompatibilities(subject, body.command(subject), version)
-        )
+    def compatible(self, call: Call) -> Answer:
+        command = self._command(call)
+        if not command.schema.strip():
+            raise Refused(422, 42201, "Empty schema")
+        version = call.params[1] if len(call.params) > 1 else None
+        reasons = [str(reason) for reason in self.node.incompatibilities(command, version)]
+        violations = self.node.violations(command)
+        reasons += [str(each) for each in violations if each.severity == "block"]
         answer: dict[str, Any] = {"is_compatible": not reasons}
-        if verbose:
-            answer["messages"] = [str(reason) for reason in reasons]
-        return _json(answer)
+        if call.flag("verbose"):
+            answer["messages"] = reasons + [
+                f"warning: {each}" for each in violations if each.severity != "block"
+            ]
+        return Answer.of(answer)
 
-    @router.post("/compatibility/subjects/{subject:path}/versions/{version}")
-    def against_one(
-        subject: str, version: str, body: SchemaBody, verbose: Flag = False, normalize: Flag = False
-    ) -> Response:
-        return verdict(subject, body, version, verbose)
+    def contexts(self, call: Call) -> Answer:
+        prefix = call.text("contextPrefix")
+        found = self.node.read(lambda registry: registry.context_names())
+        return Answer.of(call.page([each for each in found if each.startswith(prefix)]))
 
-    @router.post("/compatibility/subjects/{subject:path}/versions")
-    def against_all(
-        subject: str, body: SchemaBody, verbose: Flag = False, normalize: Flag = False
-    ) -> Response:
-        return verdict(subject, body, None, verbose)
+    def delete_context(self, call: Call) -> Answer:
+        _, position = self.node.submit(DeleteContext(names.context_named(call.params[0])))
+        return Answer(b"", 204, [], position)
+
+    def cluster_id(self, _call: Call) -> Answer:
+        clusters = {"kafka-cluster": "", "schema-registry-cluster": "hub"}
+        return Answer.of({"id": "", "scope": {"path": [], "clusters": clusters}})
 
 
-def _page(items: list[Any], offset: int, limit: int) -> list[Any]:
-    return items[max(0, offset) :][: limit if limit >= 0 else None]
+def _caller(call: Call) -> Caller:
+    """Who registers, by the headers of the proxy that knows: ``Hub-Principal`` and ``Hub-Teams`` (with commas)."""
+    principal = call.headers.get(b"hub-principal", b"").decode("utf-8", "replace")
+    teams = call.headers.get(b"hub-teams", b"").decode("utf-8", "replace")
+    return Caller(principal, frozenset(each.strip() for each in teams.split(",") if each.strip()))
+
+
+def in_context(call: Call) -> None:
+    """``/contexts/{ctx}/subjects/s`` means ``/subjects/:.ctx:s``: rewrite the call, as Confluent's filter does."""
+    if len(call.segments) < 3 or call.segments[0] != "contexts":
+        return
+    context = names.context_named(call.segments[1])
+    call.segments = call.segments[2:]
+    around = f":{context}:"
+
+    def inside(name: str) -> str:
+        return name if name.startswith((":.", names.EVERY_CONTEXT)) else around + name
+
+    match call.segments:
+        case ["config" | "mode"]:
+            call.segments.append(around)
+        case ["config" | "mode" | "subjects", name, *_]:
+            call.segments[1] = inside(name)
+        case ["compatibility", "subjects", name, *_]:
+            call.segments[2] = inside(name)
+        case ["schemas", "ids", *_]:
+            call.query["subject"] = [inside(call.text("subject"))]
+        case ["schemas" | "subjects"]:
+            call.query["subjectPrefix"] = [inside(each) for each in call.query.get("subjectPrefix", [""])]
+
+
+def _place(call: Call) -> str | None:
+    return call.params[0] if call.params else None
+
+
+def _is_named(subject: str | None) -> bool:
+    """Whether a ``subject`` names one, and not only a context."""
+    return subject is not None and bool(names.split(subject)[1])
+
+
+def _schema_id(text: str) -> int:
+    """Raises Refused for what no id can be, as for a path that does not exist."""
+    if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > HIGHEST_ID:
+        raise Refused(404, 404, "HTTP 404 Not Found")
+    return int(text)
+
+
+def _wanted(call: Call) -> Callable[[str], bool]:
+    """Whether a subject begins as the request wants it: in every context for ``:*:``, which is what is asked for when
+    nothing is."""
+    prefixes = call.query.get("subjectPrefix", [names.EVERY_CONTEXT])
+
+    def begins(subject: str, prefix: str) -> bool:
+        if prefix.startswith(names.EVERY_CONTEXT):
+            return names.split(subject)[1].startswith(prefix[len(names.EVERY_CONTEXT) :])
+        if prefix.startswith(":."):
+            context, name = names.split(prefix)
+            return names.context_of(subject) == context and names.split(subject)[1].startswith(name)
+        return subject.startswith(prefix)
+
+    return lambda subject: any(begins(subject, prefix) for prefix in prefixes)
+
+
+def _same_name(registry: Registry, subject: str) -> list[str]:
+    """The subject, then those of the same name in other contexts: a client need not know where it was registered."""
+    if names.context_of(subject) != names.DEFAULT_CONTEXT or len(registry.contexts) == 1:
+        return [subject]
+    others = (names.joined(context, subject) for context in sorted(registry.contexts))
+    return [subject, *(each for each in others if each != subject and each in registry.subjects)]
+
+
+def _anywhere(registry: Registry, subject: str, version: str, *, deleted: bool) -> SchemaStored:
+    """A version of a subject, or of one of the same name in another context."""
+    try:
+        return registry.version(subject, version, deleted=deleted)
+    except Refused as refused:
+        if refused.error_code in (40401, 40402):
+            for each in _same_name(registry, subject)[1:]:
+                try:
+                    return registry.version(each, version, deleted=deleted)
+                except Refused:
+                    continue
+        raise
+
+
+def _after_subject(command: RegisterSchema) -> tuple[Any, ...]:
+    return (
+        command.schema,
+        command.schema_type,
+        command.references,
+        command.metadata,
+        command.rule_set,
+        command.normalize,
+    )

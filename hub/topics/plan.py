@@ -1,19 +1,20 @@
 """[core] From the tree and the cluster to a plan: typed steps, and refusals that say who decided and what to do.
 
-The plan that is shown is the plan that is carried out. Topics that no file names are reported and left alone, unless
-the tree marks their place ``prune: true`` and the caller asks for it as well.
+The plan that is shown is the plan that is carried out. Topics that the tree does not name are kept and listed; only a
+topic whose very name the caller types is destroyed. What many topics need alike stands together, so that apply can ask
+for it in batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from hub.errors import nearest
-from hub.log import TopicDescription
+from hub.log import TopicDescription, same_setting
 from hub.schema_registry.formats import avro
-from hub.topics.tree import TopicSpec, TopicTree
+from hub.topics.tree import TopicSpec, TopicTree, collisions
 
 # Made by the hub itself, beside those that the tree names.
 _OWN_PREFIXES = ("_", "views.")
@@ -86,27 +87,60 @@ class DeleteTopic:
 Step = CreateTopic | AddPartitions | AlterConfig | SetCompatibility | RegisterSchema | DeleteTopic
 
 
+# In this order they are carried out; within one rank, in the tree's.
+_RANK: Mapping[type[Step], int] = {
+    CreateTopic: 0,
+    AddPartitions: 1,
+    AlterConfig: 2,
+    SetCompatibility: 3,
+    RegisterSchema: 3,
+    DeleteTopic: 4,
+}
+
+Right = Literal["tree", "cluster", "decide"]
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A wish that is not carried out, and the way out."""
+    """A wish that is not carried out, and the way out.
+
+    ``setting`` is what it is about, ``wanted`` and ``found`` its values in the tree and in the cluster, where there are
+    such; ``right``: which of the two can stay as it is ("decide": a person has to say).
+    """
 
     topic: str
     reason: str
     hint: str
+    setting: str = ""
+    wanted: str | None = None
+    found: str | None = None
+    right: Right = "decide"
 
     def __str__(self) -> str:
         return f'✗ topic "{self.topic}": {self.reason}\n  Hint: {self.hint}'
 
 
 @dataclass(frozen=True, slots=True)
+class Caution:
+    """Something that the plan does, or that is so already, of which a person should know; and the way out."""
+
+    topic: str
+    reason: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f'! topic "{self.topic}": {self.reason}\n  Hint: {self.hint}'
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """What would change. Nothing is carried out while there are refusals. ``prunable`` are those of ``unmanaged``
-    that ``--prune`` would delete."""
+    """What would change. Nothing is carried out while there are refusals. ``kept`` are the cluster's topics that the
+    tree does not name: they stay as they are."""
 
     steps: tuple[Step, ...]
-    refusals: tuple[Refusal, ...]
-    unmanaged: tuple[str, ...]
-    prunable: tuple[str, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    kept: tuple[str, ...] = ()
+    cautions: tuple[Caution, ...] = ()
 
 
 class Schemas(Protocol):
@@ -124,10 +158,10 @@ class Schemas(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What the caller takes upon himself. ``prune``: delete unmanaged topics where the tree marks their place.
+    """What the caller takes upon himself. ``destroy``: the topics, typed name by name, to delete with their events.
     ``lower_durability``: settings by which the log may lose what it would keep now."""
 
-    prune: bool = False
+    destroy: frozenset[str] = frozenset()
     lower_durability: bool = False
 
 
@@ -144,12 +178,14 @@ def plan(
     tree: TopicTree,
     actual: Actual,
     texts: Mapping[str, str],
-    schemas: Schemas,
+    schemas: Schemas | None,
     allowed: Allowed = Allowed(),
 ) -> Plan:
-    """The steps from ``actual`` to ``tree``. ``texts`` are the schema files' contents by topic."""
+    """The steps from ``actual`` to ``tree``. ``texts`` are the schema files' contents by topic; ``schemas`` may be None
+    when there are none."""
     steps: list[Step] = []
     refusals: list[Refusal] = []
+    cautions: list[Caution] = []
     for topic in tree.topics:
         refusals += _unknown_settings(topic, actual.defaults)
         found = actual.topics.get(topic.name)
@@ -158,25 +194,80 @@ def plan(
         else:
             made = list(_changes(topic, found))
             steps += made
+            cautions += _moved_keys(made)
             refusals += _refused(topic, found)
             if not allowed.lower_durability:
                 refusals += _lowered(made, actual.defaults)
-        if topic.name in texts:
+        if schemas is not None and topic.name in texts:
             steps += _schema_steps(topic, texts[topic.name], schemas, refusals)
-    unmanaged = _unmanaged(tree, actual.topics)
-    prunable = [name for name in unmanaged if tree.may_prune(name)]
-    if allowed.prune:
-        steps += [DeleteTopic(name) for name in prunable]
-    return Plan(tuple(steps), tuple(refusals), tuple(unmanaged), tuple(prunable))
+    _check_collisions(tree, actual, refusals, cautions)
+    for name in sorted(allowed.destroy):
+        steps += _destroyed(name, tree, actual, refusals, cautions)
+    kept = [name for name in _unnamed(tree, actual.topics) if name not in allowed.destroy]
+    steps.sort(key=lambda step: _RANK[type(step)])
+    return Plan(tuple(steps), tuple(refusals), tuple(kept), tuple(cautions))
 
 
-def _unmanaged(tree: TopicTree, actual: Mapping[str, TopicDescription]) -> list[str]:
+def is_own(name: str) -> bool:
+    """Whether a topic is Kafka's or the hub's own: made beside those that people name, never in the tree."""
+    return name.startswith(_OWN_PREFIXES) or name.endswith(_OWN_SUFFIXES)
+
+
+def _unnamed(tree: TopicTree, actual: Mapping[str, TopicDescription]) -> list[str]:
     named = {topic.name for topic in tree.topics}
-    return sorted(
-        name
-        for name in actual
-        if name not in named and not name.startswith(_OWN_PREFIXES) and not name.endswith(_OWN_SUFFIXES)
-    )
+    return sorted(name for name in actual if name not in named and not is_own(name))
+
+
+def _destroyed(
+    name: str, tree: TopicTree, actual: Actual, refusals: list[Refusal], cautions: list[Caution]
+) -> Iterator[DeleteTopic]:
+    """A destroy that was carried out already is no mistake: the same command again ends well."""
+    if tree.find(name) is not None:
+        hint = "take it out of the tree first, or leave out --destroy"
+        refusals.append(Refusal(name, "is in the tree, so it is not destroyed", hint, "topic"))
+    elif name.startswith(_OWN_PREFIXES):
+        hint = "Kafka's own tools can delete it, when it is meant"
+        refusals.append(Refusal(name, "belongs to Kafka or the hub itself, so it is not destroyed", hint))
+    elif name not in actual.topics:
+        guess = nearest(name, _unnamed(tree, actual.topics))
+        hint = (
+            f'did you mean "{guess}"?'
+            if guess
+            else "it may be gone already; hub topic ls shows what there is"
+        )
+        cautions.append(Caution(name, "is not in the cluster: nothing to destroy", hint))
+    else:
+        yield DeleteTopic(name)
+
+
+def _check_collisions(
+    tree: TopicTree, actual: Actual, refusals: list[Refusal], cautions: list[Caution]
+) -> None:
+    """Kafka creates no topic whose name is like another's but for "." and "_"; old clusters may have such pairs."""
+    for group in collisions([*(topic.name for topic in tree.topics), *actual.topics]):
+        hint = "Kafka's metrics have _ for . in a topic's name: use one of the two in names, not both"
+        for name in group:
+            others = ", ".join(f'"{other}"' for other in group if other != name)
+            if tree.find(name) is None:
+                continue
+            if name in actual.topics:
+                cautions.append(Caution(name, f"its metrics are mixed up with those of {others}", hint))
+            else:
+                refusals.append(
+                    Refusal(name, f"its name collides with {others}, and Kafka refuses that", hint, "topic")
+                )
+
+
+def _moved_keys(steps: Sequence[Step]) -> Iterator[Caution]:
+    for step in steps:
+        if isinstance(step, AddPartitions):
+            yield Caution(
+                step.topic.name,
+                f"adding partitions ({step.now} -> {step.topic.partitions}) moves keys: the events of a key are in"
+                " order before and after, not across",
+                f"where order matters, create a new topic with {step.topic.partitions} partitions, mirror this one"
+                " into it, and move producers and consumers over",
+            )
 
 
 def _changes(topic: TopicSpec, found: TopicDescription) -> Iterator[AddPartitions | AlterConfig]:
@@ -185,7 +276,7 @@ def _changes(topic: TopicSpec, found: TopicDescription) -> Iterator[AddPartition
     changes = {
         key: (found.config.get(key), topic.config.get(key))
         for key in sorted({*found.config, *topic.config})
-        if found.config.get(key) != topic.config.get(key)
+        if not same_setting(found.config.get(key), topic.config.get(key))
     }
     if changes:
         yield AlterConfig(topic, changes)
@@ -197,7 +288,12 @@ def _refused(topic: TopicSpec, found: TopicDescription) -> Iterator[Refusal]:
             topic.name,
             f"partitions cannot shrink from {found.partitions} to {topic.partitions}"
             f" (set by {topic.set_by['partitions']})",
-            f"write {found.partitions}, or create a new topic",
+            f"write {found.partitions} in the tree, or create a new topic with {topic.partitions} and mirror this one"
+            " into it",
+            "partitions",
+            str(topic.partitions),
+            str(found.partitions),
+            "cluster",
         )
     asked = topic.set_by["replication_factor"] != "(default)"
     if asked and topic.replication_factor != found.replication_factor:
@@ -205,7 +301,11 @@ def _refused(topic: TopicSpec, found: TopicDescription) -> Iterator[Refusal]:
             topic.name,
             f"replication factor is {found.replication_factor}, the tree says {topic.replication_factor}"
             f" (set by {topic.set_by['replication_factor']})",
-            "move replicas with kafka-reassign-partitions, then apply again",
+            f"write {found.replication_factor} in the tree, or move replicas with kafka-reassign-partitions and apply"
+            " again",
+            "replication_factor",
+            str(topic.replication_factor),
+            str(found.replication_factor),
         )
 
 
@@ -217,6 +317,10 @@ def _unknown_settings(topic: TopicSpec, defaults: Mapping[str, str | None]) -> I
                 topic.name,
                 f'Kafka knows no setting "{key}" of a topic (set by {topic.set_by[f"config.{key}"]})',
                 f'did you mean "{guess}"?' if guess else "kafka.apache.org lists the topic configs",
+                key,
+                topic.config[key],
+                None,
+                "cluster",
             )
 
 
@@ -237,6 +341,9 @@ def _lowered(steps: Sequence[Step], defaults: Mapping[str, str | None]) -> Itera
                     step.topic.name,
                     f"{key} {was} -> {shall} lowers what the log keeps safe (set by {by})",
                     "when it is meant: --allow-lower-durability",
+                    key,
+                    new,
+                    old,
                 )
 
 
@@ -286,6 +393,9 @@ def _schema_steps(topic: TopicSpec, text: str, schemas: Schemas, refusals: list[
                 topic.name,
                 f"its schema is version {versions.index(wanted) + 1} of {len(versions)}, and later ones stand",
                 "versions go forward only: make the next one, or delete the later ones from the registry",
+                "schema",
+                f"version {versions.index(wanted) + 1}",
+                f"version {len(versions)}",
             )
         )
         return steps
@@ -296,6 +406,9 @@ def _schema_steps(topic: TopicSpec, text: str, schemas: Schemas, refusals: list[
                 topic.name,
                 f"its schema breaks {level}: {reason}",
                 "change the schema so that it follows the registered one, or the level in topics.yaml",
+                "schema",
+                "a schema that breaks the rule",
+                f"version {len(versions)}",
             )
         )
     return [*steps, RegisterSchema(topic, text, not versions)]

@@ -25,10 +25,12 @@ _LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 class Publisher:
     """Events into topics. ``publish`` may be called from many threads, ``send`` and ``flush`` from one. ``close`` waits."""
 
-    def __init__(self, cluster: KafkaCluster, registry: RegistryClient, *, linger_ms: int = 0) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, registry: RegistryClient, *, linger_ms: int = 0, gapless: bool = False
+    ) -> None:
         self.cluster = cluster
         self.registry = registry
-        self._sender = cluster.sender(linger_ms=linger_ms)
+        self._sender = cluster.sender(linger_ms=linger_ms, gapless=gapless)
         self._schemas: dict[str, tuple[int, Any, float]] = {}
 
     def publish(

@@ -1,17 +1,18 @@
 """[core] The tree of topics: labels joined by dots, settings inherited downwards, patterns label by label.
 
-A node without ``topics`` is a topic; a node with them is one only when it says ``topic: true``. Every effective
+Every setting is inherited by itself: from the nearest node above that says it, at last from the file's ``defaults``.
+What a topic inherits it can give back to the brokers: ``retention: default``, or null under ``config``. A node without ``topics`` is a topic; a node with them is one only when it says ``topic: true``. Every effective
 setting remembers the node that set it, so that a plan and a refusal can say who decided.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -28,53 +29,81 @@ Level = Literal[
     "FULL_TRANSITIVE",
 ]
 
-_LABEL = re.compile(r"^[a-zA-Z0-9_-]+$")
+AuditMode = Literal["off", "report", "quarantine"]
+
+_LABEL = re.compile(r"[a-zA-Z0-9_-]+")
 _LONGEST_NAME = 249  # Kafka's limit
-_DURATION_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+MOST_PARTITIONS = 10_000  # what a controller takes at once
+_DURATION_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _SIZE_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _ROOT = "(default)"
+FILE_DEFAULTS = "defaults of the file"
+BROKER_DEFAULT = "default"
 _SUGAR = (("retention", "retention.ms"), ("max_size", "retention.bytes"))
 
 
 def _label(text: str) -> str:
-    if not _LABEL.match(text):
-        raise ValueError(f'label "{text}" may have letters, digits, "_" and "-" only')
+    if not _LABEL.fullmatch(text):
+        raise ValueError(
+            f'label "{text}" may have letters, digits, "_" and "-" only, and at least one (dots join labels)'
+        )
     return text
 
 
-class Node(BaseModel):
-    """One node as the file says it. Everything but ``doc``, ``schema``, ``topic`` and ``topics`` is inherited.
+class SloNode(BaseModel):
+    """``slo`` as the file says it: durations with their unit."""
 
-    ``topic`` says whether the node itself is a topic; unsaid, it is one when nothing is below it. ``prune`` lets
-    ``--prune`` delete topics below the node that no file names.
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    latency: str | None = None
+    freshness: str | None = None
+
+    @field_validator("latency", "freshness")
+    @classmethod
+    def _duration(cls, value: str | None) -> str | None:
+        if value == "forever":
+            raise ValueError('an objective is a duration such as 500ms, 2s or 1m, not "forever"')
+        _amount(value, _DURATION_MS, "a duration such as 500ms, 2s or 1m")
+        return value
+
+    @field_validator("latency", "freshness", mode="before")
+    @classmethod
+    def _unit(cls, value: object) -> object:
+        return str(value) if isinstance(value, int | float) else value
+
+
+class Inherited(BaseModel):
+    """What a node says for itself and everything below; the file's ``defaults`` say it for every topic.
+
+    ``audit`` says what becomes of records that are not what their schema promises (hub/topics/auditor.py).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     owner: str | None = None
     doc: str | None = None
-    partitions: int | None = Field(None, ge=1, le=10_000)
+    slo: SloNode = SloNode()
+    tags: list[str] | None = None
+    partitions: int | None = Field(None, ge=1, le=MOST_PARTITIONS)
     replication_factor: int | None = Field(None, ge=1, le=32)
     retention: str | None = None
     max_size: str | None = None
-    config: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    config: dict[str, str | int | float | bool | None] = Field(default_factory=dict)
     compatibility: Level | None = None
-    tags: list[str] | None = None
-    schema_file: Path | None = Field(None, alias="schema")
-    topic: bool | None = None
-    prune: bool | None = None
-    topics: dict[Annotated[str, AfterValidator(_label)], Node] = Field(default_factory=dict)
+    audit: AuditMode | None = None
 
     @field_validator("retention")
     @classmethod
     def _duration(cls, value: str | None) -> str | None:
-        _amount(value, _DURATION_MS, "a duration such as 12h, 7d or forever")
+        if value != BROKER_DEFAULT:
+            _amount(value, _DURATION_MS, "a duration such as 12h, 7d or forever")
         return value
 
     @field_validator("max_size")
     @classmethod
     def _size(cls, value: str | None) -> str | None:
-        _amount(value, _SIZE_BYTES, "a size such as 500MiB, 1GiB or forever")
+        if value != BROKER_DEFAULT:
+            _amount(value, _SIZE_BYTES, "a size such as 500MiB, 1GiB or forever")
         return value
 
     @field_validator("retention", "max_size", mode="before")
@@ -82,16 +111,56 @@ class Node(BaseModel):
     def _unit(cls, value: object) -> object:
         return str(value) if isinstance(value, int | float) else value  # no unit: the next check says so
 
+    @field_validator("audit", mode="before")
+    @classmethod
+    def _off(cls, value: object) -> object:
+        return "off" if value is False else value  # YAML's own word for false
+
     @field_validator("config")
     @classmethod
-    def _spelled_out(cls, config: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
-        return {key: _config_value(key, value) for key, value in config.items()}
+    def _spelled_out(
+        cls, config: dict[str, str | int | float | bool | None]
+    ) -> dict[str, str | int | float | bool | None]:
+        return {key: None if value is None else _config_value(key, value) for key, value in config.items()}
 
     @model_validator(mode="after")
-    def _consistent(self) -> Node:
+    def _said_once(self) -> Self:
         for name, key in _SUGAR:
             if getattr(self, name) is not None and key in self.config:
                 raise ValueError(f"{name} and config.{key} are the same setting: keep one")
+        return self
+
+    def own_settings(self) -> dict[str, object]:
+        """What this node itself says, sugar spelled out as Kafka's keys; None gives a setting back to the brokers."""
+        said: dict[str, object] = {
+            name: value
+            for name in ("owner", "doc", "tags", "partitions", "replication_factor", "compatibility", "audit")
+            if (value := getattr(self, name)) is not None
+        }
+        for name in ("latency", "freshness"):
+            if (value := getattr(self.slo, name)) is not None:
+                said[f"slo.{name}"] = _amount(value, _DURATION_MS, "a duration")
+        for name, key in _SUGAR:
+            if (value := getattr(self, name)) is not None:
+                said[f"config.{key}"] = None if value == BROKER_DEFAULT else _config_value(key, value)
+        said.update(
+            {f"config.{key}": None if value is None else str(value) for key, value in self.config.items()}
+        )
+        return said
+
+
+class Node(Inherited):
+    """One node as the file says it. Everything but ``schema``, ``topic`` and ``topics`` is inherited.
+
+    ``topic`` says whether the node itself is a topic; unsaid, it is one when nothing is below it.
+    """
+
+    schema_file: Path | None = Field(None, alias="schema")
+    topic: bool | None = None
+    topics: dict[Annotated[str, AfterValidator(_label)], Node] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _schema_of_a_topic(self) -> Self:
         if self.schema_file is not None and not self.is_topic:
             raise ValueError("a schema belongs to a topic: add `topic: true`, or move it down")
         return self
@@ -100,32 +169,28 @@ class Node(BaseModel):
     def is_topic(self) -> bool:
         return not self.topics if self.topic is None else self.topic
 
-    def own_settings(self) -> dict[str, object]:
-        """What this node itself says, sugar spelled out as Kafka's keys."""
-        said: dict[str, object] = {
-            name: value
-            for name in ("owner", "partitions", "replication_factor", "compatibility", "tags")
-            if (value := getattr(self, name)) is not None
-        }
-        for name, key in _SUGAR:
-            value = getattr(self, name)
-            if value is not None:
-                said[f"config.{key}"] = _config_value(key, value)
-        said.update({f"config.{key}": str(value) for key, value in self.config.items()})
-        return said
-
 
 class TreeFile(BaseModel):
     """topics.yaml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    defaults: Inherited = Inherited()
     topics: dict[Annotated[str, AfterValidator(_label)], Node]
 
 
 @dataclass(frozen=True, slots=True)
+class Slo:
+    """What the owner promises. ``latency_ms``: from an event's time to its being readable; ``freshness_ms``: the
+    longest that the topic may be without a new event. None: nothing is promised."""
+
+    latency_ms: int | None = None
+    freshness_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic with its effective settings; ``set_by`` names the node that set each."""
+    """A topic with its effective settings; ``set_by`` names the node that set each (or gave it back)."""
 
     name: str
     owner: str
@@ -137,6 +202,8 @@ class TopicSpec:
     schema: Path | None
     tags: tuple[str, ...]
     set_by: Mapping[str, str]
+    slo: Slo = Slo()
+    audit: AuditMode = "report"
 
     @property
     def subject(self) -> str:
@@ -146,20 +213,13 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class TopicTree:
-    """Every topic of the file, by name. ``prune`` holds the nodes that say whether topics below may be deleted."""
+    """Every topic of the file, by name."""
 
     topics: tuple[TopicSpec, ...]
-    prune: Mapping[str, bool] = field(default_factory=dict)
     path: Path | None = None
 
     def find(self, name: str) -> TopicSpec | None:
         return next((topic for topic in self.topics if topic.name == name), None)
-
-    def may_prune(self, name: str) -> bool:
-        """Whether a topic that the tree does not name stands below a node marked ``prune: true``, the nearest deciding."""
-        labels = name.split(".")
-        above = (".".join(labels[:depth]) for depth in range(len(labels), 0, -1))
-        return next((self.prune[node] for node in above if node in self.prune), False)
 
     def place(self, name: str, *keys: str) -> str | None:
         """``file:line:column`` of a topic, or of a key of it; None for a tree that is from no file."""
@@ -167,6 +227,31 @@ class TopicTree:
             return None
         steps = [step for label in name.split(".") for step in ("topics", label)]
         return place(self.path, *steps, *keys)
+
+
+class LiveTree:
+    """The tree in a file that may change, or not be there: read again when it has changed. A tree that cannot be read
+    leaves what was known; ``error`` says why it cannot."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.error: ConfigError | None = None
+        self._topics: dict[str, TopicSpec] = {}
+        self._read: tuple[int, int] | None = None
+
+    def find(self, name: str) -> TopicSpec | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return self._topics.get(name)
+        if self._read != (found.st_mtime_ns, found.st_size):
+            self._read = (found.st_mtime_ns, found.st_size)
+            try:
+                self._topics = {topic.name: topic for topic in load(self.path).topics}
+                self.error = None
+            except ConfigError as error:
+                self.error = error
+        return self._topics.get(name)
 
 
 def load(path: Path, replication_factor: int = 1) -> TopicTree:
@@ -178,12 +263,12 @@ def load(path: Path, replication_factor: int = 1) -> TopicTree:
     defaults: dict[str, tuple[object, str]] = {
         "partitions": (1, _ROOT),
         "replication_factor": (replication_factor, _ROOT),
+        **{key: (value, FILE_DEFAULTS) for key, value in file.defaults.own_settings().items()},
     }
     found = [
         spec for label, node in file.topics.items() for spec in _topics(label, node, defaults, path.parent)
     ]
-    prune = {name: node.prune for name, node in _nodes("", file.topics) if node.prune is not None}
-    tree = TopicTree(tuple(sorted(found, key=lambda spec: spec.name)), prune, path)
+    tree = TopicTree(tuple(sorted(found, key=lambda spec: spec.name)), path)
     for spec in found:
         if len(spec.name) > _LONGEST_NAME:
             raise ConfigError(
@@ -195,11 +280,16 @@ def load(path: Path, replication_factor: int = 1) -> TopicTree:
     return tree
 
 
-def _nodes(above: str, nodes: Mapping[str, Node]) -> Iterator[tuple[str, Node]]:
-    for label, node in nodes.items():
-        name = f"{above}.{label}" if above else label
-        yield name, node
-        yield from _nodes(name, node.topics)
+def collisions(names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    """Names that Kafka's metrics cannot tell apart: they have ``_`` for ``.``, so a broker refuses the second of them.
+
+    >>> collisions(["a.b", "a_b", "a-b"])
+    (('a.b', 'a_b'),)
+    """
+    same: dict[str, list[str]] = {}
+    for name in sorted(set(names)):
+        same.setdefault(name.replace(".", "_"), []).append(name)
+    return tuple(tuple(group) for group in same.values() if len(group) > 1)
 
 
 def _topics(
@@ -218,22 +308,27 @@ def _spec(name: str, node: Node, settings: Mapping[str, tuple[object, str]], fol
 
     partitions, replication = effective("partitions"), effective("replication_factor")
     tags, level = effective("tags"), effective("compatibility")
+    latency, freshness = effective("slo.latency"), effective("slo.freshness")
     assert isinstance(partitions, int) and isinstance(replication, int)
     return TopicSpec(
         name=name,
         owner=str(effective("owner") or ""),
-        doc=node.doc or "",
+        doc=str(effective("doc") or ""),
         partitions=partitions,
         replication_factor=replication,
         config={
             key.removeprefix("config."): str(value)
             for key, (value, _) in sorted(settings.items())
-            if key.startswith("config.")
+            if key.startswith("config.") and value is not None
         },
         compatibility=level,  # type: ignore[arg-type]
         schema=folder / node.schema_file if node.schema_file is not None else None,
         tags=tuple(tags) if isinstance(tags, list) else (),
         set_by={key: node_name for key, (_, node_name) in sorted(settings.items())},
+        slo=Slo(
+            latency if isinstance(latency, int) else None, freshness if isinstance(freshness, int) else None
+        ),
+        audit=effective("audit") or "report",  # type: ignore[arg-type]
     )
 
 

@@ -7,7 +7,13 @@ import json
 import uuid
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import (
+    Metadata,
+    MetadataProperties,
+    Schema,
+    SchemaReference,
+    SchemaRegistryClient,
+)
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -60,3 +66,26 @@ def known_to_another_node(topic: str, kafka: str, new: bytes) -> None:
         assert versions[1].schema_id == int.from_bytes(new[1:5], "big")
     finally:
         node.stop()
+
+
+def test_the_client_finds_schemas_in_every_way_it_knows(hub_server: str) -> None:
+    """By id, GUID, metadata, subject and context; referenced, deleted, and no longer there."""
+    name = f"orders-{uuid.uuid4().hex[:8]}"
+    with SchemaRegistryClient({"url": hub_server}) as client:
+        gold = Schema(schema(), "AVRO", metadata=Metadata(None, MetadataProperties({"tier": "gold"}), None))
+        first = client.register_schema_full_response(name, gold)
+        client.register_schema(f":.{name}:{name}", Schema(schema(WITH_DEFAULT), "AVRO"))
+        assert client.get_schema_by_guid(first.guid).schema_str == first.schema.schema_str
+        assert client.get_latest_with_metadata(name, {"tier": "gold"}).version == 1
+        assert f".{name}" in client.get_contexts()
+        referring = Schema('["null","User"]', "AVRO", [SchemaReference("User", name, -1)])
+        top = client.register_schema(f"{name}-top", referring)
+        assert client.get_referenced_by(name, "1") == [top]
+        with pytest.raises(SchemaRegistryError) as refused:
+            client.delete_subject(name)
+        assert (refused.value.http_status_code, refused.value.error_code) == (422, 42206)
+        for subject in (f"{name}-top", name):
+            assert client.delete_subject(subject) == client.delete_subject(subject, permanent=True) == [1]
+    with SchemaRegistryClient({"url": hub_server}) as other, pytest.raises(SchemaRegistryError) as gone:
+        other.get_versions(name)
+    assert (gone.value.http_status_code, gone.value.error_code) == (404, 40401)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,16 @@ from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, NotFound, PeerError
 from hub.kafka import KafkaCluster
+from hub.log import NewTopic
 from hub.record import Positions, Record
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.codec import decode, parsed
 from hub.topics.apply import apply, make_plan
-from hub.topics.plan import Allowed, Plan
+from hub.topics.describe import describe
+from hub.topics.plan import Allowed, Plan, RegisterSchema
 from hub.topics.producer import Publisher
+from hub.topics.saved import read as read_plan
+from hub.topics.saved import write as write_plan
 from hub.topics.tree import load
 
 ORDER = {
@@ -53,7 +58,7 @@ class Project:
 
     def write(self, schema: Any = ORDER, **node: object) -> None:
         (self.folder / "orders.avsc").write_text(json.dumps(schema))
-        topics = {"topic": False, "prune": True, "topics": {"orders": {"schema": "orders.avsc", **node}}}
+        topics = {"topic": False, "topics": {"orders": {"schema": "orders.avsc", **node}}}
         (self.folder / "topics.yaml").write_text(json.dumps({"topics": {self.root: topics}}))  # JSON is YAML
 
     def plan(self, allowed: Allowed | None = None) -> Plan:
@@ -169,15 +174,77 @@ def test_to_keep_less_needs_the_flag(project: Project) -> None:
     assert project.apply(Allowed(lower_durability=True)) == ["AlterConfig"]
 
 
-def test_unmanaged_topics_are_told_and_pruned_where_the_tree_says_so(project: Project) -> None:
+def test_what_the_tree_does_not_name_is_kept_until_its_name_is_typed(project: Project) -> None:
     project.apply()
     old = f"{project.root}.old"
     project.cluster.create_topic(old, partitions=1, config={}, replication_factor=1)
     made = project.plan()
-    assert made.steps == () and old in made.unmanaged and made.prunable == (old,)
+    assert made.steps == () and old in made.kept
     assert project.apply() == []
-    assert project.apply(Allowed(prune=True)) == ["DeleteTopic"]
+    assert "is in the tree" in reasons(project.plan(Allowed(frozenset({project.topic}))))
+    assert project.apply(Allowed(frozenset({old}))) == ["DeleteTopic"]
     assert old not in project.cluster.topics()
+    again = project.plan(Allowed(frozenset({old})))
+    assert again.steps == () and "nothing to destroy" in again.cautions[0].reason
+
+
+def test_topics_grow_change_and_return_to_the_default(project: Project) -> None:
+    project.write(retention="7d", config={"segment.ms": "1h"})
+    assert project.apply() == ["CreateTopic", "RegisterSchema"]
+    assert project.cluster.topic_config([project.topic])[project.topic] == {
+        "retention.ms": "604800000",
+        "segment.ms": "3600000",
+    }
+    policy = "delete, compact"  # the brokers say it without the space
+    project.write(retention="default", config={"segment.ms": "2h", "cleanup.policy": policy}, partitions=3)
+    made = project.plan(Allowed(lower_durability=True))
+    assert "moves keys" in made.cautions[0].reason
+    assert project.apply(Allowed(lower_durability=True)) == ["AddPartitions", "AlterConfig"]
+    assert project.cluster.topic_config([project.topic])[project.topic] == {
+        "cleanup.policy": "delete,compact",
+        "segment.ms": "7200000",
+    }
+    assert project.cluster.topics()[project.topic].partitions == 3
+    assert project.apply() == []
+
+
+def test_kafka_refuses_a_name_that_its_metrics_cannot_tell_apart_and_the_plan_says_so(
+    project: Project,
+) -> None:
+    project.apply()
+    twin = project.topic.replace(".", "_")
+    with pytest.raises(CallerError, match="collides"):
+        project.cluster.create_topic(twin, partitions=1, config={}, replication_factor=1)
+    (project.folder / "topics.yaml").write_text(json.dumps({"topics": {twin: {}}}))
+    assert f'collides with "{project.topic}"' in reasons(project.plan())
+
+
+def test_many_topics_are_made_and_changed_in_batches(project: Project) -> None:
+    def write(segment: str) -> None:
+        topics = {f"t{n:03}": {} for n in range(150)}
+        tree = {"topics": {project.root: {"config": {"segment.ms": segment}, "topics": topics}}}
+        (project.folder / "topics.yaml").write_text(json.dumps(tree))
+
+    write("1h")
+    assert project.apply() == ["CreateTopic"] * 150
+    assert project.plan().steps == ()
+    write("2h")
+    assert project.apply() == ["AlterConfig"] * 150
+    assert project.plan().steps == ()
+    names = frozenset(f"{project.root}.t{n:03}" for n in range(150))
+    (project.folder / "topics.yaml").write_text("topics: {}")
+    assert project.apply(Allowed(names)) == ["DeleteTopic"] * 150
+
+
+def test_a_batch_that_the_brokers_take_in_part_says_which(project: Project) -> None:
+    good, bad = f"{project.root}.good", f"{project.root}.bad"
+    new = [NewTopic(good, 1, 1), NewTopic(bad, 1, 1, {"segment.ms": "-9"})]
+    for rehearse, there in ((True, False), (False, True)):
+        refused = project.cluster.create_topics(new, rehearse=rehearse)
+        assert list(refused) == [bad] and "segment.ms" in refused[bad].message
+        assert (good in project.cluster.topics()) == there
+    assert list(project.cluster.alter_configs({good: {"segment.ms": "5"}, bad: {"segment.ms": "5"}})) == [bad]
+    assert project.cluster.topic_config([good]) == {good: {"segment.ms": "5"}}
 
 
 # ---- events in
@@ -308,22 +375,29 @@ def hub(settings: Settings) -> Hub:
 
 
 def test_the_command_line_from_plan_to_event(project: Project, hub: Hub) -> None:
-    project.write(partitions=2, retention="7d", owner="the-team")
+    project.write(partitions=2, retention="7d", owner="the-team", slo={"latency": "2s"})
     file = ("-f", str(project.folder / "topics.yaml"))
     drawn = hub("tree", *file)
     assert drawn.returncode == 0
     assert "owner = the-team" in drawn.stdout and "retention.ms = 604800000" in drawn.stdout
-    first = hub("plan", *file, "--detailed-exitcode")
-    assert first.returncode == 3, first.stderr
+    assert "slo.latency = 2 s" in drawn.stdout
+    first = hub("plan", *file)
+    assert first.returncode == 2, first.stderr
     assert f"+ topic {project.topic}  partitions=2, retention.ms=604800000" in first.stdout
     applied = hub("apply", *file)
     assert applied.returncode == 0, applied.stderr
     assert "[2/2]" in applied.stderr
-    assert hub("plan", *file, "--detailed-exitcode").returncode == 0
+    assert hub("plan", *file).returncode == 0
+    assert "Nothing to change." in hub("apply", *file).stderr
     project.write(retention="1d", owner="the-team")
-    refused = hub("plan", *file, "--detailed-exitcode", "-o", "json")
-    assert refused.returncode == 4
-    assert [each["topic"] for each in json.loads(refused.stdout)["refusals"]] == [project.topic] * 2
+    refused = hub("plan", *file, "-o", "json", "--save", str(project.folder / "refused.json"))
+    assert refused.returncode == 1
+    assert not (project.folder / "refused.json").exists()
+    told = json.loads(refused.stdout)["refusals"]
+    assert {(each["topic"], each["setting"]) for each in told} == {
+        (project.topic, "partitions"),
+        (project.topic, "retention.ms"),
+    }
     event = json.dumps({"order_id": "o1", "cents": 5})
     sent = hub("publish", project.topic, "-k", "key", "-j", event, "-o", "json")
     assert sent.returncode == 0, sent.stderr
@@ -335,9 +409,161 @@ def test_the_command_line_from_plan_to_event(project: Project, hub: Hub) -> None
     wrong = hub("publish", project.topic, "-k", "key", "-j", '{"order_id": "o1"}')
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert 'field "cents" is missing' in wrong.stderr
-    shown = json.loads(hub("show", project.topic, "-o", "json").stdout)
-    assert shown["config"] == {"retention.ms": "604800000"}
     assert project.topic in hub("ls").stdout
+
+
+def test_a_saved_plan_is_carried_out_as_it_was_shown_or_not_at_all(project: Project, hub: Hub) -> None:
+    file = ("-f", str(project.folder / "topics.yaml"))
+    saved = str(project.folder / "plan.json")
+    old = f"{project.root}.old"
+    project.cluster.create_topic(old, partitions=1, config={}, replication_factor=1)
+    made = hub("plan", *file, "--destroy", old, "--save", saved)
+    assert made.returncode == 2, made.stderr
+    assert f"- topic {old}  with all its events" in made.stdout
+    project.write(partitions=9)  # the file is another one by now: the plan is not
+    project.cluster.add_partitions(old, 2)
+    stale = hub("apply", saved)
+    assert (stale.returncode, project.topic in project.cluster.topics()) == (1, False)
+    assert f'changed meanwhile: topic "{old}"' in stale.stderr and "plan --save" in stale.stderr
+    project.write()
+    assert hub("plan", *file, "--destroy", old, "--save", saved).returncode == 2
+    mixed = hub("apply", saved, *file)
+    assert mixed.returncode == 1 and "carried out as it is" in mixed.stderr
+    project.write(partitions=9)
+    applied = hub("apply", saved, "-o", "json")
+    assert applied.returncode == 0, applied.stderr
+    assert [line.split()[0] for line in json.loads(applied.stdout)["done"]] == ["+", "+", "-"]
+    assert project.cluster.topics()[project.topic].partitions == 1
+    assert old not in project.cluster.topics()
+    assert hub("apply", saved).returncode == 1  # it was made from what is no more
+    assert "is not a saved plan" in hub("apply", str(project.folder / "topics.yaml")).stderr
+
+
+def test_an_apply_that_fails_says_what_is_done_and_what_is_left(project: Project, hub: Hub) -> None:
+    """A schema that the registry does not take: the topic before it is made and stands."""
+    saved = str(project.folder / "plan.json")
+    assert hub("plan", "-f", str(project.folder / "topics.yaml"), "--save", saved).returncode == 2
+    steps = read_plan(Path(saved).read_text(), saved)
+    create, register = steps.steps
+    assert isinstance(register, RegisterSchema)
+    wrong = replace(register, schema='{"type": "nonsense"}')
+    Path(saved).write_text(write_plan(replace(steps, steps=(create, wrong))))
+    stopped = hub("apply", saved, "-o", "json")
+    assert stopped.returncode == 1
+    told = json.loads(stopped.stdout)
+    assert [len(told["done"]), len(told["left"])] == [1, 1]
+    assert "Done: 1 (they stand). Left: 1" in stopped.stderr
+    assert project.topic in project.cluster.topics()
+    assert project.apply() == ["RegisterSchema"]
+
+
+def test_drift_says_who_is_right(project: Project, hub: Hub) -> None:
+    project.write(retention="7d", partitions=2)
+    project.apply()
+    file = ("-f", str(project.folder / "topics.yaml"))
+    project.cluster.alter_config(project.topic, {"retention.ms": "5000", "segment.ms": "60000"})
+    project.write(retention="7d", partitions=1)
+    found = hub("drift", *file, "-o", "json")
+    assert found.returncode == 2, found.stderr
+    mine = [each for each in json.loads(found.stdout) if each["topic"] == project.topic]
+    assert [(each["setting"], each["tree"], each["cluster"], each["right"]) for each in mine] == [
+        ("partitions", "1", "2", "cluster"),
+        ("retention.ms", "604800000", "5000", "tree"),
+        ("segment.ms", None, "60000", "tree"),
+    ]
+    assert "set by hand" in hub("drift", *file).stdout
+    project.write(retention="7d", partitions=2)
+    assert project.apply() == ["AlterConfig"]
+    left = json.loads(hub("drift", *file, "-o", "json").stdout)
+    assert [each for each in left if each["topic"] == project.topic] == []
+
+
+def test_drift_is_watched_until_it_is_interrupted(project: Project, settings: Settings) -> None:
+    command = [sys.executable, "-m", "hub.cli", "topic", "drift", "--watch", "0.5"]
+    watching = subprocess.Popen(
+        [*command, "-f", str(project.folder / "topics.yaml")],
+        env={**os.environ, **environment_of(settings), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert watching.stderr is not None
+    told = [watching.stderr.readline() for _ in range(2)]
+    assert all("differences." in line for line in told)
+    watching.send_signal(signal.SIGINT)
+    assert watching.wait(30) == 130
+    watching.stderr.close()
+
+
+def test_an_import_is_a_tree_that_changes_nothing(project: Project, hub: Hub, tmp_path: Path) -> None:
+    project.write(retention="7d", partitions=2, config={"segment.ms": "1h"})
+    project.apply()
+    project.cluster.create_topic(
+        f"{project.root}.more", partitions=2, config={"retention.ms": "604800000"}, replication_factor=1
+    )
+    file = tmp_path / "imported.yaml"
+    made = hub("import", "-f", str(file))
+    assert made.returncode == 0, made.stderr
+    assert "Left out: _schemas" in made.stderr
+    again = hub("plan", "-f", str(file), "-o", "json")
+    told = json.loads(again.stdout)
+    assert (told["refusals"], [each for each in told["steps"] if project.root in each["topic"]]) == ([], [])
+    mine = load(file).find(project.topic)
+    assert mine is not None
+    assert (
+        mine.set_by["config.retention.ms"] != project.topic
+    )  # its sibling has the same: their parent says it
+    assert mine.set_by["config.segment.ms"] == project.topic
+    before = file.read_text()
+    refused = hub("import", "-f", str(file))
+    assert refused.returncode == 1 and "--force" in refused.stderr
+    assert file.read_text() == before
+    assert hub("import", "-f", str(file), "--force").returncode == 0
+    assert f"  {project.root}:" in hub("import", "-f", "-").stdout
+    assert sorted(each.name for each in tmp_path.iterdir() if "imported" in each.name) == ["imported.yaml"]
+
+
+def test_describe_tells_everything_of_a_topic(project: Project, hub: Hub) -> None:
+    project.write(retention="7d", partitions=2, owner="the-team", slo={"latency": "2s", "freshness": "1m"})
+    project.apply()
+    project.cluster.alter_config(project.topic, {"segment.ms": "60000"})
+    publisher = Publisher(project.cluster, project.registry)
+    for n in range(3):
+        position = publisher.publish(project.topic, "key", {"order_id": str(n), "cents": n})
+    ((read, end),) = list(position)
+    group = f"group-of-{project.root}"
+    project.cluster.publish_group(group, Positions.of([(project.topic, read.partition, end - 2)]))
+    file = ("-f", str(project.folder / "topics.yaml"))
+    told = json.loads(hub("describe", project.topic, *file, "--wait", "20", "-o", "json").stdout)
+    assert (told["owner"], told["managed"]) == ("the-team", True)
+    assert told["slo"] == {"latency_ms": 2_000, "freshness_ms": 60_000}
+    assert [each["partition"] for each in told["partitions"]] == [0, 1]
+    (full,) = [each for each in told["partitions"] if each["partition"] == read.partition]
+    assert (full["begin"], full["end"], full["replicas"]) == (0, 3, full["in_sync"])
+    assert full["leader"] in full["replicas"]
+    assert full["bytes"][str(full["leader"])] > 0
+    origins = {each["key"]: each["origin"] for each in told["config"]}
+    assert origins["retention.ms"] == f"tree: {project.topic}"
+    assert origins["segment.ms"] == "set by hand"
+    assert origins["segment.jitter.ms"] == "default"
+    assert [each["subject"] for each in told["schemas"]] == [f"{project.topic}-value"]
+    assert {"group": group, "partitions": 1, "lag_records": 2} in told["groups"]
+    assert told["missing"] == []
+    drawn = hub("describe", project.topic, *file, "--wait", "20")
+    assert "the-team" in drawn.stdout and "latency 2 s, freshness 60 s" in drawn.stdout
+    assert group in drawn.stdout
+    missing = hub("describe", project.topic + "s")
+    assert missing.returncode == 1 and f'did you mean "{project.topic}"?' in missing.stderr
+
+
+def test_describe_without_a_registry_tells_the_rest(project: Project, settings: Settings) -> None:
+    project.apply()
+    away = RegistryClient("http://127.0.0.1:1", 0.5)
+    told = describe(project.topic, None, KafkaCluster(settings.bootstrap, 10.0), away, 10.0)
+    away.close()
+    (missing,) = told.missing
+    assert missing.startswith("schemas: ") and "does not answer" in missing
+    assert told.settings and told.partitions[0].end == 0 and told.partitions[0].bytes_by_broker
 
 
 def test_a_mistake_in_the_tree_is_one_message_with_its_place(tmp_path: Path, hub: Hub) -> None:

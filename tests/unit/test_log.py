@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hub.errors import Conflict, NotFound
-from hub.log import Cluster, MemoryCluster, Reader, Writer, WriterFenced
+from hub.log import Cluster, MemoryCluster, Reader, Writer, WriterFenced, same_setting
 from hub.record import NewRecord, Positions
 
 
@@ -59,3 +59,22 @@ def test_topics_are_made_changed_and_deleted(cluster: MemoryCluster) -> None:
         cluster.end_offsets(["t"])
     cluster.create_topic("t", partitions=1, config={}, replication_factor=1)
     assert cluster.topics()["t"].topic_id != before.topic_id
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("compact, delete", "compact,delete", True),
+        ("delete,compact", "compact,delete", False),
+        ("0.50", "0.5", True),
+        ("9223372036854775807", "9223372036854775806", False),
+        ("True", "true", True),
+        ("sNaN", "1", False),
+        ("infinity", "infinity ", True),
+        ("", "0", False),
+        (None, "", False),
+        (None, None, True),
+    ],
+)
+def test_a_setting_is_the_same_however_it_is_written(one: str | None, other: str | None, same: bool) -> None:
+    assert same_setting(one, other) == same

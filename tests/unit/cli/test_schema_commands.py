@@ -136,6 +136,28 @@ def test_check_against_a_backup_and_against_nothing(run: Run, tmp_path: Path) ->
     assert code == 1 and "--data asks Kafka" in err
 
 
+def test_the_rules_of_the_tree_are_asked_before_the_registry_is(run: Run, tmp_path: Path) -> None:
+    rules = """
+policies:
+  shop: {compatibility: NONE, naming: {fields: UPPER_CASE}, doc: every_field, severity: {doc: warn}, registrars: [x]}
+"""
+    (tmp_path / "policies.yaml").write_text(rules)
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "one")
+    (tmp_path / "topics.yaml").write_text(TOPICS.replace(", compatibility: BACKWARD", ""))
+    (tmp_path / "schemas" / "orders.avsc").write_text(order(("id", "string"), ("sum", "int")))
+    (item,) = json.loads(run("check", "--against-git", "HEAD", "-o", "json")[1])["items"]
+    assert {each["rule"] for each in item["reasons"]} == {"naming.fields"}  # and no level: shop has NONE
+    assert item["reasons"][0]["line"] > 1 and {each["rule"] for each in item["warnings"]} == {"doc"}
+    annotations = run("check", "--against-git", "HEAD", "--annotations", "github")[1]
+    assert "::error" in annotations and "::warning" in annotations
+    (tmp_path / "policies.yaml").write_text("policies: {shop: {compatibility: FULL}}")
+    (tmp_path / "topics.yaml").write_text(TOPICS)
+    (item,) = json.loads(run("check", "--against-git", "HEAD", "-o", "json")[1])["items"]
+    assert "level BACKWARD is looser than FULL" in str([each["what"] for each in item["reasons"]])
+
+
 def test_what_is_in_an_annotation_cannot_end_it(run: Run, tmp_path: Path) -> None:
     text = json.dumps({"type": "record", "name": "A", "fields": [{"name": "x", "type": "a%\r\nb"}]})
     (tmp_path / "schemas" / "a,b:c.avsc").write_text(text)

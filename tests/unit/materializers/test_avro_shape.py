@@ -12,7 +12,7 @@ import fastavro
 import pytest
 
 from hub.errors import CallerError
-from hub.materializers.avro_shape import PROOF, changelog_schema, kind, project
+from hub.materializers.avro_shape import PROOF, branch_bytes, changelog_schema, kind, project, united
 
 WRITER: dict[str, Any] = {
     "type": "record",
@@ -64,6 +64,46 @@ def test_an_older_writer_without_a_column_reads_as_null() -> None:
     reader = project(WRITER, ["state", "total"], read_as=older)
     value = {"unused": {"cents": 1}, "total": {"cents": 2}}
     assert read(older, reader, value) == {"total": {"cents": 2}, "state": None, PROOF: True}
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_one_union_reads_every_writer_as_its_own_reader_would(n: int) -> None:
+    """Three writers with the same names inside: what precedes the bytes says which one it is."""
+    older = {**WRITER, "fields": WRITER["fields"][:2]}
+    renamed = {
+        "type": "record",
+        "name": "Order",
+        "fields": [{"name": "total", "type": {"type": "record", "name": "Cents", "fields": [
+            {"name": "cents", "type": "long"}]}}, {"name": "again", "type": ["null", "Cents"]}],
+    }  # fmt: skip
+    writers = [WRITER, older, renamed]
+    values: list[dict[str, Any]] = [
+        ORDER,
+        {"unused": {"cents": 1}, "total": {"cents": 7}},
+        {"total": {"cents": 9}, "again": {"cents": 1}},
+    ]
+    latest = (WRITER, WRITER, renamed)
+    readers = [project(each, ["total"], read_as=by) for each, by in zip(latest, writers, strict=True)]
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, fastavro.parse_schema(writers[n]), values[n])
+    decoder = avro.io.BinaryDecoder(io.BytesIO(branch_bytes(n) + body.getvalue()))
+    both = [avro.schema.parse(json.dumps(united(each))) for each in (writers, readers)]
+    found = avro.io.DatumReader(*both).read(decoder)
+    assert found == {"one": {"total": values[n]["total"], PROOF: True}}
+
+
+def test_aliases_move_with_the_names_that_they_stand_for() -> None:
+    moved = united([{"type": "record", "name": "a.New", "aliases": ["Old", "b.Older"], "fields": []}])
+    assert moved["fields"][0]["type"][1]["name"] == "New"
+    assert moved["fields"][0]["type"][1]["aliases"] == ["_0.a.Old", "_0.b.Older"]
+
+
+def test_a_branch_beyond_63_takes_two_bytes() -> None:
+    """As Avro writes longs, zigzag and base 128 (specification 1.12, "Primitive Types")."""
+    body = io.BytesIO()
+    for n in (0, 62, 63, 300):
+        fastavro.schemaless_writer(body, "long", n + 1)
+    assert body.getvalue() == b"".join(branch_bytes(n) for n in (0, 62, 63, 300))
 
 
 def test_kinds() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -101,10 +101,9 @@ def planned(
     texts: Mapping[str, str] | None = None,
     schemas: MemorySchemas | None = None,
     allowed: Allowed | None = None,
-    prune: Mapping[str, bool] | None = None,
 ) -> Plan:
     return plan(
-        TopicTree(tuple(topics), prune or {}),
+        TopicTree(tuple(topics)),
         Actual({each.name: each for each in actual}, DEFAULTS),
         texts or {},
         schemas or MemorySchemas(),
@@ -143,6 +142,16 @@ def test_what_drifted_is_set_back_and_what_nobody_says_returns_to_the_default() 
         AlterConfig(topic, {"linger": ("1", None), "segment.ms": ("9", "5")}),
     )
     assert str(made.steps[1]) == "~ topic t  linger 1 -> default, segment.ms 9 -> 5"
+
+
+def test_what_brokers_say_in_their_own_words_is_no_change() -> None:
+    topic = spec("t", config={"cleanup.policy": "compact, delete", "min.cleanable.dirty.ratio": "0.50"})
+    assert (
+        planned(
+            [topic], [described("t", cleanup_policy="compact,delete", min_cleanable_dirty_ratio="0.5")]
+        ).steps
+        == ()
+    )
 
 
 def test_partitions_do_not_shrink_and_the_refusal_says_who_wants_it() -> None:
@@ -217,14 +226,72 @@ def test_white_space_makes_no_version_and_an_old_version_is_not_the_latest() -> 
     assert "version 1 of 2" in back.refusals[0].reason
 
 
-def test_what_no_file_names_is_told_and_deleted_only_where_both_say_so() -> None:
+def test_what_the_tree_does_not_name_is_kept_and_destroyed_only_by_its_name() -> None:
     actual = [described(name) for name in ("t", "box.x", "else", "_schemas", "views.v", "t.dlq")]
-    prune = {"box": True}
-    made = planned([spec("t")], actual, prune=prune)
-    assert (made.steps, made.unmanaged, made.prunable) == ((), ("box.x", "else"), ("box.x",))
-    pruned = planned([spec("t")], actual, prune=prune, allowed=Allowed(prune=True))
-    assert pruned.steps == (DeleteTopic("box.x"),)
-    assert planned([spec("t")], actual, allowed=Allowed(prune=True)).steps == ()
+    made = planned([spec("t")], actual)
+    assert (made.steps, made.kept, made.cautions) == ((), ("box.x", "else"), ())
+    one = planned([spec("t")], actual, allowed=Allowed(frozenset({"box.x"})))
+    assert (one.steps, one.kept) == ((DeleteTopic("box.x"),), ("else",))
+
+
+@pytest.mark.parametrize(
+    ("name", "refused", "cautioned"),
+    [
+        ("t", "is in the tree", ""),
+        ("_schemas", "belongs to Kafka or the hub itself", ""),
+        ("views.v", "belongs to Kafka or the hub itself", ""),
+        ("__consumer_offsets", "belongs to Kafka or the hub itself", ""),
+        ("box.y", "", 'did you mean "box.x"?'),
+        ("gone-long-ago", "", "it may be gone already"),
+    ],
+)
+def test_a_name_that_cannot_be_destroyed_is_told(name: str, refused: str, cautioned: str) -> None:
+    actual = [described(each) for each in ("t", "box.x", "_schemas", "views.v")]
+    made = planned([spec("t")], actual, allowed=Allowed(frozenset({name})))
+    assert made.steps == ()
+    assert [refused in each.reason for each in made.refusals] == ([True] if refused else [])
+    assert [cautioned in each.hint for each in made.cautions] == ([True] if cautioned else [])
+
+
+def test_adding_partitions_says_that_keys_move_and_the_way_out() -> None:
+    (caution,) = planned([spec("t", partitions=4)], [described("t", 2)]).cautions
+    assert "moves keys" in caution.reason
+    assert "create a new topic with 4 partitions, mirror this one into it" in caution.hint
+
+
+def test_names_that_metrics_cannot_tell_apart() -> None:
+    """Kafka refuses to create the second of them; two that are there already are only told."""
+    new = planned([spec("a.b")], [described("a_b")])
+    assert [(each.topic, "collides" in each.reason) for each in new.refusals] == [("a.b", True)]
+    both = planned([spec("a.b"), spec("a_b")])
+    assert [each.topic for each in both.refusals] == ["a.b", "a_b"]
+    there = planned([spec("a.b")], [described("a.b"), described("a_b")])
+    assert there.refusals == ()
+    assert ['"a_b"' in each.reason for each in there.cautions] == [True]
+
+
+def test_replicas_are_refused_with_the_way_out() -> None:
+    topic = spec("t", replication_factor=3)
+    asked = replace(topic, set_by={**topic.set_by, "replication_factor": "node"})
+    (refusal,) = planned([asked], [described("t")]).refusals
+    assert refusal.reason == "replication factor is 1, the tree says 3 (set by node)"
+    assert "kafka-reassign-partitions" in refusal.hint
+    assert planned([topic], [described("t")]).refusals == ()  # nobody said it: what is there is right
+
+
+def test_the_steps_are_in_the_order_of_batches() -> None:
+    topics = [spec("a"), spec("b", partitions=2), spec("c", config={"segment.ms": "1"}), spec("d")]
+    made = planned(topics, [described("b"), described("c")], {"a": ONE, "d": ONE})
+    assert [
+        (type(step).__name__, step.topic.name) for step in made.steps if not isinstance(step, DeleteTopic)
+    ] == [
+        ("CreateTopic", "a"),
+        ("CreateTopic", "d"),
+        ("AddPartitions", "b"),
+        ("AlterConfig", "c"),
+        ("RegisterSchema", "a"),
+        ("RegisterSchema", "d"),
+    ]
 
 
 def test_a_plan_with_a_refusal_is_not_begun() -> None:
@@ -242,8 +309,8 @@ def test_an_apply_that_was_cut_off_goes_on_and_one_that_was_overtaken_ends_well(
     cluster.create_topic("grown", partitions=1, config={}, replication_factor=1)
     cluster.create_topic("box.x", partitions=1, config={}, replication_factor=1)
     topics = (spec("grown", partitions=3), spec("new"))
-    tree = TopicTree(topics, {"box": True})
-    made = plan(tree, Actual(cluster.topics()), {"new": ONE}, schemas, Allowed(prune=True))
+    allowed = Allowed(frozenset({"box.x"}))
+    made = plan(TopicTree(topics), Actual(cluster.topics()), {"new": ONE}, schemas, allowed)
     for _ in range(2):
         apply(made, cluster, schemas)
     assert cluster.topics()["grown"].partitions == 3
@@ -277,16 +344,17 @@ def test_a_plan_carried_out_leaves_nothing_to_do(
     tree: dict[str, dict[str, object]],
     topics: dict[str, tuple[int, dict[str, str]]],
     registered: tuple[str, ...],
-    prune: bool,
+    destroy: bool,
 ) -> None:
     texts = {name: str(said["text"]) for name, said in tree.items() if "text" in said}
     specs = [spec(name, **{k: v for k, v in said.items() if k != "text"}) for name, said in tree.items()]
-    wished = TopicTree(tuple(specs), {"box": True})
+    wished = TopicTree(tuple(specs))
     cluster = MemoryCluster()
     for name, (partitions, config) in topics.items():
         cluster.create_topic(name, partitions=partitions, config=config, replication_factor=1)
     schemas = MemorySchemas({f"{name}-value": list(registered) for name in texts})
-    allowed = Allowed(prune=prune, lower_durability=True)
+    destroyed = {"box.x"} - set(tree) if destroy else set()
+    allowed = Allowed(frozenset(destroyed), lower_durability=True)
     made = plan(wished, Actual(cluster.topics()), texts, schemas, allowed)
     if made.refusals:
         before = (dict(cluster.topics()), dict(schemas.levels))
@@ -298,7 +366,7 @@ def test_a_plan_carried_out_leaves_nothing_to_do(
     again = plan(wished, Actual(cluster.topics()), texts, schemas, allowed)
     assert (again.steps, again.refusals) == ((), ())
     assert set(tree) <= set(cluster.topics())
-    assert set(topics) - set(cluster.topics()) <= ({"box.x"} if prune else set())
+    assert set(topics) - set(cluster.topics()) <= destroyed
 
 
 def test_the_plan_reads_no_file(tmp_path: Path) -> None:

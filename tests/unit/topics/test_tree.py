@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hub.errors import ConfigError
 from hub.topics import routes, tree
-from hub.topics.tree import TopicTree, load, matches
+from hub.topics.tree import Slo, TopicTree, load, matches
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -24,7 +24,6 @@ topics:
     retention: 7d
     tags: [core]
     config: {min.insync.replicas: 2, segment.ms: 1h}
-    prune: true
     topics:
       orders:
         doc: Orders.
@@ -33,10 +32,9 @@ topics:
       archive:
         topic: true
         retention: forever
-        prune: false
         topics:
           cold: {partitions: 1, max_size: 1GiB, config: {unclean.leader.election.enable: false}}
-  sandbox: {topic: false, prune: true}
+  sandbox: {topic: false}
 """
 
 
@@ -71,7 +69,6 @@ def test_settings_are_inherited_and_remember_who_set_them(file: Path) -> None:
     assert cold.config["retention.ms"] == "-1"
     assert cold.config["retention.bytes"] == str(1 << 30)
     assert cold.config["unclean.leader.election.enable"] == "false"
-    assert cold.doc == ""  # what a parent is about says nothing of its children
     assert cold.set_by == {
         "owner": "shop",
         "partitions": "shop.archive.cold",
@@ -85,10 +82,52 @@ def test_settings_are_inherited_and_remember_who_set_them(file: Path) -> None:
     }
 
 
-def test_the_nearest_node_says_whether_to_prune(file: Path) -> None:
-    made = loaded(file, SHOP)
-    asked = ["shop.old", "shop.archive.old", "sandbox.a.b", "sandboxes", "other"]
-    assert [made.may_prune(name) for name in asked] == [True, False, True, False, False]
+PROMISES = """\
+defaults:
+  owner: platform
+  doc: Everything.
+  slo: {latency: 5s}
+  partitions: 3
+  retention: 7d
+  config: {segment.ms: 1h, cleanup.policy: delete}
+topics:
+  shop:
+    slo: {freshness: 1m}
+    tags: [core]
+    topics:
+      orders: {slo: {latency: 500ms}, doc: Orders., retention: default}
+      carts: {tags: [], config: {segment.ms: null}}
+"""
+
+
+def test_owner_doc_tags_and_each_objective_are_inherited_by_themselves(file: Path) -> None:
+    made = loaded(file, PROMISES)
+    orders, carts = made.find("shop.orders"), made.find("shop.carts")
+    assert orders is not None and carts is not None
+    assert (orders.owner, orders.doc, orders.slo, orders.tags) == (
+        "platform",
+        "Orders.",
+        Slo(500, 60_000),
+        ("core",),
+    )
+    assert (carts.doc, carts.slo, carts.tags, carts.partitions) == ("Everything.", Slo(5_000, 60_000), (), 3)
+    by = {key: orders.set_by[key] for key in ("owner", "doc", "slo.latency", "slo.freshness")}
+    assert by == {
+        "owner": "defaults of the file",
+        "doc": "shop.orders",
+        "slo.latency": "shop.orders",
+        "slo.freshness": "shop",
+    }
+
+
+def test_what_is_inherited_can_be_given_back_to_the_brokers(file: Path) -> None:
+    made = loaded(file, PROMISES)
+    orders, carts = made.find("shop.orders"), made.find("shop.carts")
+    assert orders is not None and carts is not None
+    assert orders.config == {"cleanup.policy": "delete", "segment.ms": "3600000"}
+    assert carts.config == {"cleanup.policy": "delete", "retention.ms": "604800000"}
+    assert orders.set_by["config.retention.ms"] == "shop.orders"
+    assert carts.set_by["config.segment.ms"] == "shop.carts"
 
 
 def test_the_settings_of_the_hub_fill_in_the_replication_factor(file: Path) -> None:
@@ -115,6 +154,13 @@ def test_the_settings_of_the_hub_fill_in_the_replication_factor(file: Path) -> N
             "2:6",
             "retention and config.retention.ms are the same setting",
         ),
+        ("topics:\n  a: {slo: {latncy: 2s}}\n", "2:13", 'did you mean "latency"?'),
+        ("topics:\n  a: {slo: {latency: 2}}\n", "2:22", '"2" is not a duration such as 500ms, 2s or 1m'),
+        ("topics:\n  a: {slo: {freshness: forever}}\n", "2:24", 'not "forever"'),
+        ("topics:\n  '': {}\n", "2:3", "at least one"),
+        ('topics:\n  "a\\n": {}\n', "2:3", "may have letters"),
+        ("defaults: {ownr: x}\ntopics: {}\n", "1:12", 'did you mean "owner"?'),
+        ("topics:\n  a: {prune: true}\n", "2:7", 'unknown key "prune"'),
         ("topic:\n  a: {}\n", "1:1", 'did you mean "topics"?'),
     ],
 )

@@ -1,0 +1,158 @@
+"""[core] What no compatibility level sees, told as warnings: the verdict stays what it is, a person should look.
+
+A namespace moved, a timestamp's unit or a decimal's scale changed, a default dropped or changed, an enum symbol gone,
+a field renamed without an alias: old data is still read, and means something else, or consumers' code breaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hub.errors import nearest
+from hub.schema_registry.describe.view import SchemaField, SchemaType, SchemaView
+
+_SAME_ON_THE_WIRE = {"timestamp", "date", "time", "decimal", "uuid"}
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """One remark. ``rule`` is a stable name, ``path`` the field's dotted path or the type's name."""
+
+    rule: str
+    path: str
+    what: str
+    fix: str
+    severity: str = "warn"
+
+    def __str__(self) -> str:
+        return f"{self.rule} at {self.path}: {self.what}; fix: {self.fix}"
+
+
+def warnings(old: SchemaView, new: SchemaView) -> list[Warned]:
+    """What changed from the old schema to the new without a word of any compatibility level; [] when nothing."""
+    found: list[Warned] = []
+    for before, after in _paired_types(old, new):
+        found += _namespace(before, after)
+        found += _symbols(before, after)
+        found += _fields(before, after)
+    return found
+
+
+def _paired_types(old: SchemaView, new: SchemaView) -> Iterator[tuple[SchemaType, SchemaType]]:
+    """By full name, then by alias, then by the name without the namespace, then as the only root of each."""
+    taken: set[str] = set()
+    for before in old.own_types:
+        same = new.types.get(before.name)
+        renamed = [
+            each
+            for each in new.own_types
+            if each.kind == before.kind
+            and each.name not in old.types
+            and (before.name in each.aliases or each.simple_name == before.simple_name)
+        ]
+        if (
+            same is None
+            and not renamed
+            and len(old.roots) == len(new.roots) == 1
+            and before.name == old.roots[0]
+        ):
+            renamed = [new.types[new.roots[0]]]
+        after = same or next((each for each in renamed if each.name not in taken), None)
+        if after is not None and after.own:
+            taken.add(after.name)
+            yield before, after
+
+
+def _namespace(before: SchemaType, after: SchemaType) -> Iterator[Warned]:
+    moved = before.namespace != after.namespace and before.simple_name == after.simple_name
+    if moved and before.name not in after.aliases:
+        yield Warned(
+            "NAMESPACE_CHANGED",
+            after.name,
+            f'{after.kind} "{before.name}" is now "{after.name}": generated classes and subjects by record move along',
+            f'keep the namespace "{before.namespace}"',
+        )
+
+
+def _symbols(before: SchemaType, after: SchemaType) -> Iterator[Warned]:
+    for symbol in before.symbols:
+        if before.kind == after.kind == "enum" and symbol not in after.symbols:
+            yield Warned(
+                "ENUM_SYMBOL_REMOVED",
+                after.name,
+                f'symbol "{symbol}" of enum "{before.name}" is gone: stored events still have it',
+                f'keep "{symbol}", or leave it for another schema',
+            )
+
+
+def _fields(before: SchemaType, after: SchemaType) -> Iterator[Warned]:
+    old = {field.name: field for field in before.fields}
+    new = {field.name: field for field in after.fields}
+    by_alias = {alias: field for field in after.fields for alias in field.aliases}
+    for name, field in old.items():
+        now = new.get(name) or by_alias.get(name)
+        if now is not None:
+            yield from _logical(field, now)
+            yield from _default(field, now)
+    gone = [field for name, field in old.items() if name not in new and name not in by_alias]
+    added = [field for field in after.fields if field.name not in old and not {*field.aliases} & {*old}]
+    for field in gone:
+        now = _renamed(field, added, before, after)
+        if now is not None:
+            added.remove(now)
+            yield Warned(
+                "FIELD_RENAMED",
+                now.path,
+                f'field "{field.name}" seems to be "{now.name}" now, without an alias: old values are not found there',
+                f'keep the name "{field.name}"'
+                if now.number is not None
+                else f'add "aliases": ["{field.name}"], or keep the name',
+            )
+
+
+def _renamed(
+    gone: SchemaField, added: list[SchemaField], before: SchemaType, after: SchemaType
+) -> SchemaField | None:
+    """The new field that the old one seems to have become: the same number, or the same type and place, or a like name."""
+    if gone.number is not None:
+        return next((each for each in added if each.number == gone.number), None)
+    alike = [each for each in added if (each.type, each.shape.of) == (gone.type, gone.shape.of)]
+    at = before.fields.index(gone)
+    there = [
+        each for each in alike if len(before.fields) == len(after.fields) and after.fields.index(each) == at
+    ]
+    guess = nearest(gone.name, [each.name for each in alike])
+    return next((each for each in (*there, *alike) if each in there or each.name == guess), None)
+
+
+def _logical(field: SchemaField, now: SchemaField) -> Iterator[Warned]:
+    before, after = field.shape, now.shape
+    lost = before.type in _SAME_ON_THE_WIRE or after.type in _SAME_ON_THE_WIRE
+    if before.logical != after.logical and (lost or before.type == after.type):
+        was, become = before.logical or before.type, after.logical or after.type
+        yield Warned(
+            "LOGICAL_TYPE_CHANGED",
+            now.path,
+            f"was {was} and is {become}: the same stored number or text gets another meaning",
+            f"keep {was}, or add a new field as {become}",
+        )
+
+
+def _default(field: SchemaField, now: SchemaField) -> Iterator[Warned]:
+    if field.default is None or field.default == now.default:
+        return
+    if now.default is None:
+        yield Warned(
+            "DEFAULT_DROPPED",
+            now.path,
+            f"the default {field.default[:80]} is gone: a later version could no longer add or remove the field",
+            "keep the default",
+        )
+    else:
+        yield Warned(
+            "DEFAULT_CHANGED",
+            now.path,
+            f"the default was {field.default[:80]} and is {now.default[:80]}: events without the field read differently",
+            "keep the default",
+        )

@@ -1,0 +1,214 @@
+"""[core] A JSON schema's view: properties are fields, objects are records, what is not required is optional.
+
+An integer is a ``long`` and a number a ``double``: the formats share no narrower word. A record has the name of its
+title, or of the definition that it stands in; an inline object has none. Nothing is fetched: a ``$ref`` leads into the
+document or to a schema in ``named``, and otherwise to ``any``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+
+from hub.schema_registry.describe.view import SchemaField, SchemaType, SchemaView, Shape, placed
+from hub.schema_registry.formats import InvalidSchema
+
+_FORMATS = {"date-time": "timestamp", "date": "date", "time": "time", "uuid": "uuid"}
+_PLAIN = {"integer": "long", "number": "double", "boolean": "boolean", "null": "null"}
+
+
+def describe(schema: Any, named: Mapping[str, Any]) -> SchemaView:
+    """``schema`` is text or JSON values; so are the values of ``named``, by what a ``$ref`` calls them."""
+    documents = {**getattr(schema, "named", {}), **named}
+    raw = _values(schema)
+    reader = _Reader({name: _values(each) for name, each in documents.items()}, raw)
+    shape = reader.shape(raw, raw, "", is_root=True)
+    is_record = shape.type in ("record", "union")
+    roots = tuple(name for name in shape.of if is_record and reader.types[name].kind == "record")
+    return placed("JSON", roots, reader.types)
+
+
+def _values(schema: Any) -> Any:
+    schema = getattr(schema, "raw", schema)
+    if not isinstance(schema, str):
+        return schema
+    try:
+        return orjson.loads(schema)
+    except orjson.JSONDecodeError as error:
+        raise InvalidSchema(f"the schema is no JSON: {error}") from None
+
+
+class _Reader:
+    def __init__(self, named: Mapping[str, Any], own: Any) -> None:
+        self.types: dict[str, SchemaType] = {}
+        self._named, self._own = named, own
+        self._read: dict[
+            int, Shape
+        ] = {}  # by identity: each node is read once, also when it leads back to itself
+        self._alive: list[Any] = []
+
+    def shape(self, node: Any, document: Any, name: str, is_root: bool = False) -> Shape:
+        """``document`` is where a ``#`` leads from here; ``name`` is what the place calls a record without a title."""
+        if not isinstance(node, dict):
+            return Shape("any")
+        if id(node) not in self._read:
+            self._read[id(node)] = Shape("any")
+            self._read[id(node)] = self._shape(node, document, name, is_root)
+        return self._read[id(node)]
+
+    def _shape(self, node: dict[str, Any], document: Any, name: str, is_root: bool) -> Shape:
+        if isinstance(node.get("$ref"), str):
+            target, document, name = self._resolved(node["$ref"], document)
+            return self.shape(target, document, name, is_root)
+        for key in ("oneOf", "anyOf"):
+            if isinstance(node.get(key), list) and "properties" not in node:
+                return _union([self.shape(each, document, "") for each in node[key]])
+        kinds = node.get("type")
+        if isinstance(kinds, list):
+            # The node under one of its types is another node, which must live as long as its identity is used.
+            ones = [{**node, "type": kind} for kind in kinds]
+            self._alive.extend(ones)
+            return _union([self.shape(each, document, name) for each in ones])
+        merged = {**node, **self._all_of(node, document)}
+        if merged.get("type") == "object" or "properties" in merged:
+            return self._object(node, merged, document, name, is_root)
+        if isinstance(merged.get("enum"), list) and all(isinstance(each, str) for each in merged["enum"]):
+            kept = self._keep(SchemaType("", "enum", (), tuple(merged["enum"])), merged, document, name)
+            return Shape("enum", (kept,))
+        if merged.get("type") == "array" or "items" in merged:
+            items = merged.get("items", merged.get("prefixItems"))
+            inner = _union(
+                [self.shape(each, document, "") for each in (items if isinstance(items, list) else [items])]
+            )
+            return Shape("array", inner.of, logical=inner.logical)
+        return _scalar(merged)
+
+    def _object(
+        self, node: dict[str, Any], merged: dict[str, Any], document: Any, name: str, is_root: bool
+    ) -> Shape:
+        properties = merged.get("properties")
+        if not isinstance(properties, dict) and not is_root:
+            inner = self.shape(merged.get("additionalProperties"), document, "")
+            return Shape("map", inner.of, logical=inner.logical)
+        kept = self._keep(SchemaType("", "record"), merged, document, name, is_root)
+        self._read[id(node)] = Shape("record", (kept,))  # before its fields, which may use it
+        required = merged.get("required")
+        needed = set(required) if isinstance(required, list) else set()
+        fields = tuple(
+            self._field(each, inner, each in needed, document)
+            for each, inner in (properties if isinstance(properties, dict) else {}).items()
+        )
+        self.types[kept] = replace(self.types[kept], fields=fields)
+        return Shape("record", (kept,))
+
+    def _field(self, name: str, node: Any, required: bool, document: Any) -> SchemaField:
+        shape = self.shape(node, document, "")
+        said = node if isinstance(node, dict) else {}
+        return SchemaField(
+            name,
+            replace(shape, optional=shape.optional or not required),
+            doc=_doc(said),
+            tags=_tags(said),
+            default=orjson.dumps(said["default"]).decode() if "default" in said else None,
+        )
+
+    def _keep(
+        self, made: SchemaType, said: Mapping[str, Any], document: Any, name: str, is_root: bool = False
+    ) -> str:
+        """Keep a type under a name that no other has."""
+        title = said.get("title")
+        own = title if isinstance(title, str) and title else name
+        wanted = own or ("root" if is_root else f"({made.kind})")
+        free = wanted
+        while free in self.types:
+            free = f"{wanted}#{len(self.types)}"
+        self.types[free] = replace(
+            made, name=free, doc=_doc(said), tags=_tags(said), named=bool(own), own=document is self._own
+        )
+        return free
+
+    def _all_of(self, node: dict[str, Any], document: Any) -> dict[str, Any]:
+        """What ``allOf`` adds to a node: its properties and what it requires, one under the other."""
+        parts = list(self._parts(node, document, set()))
+        if len(parts) == 1:
+            return {}
+        added: dict[str, Any] = {"properties": {}, "required": []}
+        for each in parts:
+            if isinstance(each.get("properties"), dict):
+                added["properties"].update(each["properties"])
+            if isinstance(each.get("required"), list):
+                added["required"] += each["required"]
+            for key in ("type", "format", "enum", "items"):
+                if key in each:
+                    added.setdefault(key, each[key])
+        return added if added["properties"] else {key: added[key] for key in added if key != "properties"}
+
+    def _parts(self, node: Any, document: Any, seen: set[int]) -> Iterator[dict[str, Any]]:
+        if not isinstance(node, dict) or id(node) in seen:
+            return
+        seen.add(id(node))
+        if isinstance(node.get("$ref"), str):
+            target, other, _ = self._resolved(node["$ref"], document)
+            if other is document:  # a part from another document has references that lead elsewhere
+                yield from self._parts(target, document, seen)
+            return
+        yield node
+        for each in node["allOf"] if isinstance(node.get("allOf"), list) else ():
+            yield from self._parts(each, document, seen)
+
+    def _resolved(self, ref: str, document: Any) -> tuple[Any, Any, str]:
+        """(what a reference leads to, the document that it stands in, what the place is called)."""
+        file, _, pointer = ref.partition("#")
+        if file:
+            document = self._named.get(file)
+        found, name = document, file
+        for step in pointer.split("/")[1:]:
+            step = unquote(step).replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list):
+                found = found[int(step)] if step.isdecimal() and int(step) < len(found) else None
+            else:
+                found = found.get(step) if isinstance(found, dict) else None
+            name = step
+        return (found if pointer.startswith("/") or not pointer else None), document, name
+
+
+def _union(branches: list[Shape]) -> Shape:
+    others = [each for each in branches if each.type != "null"]
+    optional = len(others) < len(branches) or any(each.optional for each in others)
+    if not others:
+        return Shape("null", optional=True)
+    if len(others) == 1:
+        return replace(others[0], optional=optional)
+    logical = ", ".join(each.logical for each in others if each.logical)
+    return Shape(
+        "union", tuple(dict.fromkeys(name for each in others for name in each.of)), optional, logical
+    )
+
+
+def _scalar(node: Mapping[str, Any]) -> Shape:
+    kind, said = node.get("type"), node.get("format")
+    if kind in _PLAIN:
+        return Shape(_PLAIN[kind], optional=kind == "null")
+    if kind != "string":
+        return Shape("any")
+    if node.get("contentEncoding") == "base64":
+        return Shape("bytes", logical="base64")
+    if isinstance(said, str):
+        return Shape(_FORMATS.get(said, "string"), logical=said)
+    return Shape("string")
+
+
+def _doc(node: Mapping[str, Any]) -> str:
+    found = node.get("description", "")
+    return found if isinstance(found, str) else ""
+
+
+def _tags(node: Mapping[str, Any]) -> frozenset[str]:
+    found = node.get("confluent:tags", node.get("tags", ()))
+    return (
+        frozenset(each for each in found if isinstance(each, str)) if isinstance(found, list) else frozenset()
+    )

@@ -1,0 +1,148 @@
+"""[core] The view itself: named types with their fields, and where each field stands below the root."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+TYPES = (
+    "string",
+    "int",
+    "long",
+    "float",
+    "double",
+    "boolean",
+    "bytes",
+    "timestamp",
+    "date",
+    "time",
+    "decimal",
+    "uuid",
+    "record",
+    "array",
+    "map",
+    "enum",
+    "union",
+    "null",
+    "any",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What stands in a field's place. ``of``: full names of the records and enums that it holds, also as elements.
+
+    ``logical`` is what the plain type does not say: ``timestamp-millis``, ``decimal(10,2)``, ``date-time``.
+    """
+
+    type: str
+    of: tuple[str, ...] = ()
+    optional: bool = False
+    logical: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaField:
+    """A field of a record. ``path`` is dotted, from the root; ``optional`` means it may be null or absent.
+
+    ``default`` is JSON text, None when there is none; ``number`` is Protobuf's.
+    """
+
+    name: str
+    shape: Shape
+    path: str = ""
+    doc: str = ""
+    tags: frozenset[str] = frozenset()
+    aliases: tuple[str, ...] = ()
+    default: str | None = None
+    number: int | None = None
+
+    @property
+    def type(self) -> str:
+        """One of ``TYPES``."""
+        return self.shape.type
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaType:
+    """A record or an enum. ``named`` is False where the format gave it no name of its own (inline JSON objects);
+    ``own`` is False when it comes from a referenced schema."""
+
+    name: str
+    kind: str
+    fields: tuple[SchemaField, ...] = ()
+    symbols: tuple[str, ...] = ()
+    doc: str = ""
+    tags: frozenset[str] = frozenset()
+    aliases: tuple[str, ...] = ()
+    named: bool = True
+    own: bool = True
+
+    @property
+    def simple_name(self) -> str:
+        return self.name.rpartition(".")[2]
+
+    @property
+    def namespace(self) -> str:
+        return self.name.rpartition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaView:
+    """``roots`` are the records that an event may be: one, several for a union, none for a plain value."""
+
+    schema_type: str
+    roots: tuple[str, ...]
+    types: Mapping[str, SchemaType]
+
+    @property
+    def own_types(self) -> list[SchemaType]:
+        """Without those of referenced schemas, which have been judged under their own subjects."""
+        return [each for each in self.types.values() if each.own]
+
+    def fields(self) -> Iterator[tuple[SchemaType, SchemaField]]:
+        """Every field of the schema's own types, each once."""
+        return ((each, field) for each in self.own_types for field in each.fields)
+
+    def find(self, root: str, path: str) -> SchemaField | None:
+        """The field at a dotted path below a root, through records, arrays and maps of records."""
+        places: tuple[str, ...] = (root,)
+        found = None
+        for name in path.split("."):
+            inside = [field for place in places if place in self.types for field in self.types[place].fields]
+            found = next((field for field in inside if field.name == name), None)
+            if found is None:
+                return None
+            places = found.shape.of
+        return found
+
+
+def placed(schema_type: str, roots: tuple[str, ...], types: Mapping[str, SchemaType]) -> SchemaView:
+    """The view with every field's path: the shortest from a root. With several roots a path begins with the root's
+    name; a type that no root reaches gives its own name."""
+    prefixes: dict[str, str] = {}
+    left = deque((root, f"{types[root].simple_name}." if len(roots) > 1 else "") for root in roots)
+    loose = iter(types)
+    while len(prefixes) < len(types):
+        if not left:
+            name = next(each for each in loose if each not in prefixes)
+            left.append((name, f"{types[name].simple_name}."))
+        name, prefix = left.popleft()
+        if name not in types or name in prefixes:
+            continue
+        prefixes[name] = prefix
+        left.extend(
+            (inner, f"{prefix}{field.name}.") for field in types[name].fields for inner in field.shape.of
+        )
+    return SchemaView(
+        schema_type,
+        roots,
+        {
+            name: replace(
+                each,
+                fields=tuple(replace(field, path=prefixes[name] + field.name) for field in each.fields),
+            )
+            for name, each in types.items()
+        },
+    )

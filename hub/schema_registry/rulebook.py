@@ -1,0 +1,86 @@
+"""[core] The rules of the tree as the registry asks them: which level holds for a subject, and what a schema breaks.
+
+Settings, not state: the log says what was decided, the rulebook what may be decided now. Two nodes with different files
+decide differently on what comes, never on what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hub.schema_registry.bounded import Bounded
+from hub.schema_registry.describe import describe
+from hub.schema_registry.formats.avro_format import AvroSchema
+from hub.schema_registry.policy import Effective, Policies
+from hub.schema_registry.policy_checks import Context, Violation
+from hub.schema_registry.sources import Source
+
+_MOST_REMEMBERED = 20_000  # subjects
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, as the proxy in front of the hub says: nobody is told apart without one."""
+
+    principal: str = ""
+    teams: frozenset[str] = frozenset()
+
+
+NOBODY = Caller()
+
+
+@dataclass(frozen=True)
+class Rulebook:
+    """``owners`` are the topics' owners by name, for schemas whose metadata names none."""
+
+    policies: Policies = field(default_factory=Policies)
+    owners: Mapping[str, str] = field(default_factory=dict)
+    _known: Bounded[str, Effective] = field(
+        default_factory=lambda: Bounded(_MOST_REMEMBERED), repr=False, compare=False
+    )
+
+    def effective(self, subject: str) -> Effective:
+        known = self._known.get(subject)
+        if known is None:
+            known = self.policies.effective(subject)
+            self._known.put(subject, known)
+        return known
+
+    def level(self, subject: str, own: str | None, default: str) -> str:
+        """The level that holds. ``own`` is what was set for the subject, ``default`` what is set above it."""
+        return self.effective(subject).level(own, default)[0]
+
+    def refused_level(self, subject: str, level: str) -> Violation | None:
+        """Why a subject may not have this level of its own."""
+        return self.effective(subject).level_violation(level)
+
+    def violations(
+        self,
+        subject: str,
+        source: Source,
+        metadata: Mapping[str, Any] | None,
+        caller: Caller,
+        *,
+        is_new: bool = True,
+    ) -> list[Violation]:
+        """Every rule that registering the schema would break, those that only warn too. Raises InvalidSchema."""
+        effective = self.effective(subject)
+        if not effective.settings:
+            return []
+        properties = (metadata or {}).get("properties") or {}
+        context = Context(
+            caller.principal,
+            caller.teams,
+            str(properties.get("owner") or self.owners.get(effective.topic, "")),
+            (metadata or {}).get("tags") or {},
+            is_new,
+        )
+        parsed = source.parsed()
+        if isinstance(parsed, AvroSchema):
+            named = {str(number): each for number, each in enumerate(parsed.types)}
+            view = describe(source.schema_type, parsed.value, named)
+        else:
+            view = describe(source.schema_type, parsed)
+        return effective.check(source.schema_type, view, context)

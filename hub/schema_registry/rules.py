@@ -1,0 +1,114 @@
+"""[core] Metadata and rule sets of schemas ("data contracts"): their shape, and how settings are merged into them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hub.errors import CallerError
+
+_LISTS = ("migrationRules", "domainRules", "encodingRules")
+_KINDS = ("TRANSFORM", "CONDITION")
+_MODES = ("UPGRADE", "DOWNGRADE", "UPDOWN", "WRITE", "READ", "WRITEREAD")
+
+
+class InvalidRules(CallerError):
+    """A rule set that no client could apply."""
+
+    code = "HUB-1212"
+
+
+class InvalidMetadata(CallerError):
+    """Metadata of another shape than clients read."""
+
+    code = "HUB-1213"
+
+
+def check_rule_set(rules: Any) -> None:
+    """Raises InvalidRules unless it is an object of lists of rules with names of their own."""
+    if not isinstance(rules, dict):
+        raise InvalidRules("the rule set is no object")
+    for part in _LISTS:
+        each_rule = rules.get(part)
+        if each_rule is None:
+            continue
+        if not isinstance(each_rule, list) or not all(isinstance(each, dict) for each in each_rule):
+            raise InvalidRules(f"{part} is no list of rules")
+        seen: set[str] = set()
+        for each in each_rule:
+            name = each.get("name")
+            if not isinstance(name, str) or not name.strip():
+                raise InvalidRules(f"a rule in {part} has no name")
+            if name in seen:
+                raise InvalidRules(f"Found rule with duplicate name '{name}'")
+            seen.add(name)
+            if each.get("kind") is not None and each["kind"] not in _KINDS:
+                raise InvalidRules(f"rule '{name}': kind is none of {', '.join(_KINDS)}")
+            if each.get("mode") is not None and each["mode"] not in _MODES:
+                raise InvalidRules(f"rule '{name}': mode is none of {', '.join(_MODES)}")
+
+
+def check_metadata(metadata: Any) -> None:
+    """Raises InvalidMetadata unless properties are texts and tags lists of texts."""
+    if not isinstance(metadata, dict):
+        raise InvalidMetadata("metadata: no object")
+    properties = metadata.get("properties")
+    if properties is not None and not (
+        isinstance(properties, dict) and all(isinstance(each, str) for each in properties.values())
+    ):
+        raise InvalidMetadata("metadata: properties are no texts by name")
+    tags = metadata.get("tags")
+    if tags is not None and not (isinstance(tags, dict) and all(map(_texts, tags.values()))):
+        raise InvalidMetadata("metadata: tags are no lists of texts by path")
+    sensitive = metadata.get("sensitive")
+    if sensitive is not None and not _texts(sensitive):
+        raise InvalidMetadata("metadata: sensitive is no list of names")
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def merged_metadata(*layers: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Later layers go over earlier ones: properties by name, tags of a path and sensitive names added up."""
+    merged: dict[str, Any] | None = None
+    for layer in layers:
+        if layer is None:
+            continue
+        if merged is None:
+            merged = dict(layer)
+            continue
+        for name, value in layer.items():
+            before = merged.get(name)
+            if name == "properties" and before and value:
+                merged[name] = {**before, **value}
+            elif name == "tags" and before and value:
+                paths = {**before, **value}
+                merged[name] = {path: _added(before.get(path), value.get(path)) for path in paths}
+            elif name == "sensitive" and before and value:
+                merged[name] = _added(before, value)
+            elif value is not None:
+                merged[name] = value
+    return merged
+
+
+def merged_rules(*layers: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Later layers go over earlier ones: a rule replaces the one of its name, others are added."""
+    merged: dict[str, Any] | None = None
+    for layer in layers:
+        if layer is None:
+            continue
+        if merged is None:
+            merged = dict(layer)
+            continue
+        for name, value in layer.items():
+            if name in _LISTS and merged.get(name) and value:
+                own = {each.get("name") for each in value}
+                merged[name] = [each for each in merged[name] if each.get("name") not in own] + value
+            elif value is not None:
+                merged[name] = value
+    return merged
+
+
+def _added(before: list[str] | None, after: list[str] | None) -> list[str]:
+    return list(dict.fromkeys([*(before or ()), *(after or ())]))

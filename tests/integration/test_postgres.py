@@ -1,0 +1,209 @@
+"""The store on a real Postgres: the same tables, positions and answers as on SQLite, through the server's death too."""
+
+from __future__ import annotations
+
+import glob
+import os
+import pwd
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from changelog import Bench
+from ports import free_ports
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import OperationalError
+
+from hub.errors import HubError, PeerError
+from hub.materializers.stores.sql import Change, Store, StoreRefused, ViewBatch
+from hub.record import Positions
+
+BINARIES = sorted(glob.glob("/usr/lib/postgresql/*/bin"))
+
+
+class Postgres:
+    """A server in a folder of its own. It refuses to run as root, so root lends it to the user "nobody"."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="hub-postgres-"))
+        self.port = free_ports(1)[0]
+        self.user = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+        if self.user is not None:
+            os.chown(self.folder, self.user.pw_uid, self.user.pw_gid)
+        self._run(
+            "initdb", "-D", str(self.folder / "data"), "-U", "hub", "-A", "trust", "-E", "UTF8", "--no-sync"
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def _command(self, name: str, *arguments: str) -> list[str]:
+        return [f"{BINARIES[-1]}/{name}", *arguments]
+
+    def _identity(self) -> dict[str, Any]:
+        if self.user is None:
+            return {}
+        return {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": [], "cwd": self.folder}
+
+    def _run(self, name: str, *arguments: str) -> None:
+        done = subprocess.run(
+            self._command(name, *arguments),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            **self._identity(),
+        )
+        assert done.returncode == 0, done.stderr
+
+    def start(self) -> None:
+        command = self._command(
+            "postgres",
+            "-D",
+            str(self.folder / "data"),
+            "-p",
+            str(self.port),
+            "-h",
+            "127.0.0.1",
+            "-k",
+            str(self.folder),
+        )
+        with (self.folder / "postgres.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, **self._identity())
+        deadline = time.monotonic() + 60
+        engine = create_engine(self.url("postgres"))
+        while True:
+            try:
+                with engine.connect():
+                    break
+            except OperationalError:
+                assert time.monotonic() < deadline, (self.folder / "postgres.log").read_text()
+                time.sleep(0.1)
+        engine.dispose()
+
+    def kill(self) -> None:
+        """-9 to the postmaster; its children end by themselves when they notice."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(20)
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(20)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def url(self, database: str) -> str:
+        return f"postgresql+psycopg://hub@127.0.0.1:{self.port}/{database}"
+
+    def database(self, name: str) -> str:
+        engine = create_engine(self.url("postgres"), isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.execute(text(f'CREATE DATABASE "{name}"'))
+        engine.dispose()
+        return self.url(name)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    if not BINARIES:
+        pytest.skip("no postgresql on this machine: ./run test installs it where it may")
+    running = Postgres()
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def url(postgres: Postgres, request: pytest.FixtureRequest) -> str:
+    return postgres.database(f"{request.node.name[:40]}-{random.randrange(10**6)}")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_splits_replays_duplicates_and_restarts_give_the_same_table(url: str, seed: int) -> None:
+    chance = random.Random(seed)
+    bench = Bench(url)
+    expected: dict[str, int] = {}
+    written: list[tuple[str, int, dict[str, Any] | None]] = []
+    for version in range(1, 40):
+        key, deleted = chance.choice("abcdé"), chance.random() < 0.3
+        row = None if deleted else {"points": version}
+        written.append((key, version, row))
+        bench.write(key, version, row)
+        expected.pop(key, None)
+        if not deleted:
+            expected[key] = version
+        if chance.random() < 0.4:  # a zombie writes something old again
+            bench.write(*chance.choice(written))
+        if chance.random() < 0.5:
+            bench.applier.step(0)
+        if chance.random() < 0.1:
+            bench.applier = bench.restarted()
+    bench.drain()
+    assert bench.rows() == expected
+    assert bench.restarted().step(0) == 0  # from the positions in the same transactions
+    bench.store.close()
+
+
+def test_what_sqlite_takes_postgres_takes(url: str) -> None:
+    """A NUL cannot be in its texts, a long name is cut off by it, and its integers have 64 bits."""
+    bench = Bench(url)
+    name = "a_view_whose_name_with_its_prefix_exceeds_what_postgres_keeps"
+    kinds = {"n": "long", "words": {"type": "array", "items": "string"}, "t": "string"}
+    fields = [{"name": each, "type": ["null", kind]} for each, kind in kinds.items()]
+    types = {"type": "record", "name": "row", "fields": fields}
+    assert bench.store.ensure_view(name, types, ["n", "t"], "topic-1")
+    assert bench.store.ensure_view(f"{name}_2", types, ["n", "t"], "topic-1")
+    row = {"n": 2**62, "words": ["ü", "x\x00y"], "t": "nul\x00l"}
+    batch = ViewBatch(name, [Change("k\x00", 1, 0, 0, row)], Positions.of([(f"views.{name}", 0, 1)]))
+    bench.store.apply([batch])
+    found = bench.store.get(name, "k\x00")
+    assert found is not None and found.values is not None
+    assert found.values["n"] == 2**62
+    assert found.values["t"] == "nul\ufffdl" and found.values["words"][0] == "ü"
+    assert bench.store.select(name, [("n", "gte", 2**62)], 10, None)
+    assert not bench.store.select(f"{name}_2", [], 10, None)
+    bench.store.close()
+
+
+def test_what_it_refuses_stops_the_view_and_leaves_nothing(url: str) -> None:
+    bench = Bench(url)
+    batch = ViewBatch("v", [Change("a", 1, 0, 0, {"points": 2**80})], Positions.of([("views.v", 0, 9)]))
+    with pytest.raises(StoreRefused):
+        bench.store.apply([batch])
+    assert bench.rows() == {} and not bench.store.positions("v", "changelog")
+    bench.store.close()
+
+
+def test_many_processes_may_open_a_new_store_at_once(url: str) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        for store in pool.map(lambda _: Store(url), range(6)):
+            store.close()
+
+
+def test_killed_in_the_middle_it_goes_on_where_it_was(postgres: Postgres, url: str) -> None:
+    bench = Bench(url)
+    for version in range(1, 301):
+        bench.write(f"k{version % 7}", version, {"points": version})
+    bench.applier.step(0)
+    postgres.kill()
+    with pytest.raises(PeerError, match="store"):
+        bench.store.get("v", "k1")
+    bench.write("k1", 301, {"points": 301})
+    with pytest.raises(HubError):
+        bench.applier.step(0)
+    postgres.start()
+    bench.applier = bench.restarted()
+    bench.drain()
+    assert bench.rows() == {f"k{n % 7}": n for n in range(294, 301)} | {"k1": 301}
+    bench.store.close()

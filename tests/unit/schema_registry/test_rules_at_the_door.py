@@ -1,0 +1,146 @@
+"""The rules of the tree where schemas come in: levels, refusals that name the node, and files that change."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub.errors import ConfigError
+from hub.schema_registry.facts import Reference
+from hub.schema_registry.policy import Policies
+from hub.schema_registry.registry import Refused, RegisterSchema, Registry, SetLevel, SetMode
+from hub.schema_registry.rulebook import Caller, Rulebook
+from hub.topics import live_rules
+from hub.topics.live_rules import LiveRules
+
+RULES: dict[str, Any] = {
+    "retail": {"compatibility": "FULL", "formats": ["AVRO", "PROTOBUF"], "fields": {"event_id": "string"}},
+    "retail.orders": {"owner": "required", "registrars": ["team:orders"]},
+    "scratch": {"compatibility": "NONE"},
+}
+
+
+def registry() -> Registry:
+    return Registry(rulebook=Rulebook(Policies.of(RULES), {"retail.orders": "orders"}))
+
+
+def text(*fields: str, default: bool = False) -> str:
+    listed = [{"name": each, "type": "string", **({"default": ""} if default else {})} for each in fields]
+    return json.dumps({"type": "record", "name": "r", "fields": listed})
+
+
+def put(into: Registry, command: RegisterSchema | SetLevel | SetMode) -> Any:
+    decision = into.decide(command)
+    for fact in decision.facts:
+        into.apply(fact)
+    return decision.answer
+
+
+TEAM = Caller("User:ann", frozenset({"orders"}))
+
+
+def test_the_tree_s_level_holds_and_a_subject_may_only_be_stricter() -> None:
+    into = registry()
+    assert into.level_of("retail.returns-value") == "FULL"
+    assert into.level_of("scratch.x-value") == "NONE"
+    assert into.level_of("other-value") == "BACKWARD"
+    put(into, SetLevel(None, {"compatibility": "FORWARD"}))  # above the tree, where the tree says nothing
+    assert (into.level_of("other-value"), into.level_of("scratch.x-value")) == ("FORWARD", "NONE")
+    put(into, SetLevel("retail.returns-value", {"compatibility": "FULL_TRANSITIVE"}))
+    assert into.level_of("retail.returns-value") == "FULL_TRANSITIVE"
+    with pytest.raises(Refused, match="set by retail") as caught:
+        put(into, SetLevel("retail.returns-value", {"compatibility": "BACKWARD"}))
+    assert (caught.value.status, caught.value.error_code) == (422, 42203)
+    assert into.settings("retail.sales-value")["compatibilityLevel"] == "FULL"
+
+
+def test_the_level_is_the_one_that_schemas_are_held_to() -> None:
+    into = registry()
+    put(into, RegisterSchema("retail.returns-value", text("event_id", "a")))
+    with pytest.raises(Refused, match="compatibility: FULL"):  # BACKWARD would let it in
+        put(into, RegisterSchema("retail.returns-value", text("event_id")))
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (RegisterSchema("retail.returns-value", text("a")), ["event_id", "set by retail"]),
+        (RegisterSchema("retail.returns-value", '{"type": "object"}', "JSON"), ["formats", "JSON"]),
+        (RegisterSchema("retail.orders-value", text("event_id")), ["registrars", "set by retail.orders"]),
+    ],
+)
+def test_what_breaks_a_rule_is_refused_by_the_node_that_set_it(
+    command: RegisterSchema, words: list[str]
+) -> None:
+    into = registry()
+    with pytest.raises(Refused) as caught:
+        put(into, command)
+    assert (caught.value.status, caught.value.error_code) == (422, 42201)
+    for word in words:
+        assert word in caught.value.message
+    assert not into.subjects
+
+
+def test_owner_is_the_topic_s_or_the_metadata_s() -> None:
+    into = registry()
+    assert put(into, RegisterSchema("retail.orders-value", text("event_id"), caller=TEAM)).version == 1
+    into.rulebook = Rulebook(Policies.of(RULES))
+    with pytest.raises(Refused, match="owner"):
+        put(into, RegisterSchema("retail.orders-key", text("event_id", "b"), caller=TEAM))
+    named = {"properties": {"owner": "orders"}}
+    put(into, RegisterSchema("retail.orders-key", text("event_id", "b"), metadata=named, caller=TEAM))
+
+
+def test_all_three_formats_with_their_references_are_looked_into() -> None:
+    into = registry()
+    proto = 'syntax = "proto3"; message M { string event_id = 1; }'
+    assert put(into, RegisterSchema("retail.p-value", proto, "PROTOBUF")).schema_id == 1
+    with pytest.raises(Refused, match="event_id"):
+        put(into, RegisterSchema("retail.q-value", proto.replace("event_id", "id"), "PROTOBUF"))
+    put(into, RegisterSchema("money", '{"type": "record", "name": "Money", "fields": []}'))
+    with_money = json.dumps(
+        {
+            "type": "record",
+            "name": "Sale",
+            "fields": [{"name": "event_id", "type": "string"}, {"name": "total", "type": "Money"}],
+        }
+    )
+    referring = RegisterSchema("retail.sale-value", with_money, references=(Reference("Money", "money", 1),))
+    assert put(into, referring).version == 1
+
+
+def test_what_is_there_already_and_what_is_imported_is_not_judged() -> None:
+    into = registry()
+    into.rulebook = Rulebook()
+    put(into, RegisterSchema("retail.old-value", text("a")))
+    into.rulebook = registry().rulebook
+    assert put(into, RegisterSchema("retail.old-value", text("a"))).schema_id == 1
+    put(into, SetMode("retail.moved-value", "IMPORT"))
+    assert put(into, RegisterSchema("retail.moved-value", text("b"), schema_id=7)).schema_id == 7
+
+
+def test_files_are_read_again_and_a_broken_one_leaves_what_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_rules, "_LOOK_EVERY_S", 0.0)
+    rules = LiveRules(tmp_path)
+    assert rules().level("retail.x-value", None, "BACKWARD") == "BACKWARD"
+    file = tmp_path / "policies.yaml"
+    file.write_text("policies:\n  retail:\n    compatibility: FULL\n")
+    assert rules().level("retail.x-value", None, "BACKWARD") == "FULL"
+    time.sleep(0.01)
+    file.write_text("policies:\n  retail:\n    compatibilty: NONE\n")
+    assert rules().level("retail.x-value", None, "BACKWARD") == "FULL"
+    assert rules.error is not None and "compatibility" in str(rules.error)
+    file.unlink()
+    assert rules().level("retail.x-value", None, "BACKWARD") == "BACKWARD" and rules.error is None
+
+
+def test_a_server_does_not_start_without_the_rules_that_were_meant(tmp_path: Path) -> None:
+    (tmp_path / "policies.yaml").write_text("policies: [")
+    with pytest.raises(ConfigError, match=r"policies\.yaml:1"):
+        LiveRules(tmp_path)

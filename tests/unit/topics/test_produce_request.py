@@ -1,0 +1,213 @@
+"""What a produce request says: bodies into records, the parts of a record, and requests that come twice."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.errors import CallerError, Conflict, NotFound, PeerError
+from hub.record import Record
+from hub.topics.idempotency import Memory, checked_key, fingerprint, found_in, mark
+from hub.topics.produce_request import (
+    MOST_RECORD_BYTES,
+    Busy,
+    Data,
+    Malformed,
+    TooLarge,
+    Unprocessable,
+    event_of,
+    headers_of,
+    plain_bytes,
+    record_of,
+    status_of,
+    timestamp_of,
+    values_of,
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 53), 1 << 53) | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+OBJECTS = st.lists(st.dictionaries(st.text("ab"), JSON, max_size=3), min_size=1, max_size=5)
+
+
+@given(OBJECTS, st.sampled_from(["", "\n", " ", "\r\n\n"]), st.sampled_from([None, 1]))
+def test_objects_are_found_however_they_are_put_together(
+    objects: list[Any], between: str, indent: int | None
+) -> None:
+    body = between.join(json.dumps(each, indent=indent) for each in objects).encode()
+    assert [each[0] for each in values_of(body, lines=False) if not isinstance(each, CallerError)] == objects
+
+
+@given(OBJECTS)
+def test_lines_stand_for_themselves(objects: list[Any]) -> None:
+    lines = list(itertools.chain.from_iterable((json.dumps(each), "{nonsense", "") for each in objects))
+    found = list(values_of("\n".join(lines).encode(), lines=True))
+    assert [each[0] for each in found[::2] if not isinstance(each, CallerError)] == objects
+    assert all(isinstance(each, Malformed) for each in found[1::2])
+    assert len(found) == 2 * len(objects)
+
+
+@pytest.mark.parametrize(
+    ("body", "before", "said"),
+    [
+        (b"", 0, "no record"),
+        (b" \n ", 0, "no record"),
+        (b"nonsense", 0, "record 0 of the body is no JSON"),
+        (b'{"a":1} {"a":', 1, "record 1 of the body is no JSON"),
+        (b"\xff", 0, "no UTF-8"),
+        (b"[" * 200_000, 0, "too deep"),
+        (b'{"a": NaN}', 0, "no JSON"),
+    ],
+)
+def test_what_cannot_be_read_ends_the_body(body: bytes, before: int, said: str) -> None:
+    found = list(values_of(body, lines=False))
+    assert len(found) == before + 1
+    assert isinstance(found[-1], Malformed) and said in found[-1].message
+
+
+def test_a_record_with_all_its_parts() -> None:
+    asked = record_of(
+        {
+            "partition_id": 3,
+            "headers": [{"name": "a", "value": "AP8="}, {"name": "b", "value": None}, {"name": "hub.producer", "value": "eA=="}],
+            "key": {"type": "STRING", "data": "k"},
+            "value": {"schema_id": 7, "data": {"x": 1}},
+            "timestamp": "1970-01-01T01:00:00.5+01:00",
+        },
+        10,
+    )  # fmt: skip
+    assert (asked.partition, asked.timestamp_ms, asked.key) == (3, 500, Data("STRING", "k"))
+    assert asked.value == Data("AVRO", {"x": 1}, 7)
+    assert asked.headers == (("a", b"\x00\xff"), ("b", b""), ("hub.producer", b"x"))
+    assert record_of({"value": None}, 1).value.data is None
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ([], "no JSON object"),
+        ({"vale": {}}, 'field "vale" is not known'),
+        ({"partition_id": -1}, "partition_id"),
+        ({"partition_id": True}, "partition_id"),
+        ({"value": 1}, "value: is no object"),
+        ({"value": {"type": "XML"}}, 'type "XML" is not known'),
+        ({"value": {"type": "JSONSCHEMA"}}, "not served yet"),
+        ({"value": {"type": "JSON", "schema_id": 1}}, "type JSON has no schema"),
+        ({"value": {"schema": "{}"}}, "a schema is registered first"),
+        ({"value": {"schema_id": "1"}}, 'value.schema_id: "1"'),
+        ({"value": {"subject_name_strategy": "RECORD_NAME"}}, "TOPIC_NAME is served"),
+        ({"headers": {}}, "headers: a list"),
+        ({"headers": [{}]}, "headers[0]: has no name"),
+        ({"headers": [{"name": "a", "value": "é"}]}, "headers[0].value"),
+        ({"headers": [{"name": "hub.version", "value": ""}]}, "are the hub's"),
+        ({"timestamp": "2024-02-29"}, "timestamp"),
+        ({"timestamp": "2024-02-29T00:00:00"}, "timestamp"),
+        ({"timestamp": -1}, "timestamp"),
+        ({"timestamp": 253_402_300_800_000}, "timestamp"),
+    ],
+)
+def test_a_record_that_says_it_wrong_is_told_where(record: Any, said: str) -> None:
+    with pytest.raises(Unprocessable) as refused:
+        record_of(record, 10)
+    assert said in refused.value.message
+
+
+def test_limits_keys_and_plain_bytes() -> None:
+    with pytest.raises(TooLarge):
+        record_of({}, MOST_RECORD_BYTES + 1)
+    with pytest.raises(TooLarge):
+        event_of({}, MOST_RECORD_BYTES + 1, None)
+    assert event_of({"id": 7}, 5, "id").key == Data("STRING", "7")
+    assert event_of({"id": 7}, 5, None).key.data is None
+    for event in ({"id": None}, {"id": True}, {"id": ""}, {}, []):
+        with pytest.raises(Unprocessable):
+            event_of(event, 5, "id")
+    assert plain_bytes(Data("JSON", {"a": 1.5}), "value") == b'{"a":1.5}'
+    assert plain_bytes(Data("BINARY", "AP8="), "value") == b"\x00\xff"
+    assert plain_bytes(Data("STRING", None), "value") is None
+    for wrong in (Data("STRING", 1), Data("BINARY", "*"), Data("BINARY", 1)):
+        with pytest.raises(Unprocessable):
+            plain_bytes(wrong, "value")
+    assert headers_of(None) == () and timestamp_of(None) is None and timestamp_of(5) == 5
+
+
+def test_whose_fault_decides_the_status() -> None:
+    wanted = [
+        (NotFound("x"), 404),
+        (Malformed("x"), 400),
+        (TooLarge("x"), 413),
+        (Unprocessable("x"), 422),
+        (Conflict("x"), 409),
+        (Busy("x"), 429),
+        (PeerError("x"), 503),
+    ]
+    assert [(error, status_of(error)) for error, _ in wanted] == wanted
+
+
+# ---- requests that come twice
+
+
+def test_an_answer_is_remembered_for_its_window_and_no_longer() -> None:
+    memory: Memory[str] = Memory(window_s=10.0)
+    assert memory.find("t", "k", "one", 0.0) is None
+    memory.keep("t", "k", "one", "answer", 0.0)
+    assert memory.find("t", "k", "one", 10.0) == "answer"
+    assert memory.find("other", "k", "two", 10.0) is None
+    with pytest.raises(Conflict, match='"k": was used with another request'):
+        memory.find("t", "k", "two", 10.0)
+    assert memory.find("t", "k", "two", 10.1) is None
+
+
+def test_the_oldest_are_forgotten_over_so_many_keys_and_so_many_bytes() -> None:
+    memory: Memory[int] = Memory(most_keys=3, most_bytes=100)
+    for number in range(5):
+        memory.keep("t", f"k{number}", "p", number, 0.0)
+    assert [key for _, key in memory.entries] == ["k2", "k3", "k4"]
+    memory.weigh("t", "k3", 60)
+    memory.weigh("t", "k3", 70)
+    assert memory.size == 70
+    memory.weigh("t", "k4", 60)
+    assert [key for _, key in memory.entries] == ["k4"] and memory.size == 60
+    memory.weigh("t", "gone", 50)
+    memory.forget("t", "k4")
+    assert memory.size == 0
+
+
+KEYS = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)
+
+
+@given(KEYS, st.lists(st.integers(0, 5), max_size=8))
+def test_marks_in_the_log_say_what_of_a_request_is_there(key: str, indexes: list[int]) -> None:
+    print_ = fingerprint(b"body")
+    said = [(("h", mark(key, print_, index, 6, 1_000)),) for index in indexes] + [(("h", b"no mark"),), ()]
+    records = [Record("t", 0, offset, 5, None, None, headers) for offset, headers in enumerate(said)]
+    found = found_in(records, "h")
+    if not indexes:
+        assert found == {}
+        return
+    assert set(found) == {key} and found[key].fingerprint == print_ and found[key].begun_at_ms == 1_000
+    assert {index: place.offset for index, place in found[key].places.items()} == {
+        index: indexes.index(index) for index in indexes
+    }
+
+
+def test_of_two_requests_with_a_key_the_later_counts() -> None:
+    marks = [mark("k", "old", 0, 2, 1_000), mark("k", "new", 0, 1, 9_000), mark("k", "old", 1, 2, 1_000)]
+    records = [Record("t", 0, offset, 5, None, None, (("h", each),)) for offset, each in enumerate(marks)]
+    found = found_in(records, "h")["k"]
+    assert found.fingerprint == "new" and [place.offset for place in found.places.values()] == [1]
+
+
+def test_keys_are_short_and_printable_and_fingerprints_know_their_parts() -> None:
+    assert checked_key("a-1;x") == "a-1;x"
+    for key in ("", "x" * 256, "é", "a\n"):
+        with pytest.raises(CallerError):
+            checked_key(key)
+    assert fingerprint(b"a", b"b") != fingerprint(b"ab", b"")

@@ -1,0 +1,77 @@
+"""What ``hub topic`` says while it works: a bar for many steps at a terminal, and what is done and left at the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import orjson
+import pytest
+
+from hub.cli import main
+from hub.cli.output import Output
+from hub.cli.topic import _carry_out, _steps_bar, _write
+from hub.errors import CallerError, HubError, PeerError
+from hub.kafka import KafkaCluster
+from hub.log import MemoryCluster, NewTopic
+from hub.schema_registry.client import RegistryClient
+from hub.topics.plan import CreateTopic, DeleteTopic, Plan
+from hub.topics.tree import TopicSpec
+
+
+class Away(MemoryCluster):
+    def create_topics(self, topics: Sequence[NewTopic]) -> Mapping[str, HubError]:
+        taken = [each for each in topics if each.name != "b"]
+        return {**super().create_topics(taken), "b": PeerError("Kafka is away")}
+
+
+def test_a_bar_is_for_many_steps_at_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with _steps_bar(1_000) as advance:
+        assert advance is None  # a pipe gets lines
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with _steps_bar(3) as advance:
+        assert advance is None
+    with _steps_bar(1_000) as advance:
+        assert advance is not None
+        advance(1_000)
+    assert "1000/1000" in capsys.readouterr().err
+
+
+def test_an_apply_that_stops_says_what_is_done_and_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    specs = [TopicSpec(name, "", "", 1, 1, {}, None, None, (), {}) for name in ("a", "b")]
+    made = Plan((*(CreateTopic(each) for each in specs), DeleteTopic("old")))
+    cluster, registry = cast(KafkaCluster, Away()), cast(RegistryClient, None)
+    with pytest.raises(PeerError, match="away"):
+        _carry_out(made, cluster, registry, Output.json)
+    said = capsys.readouterr()
+    assert orjson.loads(said.out) == {
+        "done": ["+ topic a  partitions=1"],
+        "left": ["+ topic b  partitions=1", "- topic old  with all its events"],
+    }
+    assert "Done: 1 (they stand). Left: 2" in said.err
+    assert "+ topic b" in said.err
+
+
+def test_two_names_of_one_metric_are_told_when_the_tree_is_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "topics.yaml"
+    file.write_text("topics: {a: {topics: {b: {}}}, a_b: {}}\n")
+    with pytest.raises(SystemExit):
+        main(["topic", "tree", "-f", str(file), "-o", "json"])
+    said = capsys.readouterr()
+    assert [each["topic"] for each in orjson.loads(said.out)] == ["a.b", "a_b"]
+    assert "a.b and a_b are one name in Kafka's metrics" in said.err
+
+
+def test_a_file_that_cannot_be_written_leaves_the_one_that_was_there(tmp_path: Path) -> None:
+    file = tmp_path / "topics.yaml"
+    _write(file, "one")
+    _write(file, "two")
+    assert (file.read_text(), [each.name for each in tmp_path.iterdir()]) == ("two", ["topics.yaml"])
+    with pytest.raises(CallerError, match="cannot be written"):
+        _write(tmp_path / "none" / "topics.yaml", "three")
