@@ -7,17 +7,30 @@ from typing import Annotated
 
 import typer
 
+from hub.cli import schema_backup, schema_folder, schema_words
 from hub.cli.context import load_settings
 from hub.cli.output import Output, OutputOption, note, show, show_one
-from hub.errors import ConfigError, Conflict, NotFound, nearest
+from hub.errors import ConfigError, NotFound, nearest
 from hub.schema_registry.client import RegistryClient
 
 app = typer.Typer(
-    help="Schemas: list, show, check, register.",
+    help="Schemas: list, show, diff, search; a folder of them in git; register, infer, back up.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    epilog="Examples: hub schema ls; hub schema check shop.orders-value new.avsc; hub schema level shop.orders-value FULL",
+    epilog="Examples: hub schema ls; hub schema plan && hub schema apply; hub schema diff shop.orders-value; "
+    "hub schema level shop.orders-value FULL",
 )
+for command in (
+    schema_folder.plan,
+    schema_folder.apply,
+    schema_folder.check,
+    schema_words.diff,
+    schema_words.search,
+    schema_words.infer,
+    schema_backup.backup,
+    schema_backup.restore,
+):
+    app.command()(command)
 
 
 @app.command("ls")
@@ -54,18 +67,6 @@ def versions(subject: str, output: OutputOption = Output.table) -> None:
         {"version": each.version, "id": each.id, "schema": each.schema} for each in registry.versions(subject)
     ]
     show(rows, output)
-
-
-@app.command()
-def check(subject: str, file: Path) -> None:
-    """May the schema in FILE follow the subject's versions? Exit code 1 with field, rule and fix when not."""
-    reasons = _registry().incompatibilities(subject, _read(file))
-    if reasons:
-        raise Conflict(
-            f'subject "{subject}": the schema breaks its compatibility level:\n  ' + "\n  ".join(reasons),
-            hint="make the change that the fix says, or change the level: hub schema level",
-        )
-    note(f'It may follow the versions of "{subject}".')
 
 
 @app.command()

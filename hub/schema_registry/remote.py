@@ -1,0 +1,207 @@
+"""[edge] httpx: all of a registry at once, and writing to it with references and metadata. Any registry with Confluent's API.
+
+``client.py`` is for those who know a subject or an id; this is for those who need the state as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import httpx2 as httpx
+import orjson
+
+from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
+from hub.schema_registry.facts import Reference
+from hub.schema_registry.state import Parsed, RegistryState, SubjectState, Version, parsed_version
+
+_MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
+_PAGE = 1_000
+_MOST_PAGES = 1_000
+
+
+class RemoteRegistry:
+    """One connection. Each request ends within ``timeout_s``.
+
+    Raises NotFound (404), Conflict (409), CallerError (refused), PeerError (no answer).
+    """
+
+    def __init__(
+        self, url: str, timeout_s: float = 15.0, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self.url = url
+        self._http = httpx.Client(
+            base_url=url, timeout=timeout_s, headers={"Accept": _MEDIA_TYPE}, transport=transport
+        )
+
+    def state(
+        self, subjects: Iterable[str] = (), progress: Callable[[int, int], None] = lambda _done, _all: None
+    ) -> RegistryState:
+        """Every version of every subject, and the effective levels of ``subjects`` (of all others the global one)."""
+        every = self._all(deleted="true")
+        live = {(each["subject"], each["version"]) for each in self._all()}
+        found: defaultdict[str, list[Version]] = defaultdict(list)
+        for each in every:
+            found[each["subject"]].append(_version(each, (each["subject"], each["version"]) not in live))
+        default = self._level("/config")
+        levels: dict[str, str] = {}
+        wanted = list(dict.fromkeys(subjects))
+        for done, name in enumerate(wanted, 1):
+            try:
+                levels[name] = self._level(f"/config/{_quoted(name)}", defaultToGlobal="true")
+            except NotFound:  # older registries do not know the level of a subject that is not there
+                levels[name] = default
+            progress(done, len(wanted))
+        return RegistryState(
+            {
+                name: SubjectState(
+                    tuple(sorted(found[name], key=lambda each: each.version)), levels.get(name, default)
+                )
+                for name in sorted({*found, *levels})
+            },
+            default,
+        )
+
+    def latest(self) -> list[tuple[str, Version]]:
+        """The latest version of every subject, by name."""
+        newest: dict[str, Version] = {}
+        for each in self._all(latestOnly="true"):
+            version = _version(each, False)
+            if each["subject"] not in newest or newest[each["subject"]].version < version.version:
+                newest[each["subject"]] = version
+        return sorted(newest.items())
+
+    def numbers(self, subject: str) -> list[int]:
+        """The versions of a subject that are not deleted, oldest first. Raises NotFound."""
+        return sorted(int(each) for each in self._ask("GET", f"/subjects/{_quoted(subject)}/versions"))
+
+    def version(self, subject: str, number: int) -> Version:
+        """One version, deleted or not. Raises NotFound."""
+        path = f"/subjects/{_quoted(subject)}/versions/{number}"
+        return _version(self._ask("GET", path, deleted="true"), False)
+
+    def parsed(self, version: Version) -> Parsed:
+        """A version with everything that it refers to. Raises InvalidSchema."""
+        found: dict[str, dict[int, Version]] = {}
+        left = list(version.references)
+        while left:
+            reference = left.pop()
+            known = found.setdefault(reference.subject, {})
+            if reference.version not in known:
+                known[reference.version] = self.version(reference.subject, reference.version)
+                left += known[reference.version].references
+        subjects = {name: SubjectState(tuple(each.values())) for name, each in found.items()}
+        return parsed_version(RegistryState(subjects), version)
+
+    def with_id(self, schema_id: int) -> Version:
+        """The schema with an id. Raises NotFound."""
+        answer = self._ask("GET", f"/schemas/ids/{schema_id}")
+        return _version({"version": 0, "id": schema_id, **answer}, False)
+
+    def register(
+        self,
+        subject: str,
+        text: str,
+        schema_type: str,
+        references: Sequence[Reference],
+        metadata: Mapping[str, Any] | None,
+    ) -> int:
+        """The version that the schema has now."""
+        body = _body(text, schema_type, references, metadata)
+        answer = self._ask("POST", f"/subjects/{_quoted(subject)}/versions", body)
+        if "version" not in answer:  # registries before 8.0 answer with the id alone
+            answer = self._ask("POST", f"/subjects/{_quoted(subject)}", body)
+        return int(answer["version"])
+
+    def set_level(self, subject: str, level: str) -> None:
+        self._ask("PUT", f"/config/{_quoted(subject)}", {"compatibility": level})
+
+    def incompatibilities(
+        self, subject: str, text: str, schema_type: str, references: Sequence[Reference]
+    ) -> list[str]:
+        """Why the registry itself would not take the schema; [] when it would."""
+        answer = self._ask(
+            "POST",
+            f"/compatibility/subjects/{_quoted(subject)}/versions",
+            _body(text, schema_type, references, None),
+            verbose="true",
+        )
+        return [] if answer["is_compatible"] else list(answer.get("messages") or ["incompatible"])
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _all(self, **query: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for page in range(_MOST_PAGES):
+            some = self._ask("GET", "/schemas", offset=str(page * _PAGE), limit=str(_PAGE), **query)
+            found += some
+            if len(some) != _PAGE:  # a registry that knows no pages answers with all
+                return found
+        raise PeerError(
+            f'schema registry at "{self.url}": more than {_MOST_PAGES * _PAGE} schemas', code="HUB-3033"
+        )
+
+    def _level(self, path: str, **query: str) -> str:
+        answer = self._ask("GET", path, **query)
+        return str(answer.get("compatibilityLevel") or answer.get("compatibility") or "BACKWARD")
+
+    def _ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
+        content = None if body is None else orjson.dumps(body)
+        headers = {} if body is None else {"Content-Type": _MEDIA_TYPE}
+        try:
+            answer = self._http.request(method, path, content=content, headers=headers, params=query)
+        except httpx.HTTPError as error:
+            raise PeerError(
+                f'schema registry at "{self.url}" does not answer ({type(error).__name__})',
+                hint="is the server running? hub doctor tells",
+                code="HUB-3032",
+            ) from None
+        if answer.is_success:
+            return orjson.loads(answer.content)
+        raise _error(answer)
+
+
+def _version(answer: Mapping[str, Any], deleted: bool) -> Version:
+    return Version(
+        int(answer["version"]),
+        str(answer["schema"]),
+        str(answer.get("schemaType") or "AVRO"),
+        tuple(
+            Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
+            for each in answer.get("references") or ()
+        ),
+        answer.get("metadata"),
+        int(answer["id"]),
+        deleted,
+    )
+
+
+def _body(
+    text: str, schema_type: str, references: Sequence[Reference], metadata: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    return {
+        "schema": text,
+        **({"schemaType": schema_type} if schema_type != "AVRO" else {}),
+        **({"references": [each.as_json() for each in references]} if references else {}),
+        **({"metadata": metadata} if metadata is not None else {}),
+    }
+
+
+def _error(answer: httpx.Response) -> HubError:
+    try:
+        message = str(orjson.loads(answer.content)["message"])
+    except (ValueError, KeyError, TypeError):
+        message = f"HTTP {answer.status_code}"
+    said = f"schema registry: {message}"
+    if answer.status_code == 404:
+        return NotFound(said)
+    if answer.status_code == 409:
+        return Conflict(said, hint="make the change compatible, or change the level")
+    return CallerError(said) if answer.status_code < 500 else PeerError(said, code="HUB-3033")
+
+
+def _quoted(subject: str) -> str:
+    return quote(subject, safe="")

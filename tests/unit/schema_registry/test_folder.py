@@ -1,0 +1,421 @@
+"""A folder of schemas: what a file is, what it refers to, the plan against a registry, and that apply ends in no plan."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hub.errors import ConfigError, Conflict
+from hub.schema_registry.compatibility import Incompatibility
+from hub.schema_registry.facts import Reference
+from hub.schema_registry.folder import Declared, Folder, Rules, Status, as_state, load, plan
+from hub.schema_registry.folder_apply import MemoryRegistry, apply
+from hub.schema_registry.state import RegistryState, SubjectState, Version
+
+
+def record(name: str, *fields: tuple[Any, ...]) -> str:
+    made = [
+        {"name": each[0], "type": each[1], **({"default": each[2]} if len(each) > 2 else {})}
+        for each in fields
+    ]
+    return json.dumps({"type": "record", "name": name, "fields": made}, indent=2)
+
+
+def write(root: Path, files: dict[str, str]) -> Folder:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return load(root)
+
+
+ORDER = record("shop.Order", ("id", "long"))
+
+
+# ---- which file is which subject
+
+
+def test_a_subject_is_the_files_name_a_folder_is_a_topic_and_a_file_may_say_otherwise(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path,
+        {
+            "plain.avsc": ORDER,
+            "shop.orders/value.avsc": ORDER,
+            "shop/payments/key.avsc": '"string"',
+            "other.json": '{"type": "object"}',
+            "a.proto": 'syntax = "proto3"; message A {}',
+            "README.md": "no schema",
+            ".hidden.avsc": "{",
+            "schemas.yaml": "schemas:\n  other.json: {subjects: [x-value, y-value]}\n",
+        },
+    )
+    assert {(each.subject, each.schema_type) for each in folder.files} == {
+        ("plain", "AVRO"),
+        ("shop.orders-value", "AVRO"),
+        ("shop.payments-key", "AVRO"),
+        ("x-value", "JSON"),
+        ("y-value", "JSON"),
+        ("a", "PROTOBUF"),
+    }
+    assert folder.ignored == ("README.md",)
+
+
+def test_what_topics_say_of_a_file_gives_its_subject_and_schemas_yaml_goes_before(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {"orders.avsc": ORDER, "mine.avsc": ORDER, "schemas.yaml": "schemas: {mine.avsc: {subject: m}}"},
+    )
+    told = {
+        (tmp_path / name).resolve(): [Declared("shop.orders-value", "FULL")]
+        for name in ("orders.avsc", "mine.avsc")
+    }
+    found = {each.path: (each.subject, each.compatibility) for each in load(tmp_path, told).files}
+    assert found == {"orders.avsc": ("shop.orders-value", "FULL"), "mine.avsc": ("m", None)}
+
+
+def test_owner_tags_and_properties_become_metadata(tmp_path: Path) -> None:
+    (file,) = write(
+        tmp_path,
+        {
+            "a.avsc": ORDER,
+            "schemas.yaml": "defaults: {owner: us, compatibility: full}\n"
+            "schemas:\n  a.avsc: {tags: [pii], metadata: {cost: '7'}}\n",
+        },
+    ).files
+    assert file.metadata == {"tags": {"**": ["pii"]}, "properties": {"cost": "7", "owner": "us"}}
+    assert file.compatibility == "FULL"
+
+
+@pytest.mark.parametrize(
+    ("settings_text", "where", "message"),
+    [
+        ("schemas:\n  b.avsc: {}\n", ":2:3", 'file "b.avsc" is not in the folder'),
+        ("schemas:\n  a.avsc: {ownr: x}\n", ":2:12", 'unknown key "ownr"'),
+        ("defaults: {compatibility: LOOSE}\n", ":1:27", "no compatibility level"),
+        ("schemas: [\n", ":2:1", "no valid YAML"),
+    ],
+)
+def test_what_is_wrong_in_schemas_yaml_has_line_and_column(
+    tmp_path: Path, settings_text: str, where: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        write(tmp_path, {"a.avsc": ORDER, "schemas.yaml": settings_text})
+    assert f"schemas.yaml{where}" in refused.value.message and message in refused.value.message
+
+
+def test_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        load(tmp_path / "no")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line_column", "what"),
+    [
+        ("a.avsc", '{\n  "type": "record",,\n}', (2, 20), "no JSON"),
+        ("a.json", '{"type": "object"', (1, 18), "no JSON"),
+        ("a.avsc", record("A", ("x", "shop.Missing")), (7, 15), 'unknown type "shop.Missing"'),
+        ("a.proto", 'syntax = "proto3";\nmessage A { Nope n = 1; }', (2, 13), '"Nope" is not defined'),
+        ("a.json", '{"type": 7}', (1, 1), "no valid JSON Schema"),
+        ("a.json", '{"$ref": "b.json"}', (1, 10), "b.json"),
+    ],
+)
+def test_a_broken_file_is_refused_with_its_place_and_stops_no_other(
+    tmp_path: Path, name: str, text: str, line_column: tuple[int, int], what: str
+) -> None:
+    made = plan(write(tmp_path, {name: text, "fine.avsc": ORDER}), RegistryState())
+    by = {each.subject: each for each in made.items}
+    assert by["a"].status is Status.refused and by["fine"].status is Status.new
+    (reason,) = by["a"].reasons
+    assert what in str(reason) and reason.fix
+    assert by["a"].place(reason) == line_column
+    assert made.exit_code == 1
+
+
+def test_text_that_is_no_utf8_and_a_subject_twice_are_told(tmp_path: Path) -> None:
+    (tmp_path / "a.avsc").write_bytes(b'\n"\xff"')
+    made = plan(write(tmp_path, {"b-value.avsc": ORDER, "b/value.avsc": ORDER}), RegistryState())
+    told = {(each.file.path if each.file else ""): str(each.reasons[0]) for each in made.refused}
+    assert "not UTF-8 text" in told["a.avsc"]
+    assert "that of the file b/value.avsc already" in told["b-value.avsc"]
+    assert made.refused[0].place() == (2, 1)
+
+
+# ---- references
+
+
+def test_references_are_found_and_come_first_whatever_the_names(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path,
+        {
+            "a.avsc": record("shop.Order", ("to", "shop.Address")),
+            "z.avsc": record("shop.Address", ("land", "Country")),
+            "country.avsc": json.dumps({"type": "enum", "name": "shop.Country", "symbols": ["NO"]}),
+            "order.json": '{"properties": {"to": {"$ref": "common/address.json#/definitions/a"}}}',
+            "common/address.json": '{"definitions": {"a": {"type": "string"}}}',
+            "p/order.proto": 'syntax = "proto3"; import "p/money.proto"; import "google/protobuf/empty.proto";'
+            " message O { M m = 1; }",
+            "p/money.proto": 'syntax = "proto3"; /* import "no.proto"; */ message M {}',
+        },
+    )
+    order = [each.subject for each in folder.files]
+    assert order.index("country") < order.index("z") < order.index("a")
+    assert order.index("common-address") < order.index("order")
+    assert order.index("p-money") < order.index("p-order")
+    made = plan(folder, RegistryState())
+    assert not made.refused and made.exit_code == 2
+    references = {each.subject: each.references for each in made.items}
+    assert references["a"] == (Reference("shop.Address", "z", 1),)
+    assert references["order"] == (Reference("common/address.json", "common-address", 1),)
+    assert references["p-order"] == (Reference("p/money.proto", "p-money", 1),)
+
+
+def test_references_in_a_circle_are_refused_and_named(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path,
+        {
+            "a.avsc": record("A", ("b", "B")),
+            "b.avsc": record("B", ("a", "A")),
+            "c.avsc": record("C", ("a", "A")),
+            "d.avsc": ORDER,
+        },
+    )
+    by = {each.subject: each for each in plan(folder, RegistryState()).items}
+    assert "references go in a circle: " in by["a"].reasons[0].what and by["b"].status is Status.refused
+    assert by["c"].reasons[0].rule == "REFERENCE_REFUSED"
+    assert by["d"].status is Status.new
+
+
+def test_a_name_that_two_files_define_must_be_said(tmp_path: Path) -> None:
+    files = {"a.avsc": record("A", ("o", "shop.Order")), "b.avsc": ORDER, "c.avsc": ORDER}
+    (refused,) = plan(write(tmp_path, files), RegistryState()).refused
+    assert "`shop.Order` is defined in b.avsc and c.avsc" in refused.reasons[0].what
+    said = "schemas:\n  a.avsc:\n    references: [{name: shop.Order, subject: c}]\n"
+    made = plan(write(tmp_path, {**files, "schemas.yaml": said}), RegistryState())
+    assert not made.refused and made.items[-1].references == (Reference("shop.Order", "c", 1),)
+
+
+def test_a_reference_may_lead_to_what_only_the_registry_has(tmp_path: Path) -> None:
+    said = "schemas:\n  a.avsc:\n    references: [{name: shop.Order, subject: order%s}]\n"
+    files = {"a.avsc": record("A", ("o", "shop.Order"))}
+    state = RegistryState({"order": SubjectState((Version(1, '"int"'), Version(4, ORDER)))})
+    folder = write(tmp_path, {**files, "schemas.yaml": said % ""})
+    assert plan(folder, state).items[0].references == (Reference("shop.Order", "order", 4),)
+    (refused,) = plan(folder, RegistryState()).refused
+    assert refused.reasons[0].rule == "REFERENCE_MISSING"
+    folder = write(tmp_path, {**files, "schemas.yaml": said % ", version: 9"})
+    assert "no version 9" in plan(folder, state).refused[0].reasons[0].what
+
+
+# ---- the plan
+
+
+def versions(*texts: str, level: str = "BACKWARD", **more: Any) -> SubjectState:
+    return SubjectState(tuple(Version(n, text, **more) for n, text in enumerate(texts, 1)), level)
+
+
+V1 = record("R", ("a", "int"))
+V2 = record("R", ("a", "int"), ("b", "string", ""))
+BREAKS = record("R", ("a", "int"), ("c", "string"))
+
+
+@pytest.mark.parametrize(
+    ("now", "registered", "status", "version", "said"),
+    [
+        (V1, None, Status.new, 1, ""),
+        (V1, versions(V1), Status.unchanged, 1, ""),
+        (json.dumps(json.loads(V1)), versions(V1), Status.unchanged, 1, ""),
+        (V2, versions(V1), Status.changed, 2, "field `b` (string, default \"\") is added"),
+        (BREAKS, versions(V1), Status.refused, 2, "READER_FIELD_MISSING_DEFAULT_VALUE"),
+        (BREAKS, versions(V1, level="NONE"), Status.changed, 2, "field `c` (string, without a default) is added"),
+        (V1, versions(V1, V2), Status.unchanged, 1, "it is version 1, the registry has 2"),
+        (V2, versions(V1, level="FORWARD"), Status.changed, 2, ""),
+        (BREAKS, versions(V1, level="FORWARD"), Status.changed, 2, ""),
+        (V1, versions(V2, level="FORWARD"), Status.changed, 2, ""),
+        (V1, versions(BREAKS, level="FORWARD"), Status.refused, 2, "fix: give `c` a default"),
+        (record("R", ("a", "int"), ("d", "int")), versions(BREAKS, V1, level="FORWARD_TRANSITIVE"), Status.refused, 3,
+         "(version 1)"),
+    ],
+)  # fmt: skip
+def test_what_becomes_of_a_subject(
+    tmp_path: Path, now: str, registered: SubjectState | None, status: Status, version: int, said: str
+) -> None:
+    state = RegistryState({"s": registered} if registered else {})
+    (item,) = plan(write(tmp_path, {"s.avsc": now}), state).items
+    assert (item.status, item.version) == (status, version)
+    assert said in "; ".join([*map(str, item.reasons), *map(str, item.changes), item.remark])
+    assert item.registers == (status in (Status.new, Status.changed))
+
+
+def test_of_the_versions_that_break_the_newest_is_told(tmp_path: Path) -> None:
+    registered = versions(record("R", ("x", "int")), record("R", ("y", "int")), level="FORWARD_TRANSITIVE")
+    (item,) = plan(write(tmp_path, {"s.avsc": V1}), RegistryState({"s": registered})).refused
+    assert [(each.against, each.field) for each in item.reasons] == [(2, "y")]
+
+
+def test_the_order_of_keys_and_empty_metadata_are_no_change(tmp_path: Path) -> None:
+    json_schema = '{"type": "object", "properties": {"b": {}, "a": {}}}'
+    state = RegistryState(
+        {
+            "j": versions('{"properties":{"a":{},"b":{}},"type":"object"}', schema_type="JSON"),
+            "p": versions('syntax = "proto3";\nmessage M {\n  int32 a = 1;\n}\n', schema_type="PROTOBUF"),
+            "m": versions(V1, metadata={"properties": {"owner": "us"}, "tags": None, "sensitive": None}),
+        }
+    )
+    files = {"j.json": json_schema, "p.proto": 'syntax="proto3"; message M { int32 a=1; }', "m.avsc": V1}
+    settings_text = "schemas: {m.avsc: {owner: us}}"
+    made = plan(write(tmp_path, {**files, "schemas.yaml": settings_text}), state)
+    assert [each.status for each in made.items] == [Status.unchanged] * 3
+    made = plan(write(tmp_path, {**files, "schemas.yaml": "schemas: {m.avsc: {owner: them}}"}), state)
+    (changed,) = made.steps
+    assert changed.changes[0].kind == "metadata"
+
+
+def test_deleted_versions_bind_nothing_and_are_counted(tmp_path: Path) -> None:
+    state = RegistryState(
+        {"s": SubjectState((Version(1, V1, deleted=True),)), "t": versions(V1, deleted=True)}
+    )
+    (item,) = plan(write(tmp_path, {"s.avsc": BREAKS}), state).items
+    assert (item.status, item.version) == (Status.new, 2)
+
+
+def test_what_only_the_registry_has_is_left_alone_and_no_change(tmp_path: Path) -> None:
+    made = plan(write(tmp_path, {"s.avsc": V1}), RegistryState({"s": versions(V1), "t": versions(V1)}))
+    assert [(each.subject, each.status) for each in made.items][1:] == [("t", Status.only_in_registry)]
+    assert made.exit_code == 0
+
+
+def test_another_schema_type_and_rules_of_others_refuse(tmp_path: Path) -> None:
+    state = RegistryState({"s": versions(V1)})
+    (item,) = plan(write(tmp_path, {"s.json": "{}"}), state).items
+    assert item.reasons[0].rule == "SCHEMA_TYPE_CHANGED"
+
+    def no_docs(file: Any, parsed: Any, subject: Any) -> list[Incompatibility]:
+        return [] if "doc" in parsed.schema else [Incompatibility("DOC", "/", "no doc", "write one", "")]
+
+    (tmp_path / "s.json").unlink()
+    (item,) = plan(write(tmp_path, {"s.avsc": V2}), state, Rules((no_docs,))).refused
+    assert [each.rule for each in item.reasons] == ["DOC"]
+
+
+def test_a_level_alone_is_a_change_and_registers_nothing(tmp_path: Path) -> None:
+    registry = MemoryRegistry()
+    registry.register("s", V1, "AVRO", (), None)
+    folder = write(tmp_path, {"s.avsc": V1, "schemas.yaml": "defaults: {compatibility: FULL}"})
+    (item,) = plan(folder, registry.state()).steps
+    assert item.level == ("BACKWARD", "FULL") and not item.registers
+    apply(plan(folder, registry.state()), registry)
+    assert (
+        registry.state().subjects["s"].level == "FULL" and len(registry.state().subjects["s"].versions) == 1
+    )
+    assert plan(folder, registry.state()).exit_code == 0
+
+
+def test_a_place_is_where_the_field_stands(tmp_path: Path) -> None:
+    (item,) = plan(write(tmp_path, {"s.avsc": BREAKS}), RegistryState({"s": versions(V1)})).refused
+    line, column = item.place(item.reasons[0])
+    assert BREAKS.splitlines()[line - 1][column - 1 :].startswith('"c"')
+
+
+# ---- apply
+
+
+def test_apply_follows_references_as_they_move_and_then_there_is_nothing_to_do(tmp_path: Path) -> None:
+    registry = MemoryRegistry()
+    files = {"a.avsc": record("A", ("b", "B")), "b.avsc": record("B", ("x", "int")), "c.avsc": V1}
+    folder = write(tmp_path, files)
+    done: list[str] = []
+    apply(plan(folder, registry.state()), registry, lambda item: done.append(item.subject))
+    assert sorted(done) == ["a", "b", "c"] and done.index("b") < done.index("a")
+    assert plan(folder, registry.state()).exit_code == 0
+
+    folder = write(tmp_path, {"b.avsc": record("B", ("x", "int"), ("y", "int", 0))})
+    made = plan(folder, registry.state())
+    assert [(each.subject, each.version) for each in made.steps] == [("b", 2), ("a", 2)]
+    # somebody is quicker: b gets another version than was planned, and a refers to the one it got
+    registry.register("b", record("B", ("x", "int"), ("z", "int", 0)), "AVRO", (), None)
+    apply(made, registry)
+    assert registry.registry.version("a", 2).references == (Reference("B", "b", 3),)
+    assert plan(folder, registry.state()).exit_code == 0
+
+
+def test_apply_stops_at_the_first_failure_and_says_what_is_left(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"a.avsc": V1, "b.avsc": V1, "c.avsc": V1})
+    registry, done = MemoryRegistry(), []
+
+    class Failing:
+        def register(self, subject: str, *more: Any) -> int:
+            if subject == "b":
+                raise Conflict("no", hint="mend it")
+            return registry.register(subject, *more)
+
+        def set_level(self, subject: str, level: str) -> None: ...
+
+    with pytest.raises(Conflict) as stopped:
+        apply(plan(folder, registry.state()), Failing(), lambda item: done.append(item.subject))
+    assert done == ["a"] and stopped.value.hint == "mend it; not done: b, c; apply again once it is mended"
+    apply(plan(folder, registry.state()), registry)
+    assert plan(folder, registry.state()).exit_code == 0
+
+
+def test_nothing_is_applied_while_something_is_refused(tmp_path: Path) -> None:
+    registry = MemoryRegistry()
+    with pytest.raises(Conflict, match="b: INVALID"):
+        apply(plan(write(tmp_path, {"a.avsc": V1, "b.avsc": "{"}), registry.state()), registry)
+    assert not registry.registry.subjects
+
+
+def test_a_folder_as_a_state_is_compared_with_its_next_revision(tmp_path: Path) -> None:
+    files = {"a.avsc": record("A", ("b", "B")), "b.avsc": record("B", ("x", "int")), "c.avsc": "{"}
+    before = as_state(write(tmp_path, files))
+    assert {name: len(each.versions) for name, each in before.subjects.items()} == {"a": 1, "b": 1}
+    made = plan(write(tmp_path, {"b.avsc": record("B", ("x", "string")), "c.avsc": V1}), before)
+    assert {each.subject: each.status for each in made.items} == {
+        "b": Status.refused,
+        "a": Status.refused,
+        "c": Status.new,
+    }
+
+
+# ---- a law: after apply there is nothing to do
+
+NAMES = ("A", "B", "C", "D")
+PRIMITIVE = st.sampled_from(["int", "long", "string", ["null", "string"]])
+
+
+@st.composite
+def folders(draw: st.DrawFn) -> dict[str, str]:
+    """Some of four records, each of which may use those before it; owners now and then."""
+    files, owners = {}, []
+    for index, name in enumerate(NAMES):
+        if not draw(st.booleans()):
+            continue
+        fields = [{"name": f"f{n}", "type": draw(PRIMITIVE)} for n in range(draw(st.integers(0, 2)))]
+        used = [each for each in NAMES[:index] if f"{each.lower()}.avsc" in files and draw(st.booleans())]
+        fields += [{"name": f"r{each}", "type": each} for each in used]
+        text = {"type": "record", "name": name, "fields": fields}
+        files[f"{name.lower()}.avsc"] = json.dumps(text, indent=draw(st.sampled_from([None, 2])))
+        if draw(st.booleans()):
+            owners.append(f"  {name.lower()}.avsc: {{owner: team{draw(st.integers(0, 1))}}}\n")
+    files["schemas.yaml"] = (
+        f"defaults: {{compatibility: NONE}}\nschemas:{' {}' if not owners else ''}\n" + "".join(owners)
+    )
+    return files
+
+
+@given(revisions=st.lists(folders(), min_size=1, max_size=3))
+@settings(max_examples=60, deadline=None)
+def test_after_apply_the_plan_is_empty_revision_after_revision(revisions: list[dict[str, str]]) -> None:
+    registry = MemoryRegistry()
+    for files in revisions:
+        with tempfile.TemporaryDirectory() as root:
+            folder = write(Path(root), files)
+            made = plan(folder, registry.state())
+            assert not made.refused
+            apply(made, registry)
+            again = plan(folder, registry.state())
+            assert [(each.subject, each.changes) for each in again.steps] == []

@@ -1,0 +1,104 @@
+"""A registry over HTTP as one state, through the hub's own routes: plan, apply, and the plan is empty."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from hub.errors import CallerError, Conflict, NotFound, PeerError
+from hub.log import MemoryCluster
+from hub.schema_registry.facts import Reference
+from hub.schema_registry.folder import load, plan
+from hub.schema_registry.folder_apply import apply
+from hub.schema_registry.node import Node
+from hub.schema_registry.remote import RemoteRegistry
+from hub.schema_registry.routes import create_router
+
+
+@pytest.fixture
+def registry() -> Iterator[RemoteRegistry]:
+    node = Node(MemoryCluster())
+    node.start()
+    app = FastAPI()
+    app.include_router(create_router(node))
+    with TestClient(app) as client:
+
+        def answered(request: httpx2.Request) -> httpx2.Response:
+            answer = client.request(
+                request.method, str(request.url), content=request.content, headers=dict(request.headers)
+            )
+            return httpx2.Response(answer.status_code, content=answer.content)
+
+        yield RemoteRegistry("http://registry", transport=httpx2.MockTransport(answered))
+    node.stop()
+
+
+def record(name: str, *fields: tuple[str, str]) -> str:
+    made = [{"name": field, "type": kind} for field, kind in fields]
+    return json.dumps({"type": "record", "name": name, "fields": made})
+
+
+def test_the_state_has_versions_references_levels_and_what_is_deleted(registry: RemoteRegistry) -> None:
+    assert registry.register("b/c", record("B", ("x", "int")), "AVRO", (), None) == 1
+    reference = Reference("B", "b/c", 1)
+    metadata = {"properties": {"owner": "us"}}
+    assert registry.register("a", record("A", ("b", "B")), "AVRO", (reference,), metadata) == 1
+    assert registry.register("a", record("A", ("b", "B")), "AVRO", (reference,), metadata) == 1
+    registry.set_level("a", "NONE")
+    assert registry.register("a", '"int"', "AVRO", (), None) == 2
+    registry._ask("DELETE", "/subjects/a/versions/2")
+    state = registry.state(["a", "new"])
+    a = state.subjects["a"]
+    assert [(each.version, each.deleted) for each in a.versions] == [(1, False), (2, True)]
+    assert (a.level, a.next_version, a.live[0].references, a.live[0].metadata) == (
+        "NONE",
+        3,
+        (reference,),
+        metadata,
+    )
+    assert (state.subjects["new"].versions, state.subjects["new"].level) == ((), "BACKWARD")
+    assert [(name, each.version) for name, each in registry.latest()] == [("a", 1), ("b/c", 1)]
+    assert registry.numbers("a") == [1]
+    parsed = registry.parsed(registry.version("a", 1))
+    assert set(parsed.named) == {"B"}
+    assert registry.with_id(a.live[0].schema_id or 0).text == a.live[0].text
+
+
+def test_a_folder_applied_over_http_leaves_nothing_to_do(registry: RemoteRegistry, tmp_path: Path) -> None:
+    (tmp_path / "a.avsc").write_text(record("A", ("b", "B")))
+    (tmp_path / "b.avsc").write_text(record("B", ("x", "int")))
+    (tmp_path / "schemas.yaml").write_text(
+        "schemas: {a.avsc: {owner: us, tags: [pii], compatibility: BACKWARD_TRANSITIVE}}"
+    )
+    folder = load(tmp_path)
+    for changed in (False, True):
+        if changed:
+            (tmp_path / "b.avsc").write_text(record("B"))
+            folder = load(tmp_path)
+        made = plan(folder, registry.state(["a", "b"]))
+        assert made.exit_code == 2
+        apply(made, registry)
+        again = plan(folder, registry.state(["a", "b"]))
+        assert [(each.subject, each.changes) for each in again.steps] == []
+    assert registry.numbers("a") == [1, 2]
+
+
+def test_errors_are_the_hubs(registry: RemoteRegistry) -> None:
+    registry.register("a", record("A", ("x", "int")), "AVRO", (), None)
+    with pytest.raises(NotFound, match="Subject 'no' not found"):
+        registry.numbers("no")
+    with pytest.raises(Conflict):
+        registry.register("a", record("A", ("y", "int")), "AVRO", (), None)
+    with pytest.raises(CallerError, match="Invalid schema"):
+        registry.register("a", "{", "AVRO", (), None)
+    assert registry.incompatibilities("a", record("A", ("x", "int")), "AVRO", ()) == []
+    assert "`y`" in registry.incompatibilities("a", record("A", ("y", "int")), "AVRO", ())[0]
+    silent = RemoteRegistry("http://127.0.0.1:1", timeout_s=1)
+    with pytest.raises(PeerError, match="does not answer"):
+        silent.latest()

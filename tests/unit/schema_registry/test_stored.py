@@ -1,0 +1,175 @@
+"""A new schema tried on stored events, and the registry's log as a file and back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hub.errors import CallerError, ConfigError, Conflict, HubFault, NotFound
+from hub.log import MemoryCluster
+from hub.record import NewRecord
+from hub.schema_registry import backup
+from hub.schema_registry.codec import encode, frame, parsed
+from hub.schema_registry.facts import SCHEMAS_TOPIC, LevelSet, SchemaStored, record_of
+from hub.schema_registry.state import Parsed, parse
+from hub.schema_registry.stored import check_stored, decoded, last_records
+
+
+def record(*fields: dict[str, Any], name: str = "R") -> str:
+    return json.dumps({"type": "record", "name": name, "fields": list(fields)})
+
+
+A = {"name": "a", "type": "int"}
+A_TEXT = {"name": "a", "type": ["int", "string"]}
+WRITERS = {1: record(A), 2: record(A_TEXT)}
+
+
+def writer_of(schema_id: int) -> Parsed:
+    if schema_id not in WRITERS:
+        raise NotFound("no")
+    return parse("AVRO", WRITERS[schema_id])
+
+
+def cluster_with(*events: tuple[int, bytes | None]) -> MemoryCluster:
+    cluster = MemoryCluster()
+    cluster.create_topic("t", partitions=2, config={}, replication_factor=1)
+    cluster.writer().append([NewRecord("t", b"k", value, partition=partition) for partition, value in events])
+    return cluster
+
+
+def event(schema_id: int, **value: Any) -> bytes:
+    return encode(schema_id, parsed(json.loads(WRITERS[schema_id])), value)
+
+
+def test_what_cannot_be_read_is_counted_with_its_offset_apart_from_what_nobody_can_read() -> None:
+    cluster = cluster_with(
+        (0, event(1, a=1)),
+        (0, event(2, a="x")),  # no int: the new schema cannot
+        (1, event(2, a=7)),
+        (1, None),  # a tombstone
+        (1, b"junk"),
+        (1, frame(9, b"\x02")),  # no such schema
+        (1, frame(1, b"")),  # cut off
+    )
+    heard: list[tuple[int, int]] = []
+    new = parse("AVRO", record(A, {"name": "b", "type": "string", "default": ""}))
+    found = check_stored(cluster, "t", new, writer_of, progress=lambda *each: heard.append(each))
+    assert (found.checked, found.failed, found.broken) == (6, 1, 3)
+    assert [(each.partition, each.offset) for each in found.failures] == [(0, 1)]
+    assert str(found) == "1 of 6 stored events of t cannot be read, 3 are broken whatever reads them"
+    assert heard[-1] == (7, 7)
+
+
+def test_a_field_without_a_default_fails_every_event_and_the_first_are_shown() -> None:
+    cluster = cluster_with(*((0, event(1, a=n)) for n in range(30)))
+    new = parse("AVRO", record(A, {"name": "b", "type": "string"}))
+    found = check_stored(cluster, "t", new, writer_of, sample=None)
+    assert (found.checked, found.failed, len(found.failures)) == (30, 30, 20)
+    assert "b" in found.failures[0].reason
+
+
+@pytest.mark.parametrize(
+    ("sample", "offsets"), [(2, [3, 4]), (100, [0, 1, 2, 3, 4]), (None, [0, 1, 2, 3, 4])]
+)
+def test_the_last_of_each_partition(sample: int | None, offsets: list[int]) -> None:
+    cluster = cluster_with(*((0, b"x") for _ in range(5)))
+    found: list[int] = []
+    last_records(cluster, "t", sample, lambda each: found.append(each.offset))
+    assert found == offsets
+
+
+def test_an_empty_topic_is_fine_a_missing_one_and_another_format_are_not() -> None:
+    cluster = cluster_with()
+    assert check_stored(cluster, "t", parse("AVRO", record(A)), writer_of).checked == 0
+    with pytest.raises(NotFound):
+        check_stored(cluster, "no", parse("AVRO", record(A)), writer_of)
+    with pytest.raises(CallerError, match="Avro schemas only"):
+        check_stored(cluster, "t", parse("JSON", "{}"), writer_of)
+
+
+def test_schemas_with_references_decode() -> None:
+    item = parse("AVRO", record(A, name="Item"))
+    holder = parse("AVRO", record({"name": "i", "type": "Item"}), {"Item": item.schema})
+    assert decoded(frame(5, b"\x0e"), lambda _: holder, {}) == {"i": {"a": 7}}
+    cluster = cluster_with((0, frame(5, b"\x0e")))
+    assert check_stored(cluster, "t", holder, lambda _: holder).failed == 0
+
+
+def test_a_schema_within_itself_does_not_nest_without_end() -> None:
+    endless = parse("AVRO", record({"name": "next", "type": ["null", "R"]}))
+    cluster = cluster_with((0, frame(1, b"\x02" * 20_000)), (0, frame(1, b"\x02\x02\x00")))
+    found = check_stored(cluster, "t", endless, lambda _: endless)
+    assert (found.checked, found.failed, found.broken) == (2, 0, 1)
+
+
+# ---- backup
+
+
+def registry_log(*more: NewRecord) -> MemoryCluster:
+    cluster = MemoryCluster(now_ms=1_700_000_000_000)
+    cluster.create_topic(
+        SCHEMAS_TOPIC, partitions=1, config={"cleanup.policy": "compact"}, replication_factor=1
+    )
+    facts = (SchemaStored("s", 1, 7, '"string"'), SchemaStored("s", 2, 9, '"int"'), LevelSet("s", "NONE"))
+    cluster.writer().append([*map(record_of, facts), *more])
+    return cluster
+
+
+ODD = (
+    NewRecord(SCHEMAS_TOPIC, b"\xff\x00", None, (("h", b"\xfe"),), 5),
+    NewRecord(SCHEMAS_TOPIC, None, b"\xff", (), 6),
+    NewRecord(SCHEMAS_TOPIC, "ø\u2028\n".encode(), b"", (), 7),
+)
+
+
+def written(cluster: MemoryCluster) -> list[bytes]:
+    return list(backup.lines(backup.read_all(cluster)))
+
+
+def test_a_backup_is_restored_byte_for_byte_and_only_into_nothing() -> None:
+    source, target = registry_log(*ODD), MemoryCluster(now_ms=99)
+    content = written(source)
+    assert len(content) == 8 and b'"keytype\\":\\"SCHEMA\\"' in content[1]
+    backup.restore(backup.records(content, "f"), target)
+    assert target.logs[SCHEMAS_TOPIC] == source.logs[SCHEMAS_TOPIC]
+    assert target.descriptions[SCHEMAS_TOPIC].config == {"cleanup.policy": "compact"}
+    assert written(target) == content
+    with pytest.raises(Conflict, match="has records") as refused:
+        backup.restore(backup.records(content, "f"), target)
+    assert "delete the topic" in str(refused.value.hint)
+    assert len(target.logs[SCHEMAS_TOPIC][0]) == 6
+
+
+def test_a_backup_is_a_state_without_kafka() -> None:
+    state = backup.state_in(written(registry_log()), "f")
+    assert [(each.version, each.schema_id) for each in state.subjects["s"].versions] == [(1, 7), (2, 9)]
+    assert (state.subjects["s"].level, state.default_level) == ("NONE", "BACKWARD")
+
+
+def test_a_file_that_was_changed_cut_off_or_is_another_is_refused() -> None:
+    content = written(registry_log())
+    for wrong, what in (
+        (content[:-1], "it is cut off"),
+        ([*content[:1], *content[2:]], "the checksum does not fit"),
+        ([content[0], content[1].replace(b"string", b"strinG"), *content[2:]], "the checksum does not fit"),
+        ([*content, content[1]], "there is more after its last line"),
+        ([b'{"a": 1}\n'], "no backup of a registry"),
+        ([content[0].replace(b":1", b":2")], "version 2 of hub-schemas is not known"),
+        ([content[0], b"{\n"], "no record of a backup"),
+        ([], "it is cut off"),
+    ):
+        with pytest.raises(ConfigError, match=what):
+            backup.records(wrong, "f")
+
+
+def test_what_is_read_back_as_another_is_a_fault() -> None:
+    class Lossy(MemoryCluster):
+        def writer(self, name: str | None = None) -> Any:
+            made = super().writer(name)
+            made.append = lambda records: type(made).append(made, records[:-1])
+            return made
+
+    with pytest.raises(HubFault, match="3 records were written and 2 are read back"):
+        backup.restore(backup.records(written(registry_log()), "f"), Lossy())
