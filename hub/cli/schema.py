@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hub.cli import schema_backup, schema_folder, schema_words
+from hub.cli import schema_backup, schema_explain, schema_folder, schema_words
 from hub.cli.context import load_settings
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.errors import ConfigError, NotFound, nearest
@@ -24,6 +24,7 @@ for command in (
     schema_folder.plan,
     schema_folder.apply,
     schema_folder.check,
+    schema_explain.explain,
     schema_words.diff,
     schema_words.search,
     schema_words.infer,

@@ -16,10 +16,13 @@ two schemas; ids of deleted schemas are never given again.
         compatibility.py  may this follow that          sources.py   a schema with all that it references
         subject_names.py  contexts and subjects         rules.py     metadata and rule sets, merged
         bodies.py  JSON of requests and answers         codec.py     the wire format      bounded.py  caches
+        folder*.py schemas in git: plan, rules, apply   state.py     the registry as plain values      stored.py  events
+        words.py   diff in words    search.py           infer.py, samples.py  a schema from samples     backup.py  the log as a file
+        rulebook.py  what the rules say to the registry
         policy.py  rules on the tree of topics: which hold    policy_rules.py  the rules, and what "stricter" means
         policy_checks.py  where a schema breaks them          label_patterns.py, subjects.py  from a subject to its nodes
         describe/  a schema of any format as rules see it, and what changed without any level's word
 [shell] node.py    reads the log, fences, appends
 [edge]  routes.py  HTTP as Confluent has it             exchange.py  ASGI requests and answers
-        client.py  the same from Python
+        client.py, remote.py  the same from Python
 """
