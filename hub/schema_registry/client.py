@@ -13,6 +13,7 @@ import orjson
 
 from hub.errors import CallerError, Conflict, NotFound, PeerError
 from hub.schema_registry.facts import Reference
+from hub.schema_registry.sources import Source
 
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 _DEEPEST = 16  # references of references; as the registry has it
@@ -25,15 +26,6 @@ class RegisteredSchema:
     id: int
     version: int
     schema: str
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaText:
-    """A schema by its id: its text, its format, and the (name, subject, version) of each type it takes from others."""
-
-    schema: str
-    schema_type: str
-    references: tuple[tuple[str, str, int], ...] = ()
 
 
 class RegistryClient:
@@ -77,29 +69,25 @@ class RegistryClient:
                 self._by_id[schema_id] = known
         return known
 
-    def described(self, schema_id: int) -> SchemaText:
-        """The schema with this id, and what it refers to."""
-        return _text(self._ask("GET", f"/schemas/ids/{schema_id}"))
+    def source(self, schema_id: int) -> Source:
+        """The schema with this id with all that it refers to, ready to be parsed."""
+        return self._source(self._ask("GET", f"/schemas/ids/{schema_id}"), {}, 0)
+
+    def _source(self, answer: Any, known: dict[tuple[str, int], Source], depth: int) -> Source:
+        if depth > _DEEPEST:
+            raise CallerError(f"the schema's references nest deeper than {_DEEPEST}")
+        named = []
+        for each in answer.get("references") or ():
+            place = (str(each["subject"]), int(each["version"]))
+            if place not in known:
+                path = f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}"
+                known[place] = self._source(self._ask("GET", path, deleted="true"), known, depth + 1)
+            named.append((str(each["name"]), known[place]))
+        return Source.of(str(answer.get("schemaType") or "AVRO"), str(answer["schema"]), tuple(named))
 
     def subjects_of(self, schema_id: int) -> frozenset[str]:
         """Every subject that has, or had and softly deleted, the schema with this id. Raises NotFound."""
         return frozenset(self._ask("GET", f"/schemas/ids/{schema_id}/subjects", deleted="true"))
-
-    def referenced(self, text: SchemaText) -> list[str]:
-        """The texts of every schema that this one refers to, those that they need themselves first."""
-        found: dict[tuple[str, int], str] = {}
-        self._refer(text, found, 0)
-        return list(found.values())
-
-    def _refer(self, text: SchemaText, found: dict[tuple[str, int], str], depth: int) -> None:
-        if depth > _DEEPEST:
-            raise CallerError(f"the schema's references nest deeper than {_DEEPEST}")
-        for _, subject, version in text.references:
-            if (subject, version) not in found:
-                path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
-                other = _text(self._ask("GET", path, deleted="true"))
-                self._refer(other, found, depth + 1)
-                found[subject, version] = other.schema
 
     def version(self, subject: str, version: int) -> RegisteredSchema:
         return _registered(self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}"))
@@ -179,11 +167,3 @@ class RegistryClient:
 
 def _registered(answer: Any) -> RegisteredSchema:
     return RegisteredSchema(int(answer["id"]), int(answer["version"]), str(answer["schema"]))
-
-
-def _text(answer: Any) -> SchemaText:
-    references = tuple(
-        (str(each["name"]), str(each["subject"]), int(each["version"]))
-        for each in answer.get("references") or ()
-    )
-    return SchemaText(str(answer["schema"]), str(answer.get("schemaType") or "AVRO"), references)

@@ -17,17 +17,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-import orjson
-
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError, NotFound
 from hub.kafka import KafkaCluster
 from hub.log import Cluster, Reader, Writer, WriterFenced
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.runtime import Backoff
-from hub.schema_registry.avro_check import checker
-from hub.schema_registry.client import RegistryClient, SchemaText
-from hub.schema_registry.formats import avro
+from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.sources import Source
+from hub.schema_registry.values import check_of
 from hub.topics.audit import (
     AUDIT_TOPIC,
     QUARANTINE_SUFFIX,
@@ -79,9 +77,7 @@ class Schemas(Protocol):
 
     def subjects_of(self, schema_id: int) -> frozenset[str]: ...
 
-    def described(self, schema_id: int) -> SchemaText: ...
-
-    def referenced(self, text: SchemaText) -> list[str]: ...
+    def source(self, schema_id: int) -> Source: ...
 
 
 class Known:
@@ -128,16 +124,11 @@ class Known:
         return known
 
     def _check(self, schema_id: int) -> Callable[[bytes, int], int] | None:
-        text = self.registry.described(schema_id)
-        if text.schema_type != "AVRO":
-            return None
         try:
-            others = [orjson.loads(each) for each in self.registry.referenced(text)]
-            plain = avro.spelled_out(avro.read(text.schema), others)
+            return check_of(self.registry.source(schema_id))
         except CallerError as error:
             log.warning("schema id %d cannot be checked, its records pass: %s", schema_id, error.message)
             return None
-        return checker(plain, avro.definitions(plain))
 
 
 class Auditor:

@@ -29,13 +29,15 @@ import orjson
 from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster, KafkaSender
 from hub.record import NewRecord, Positions, Record, TopicPartition
-from hub.schema_registry.avro_json import MOST_STEPS, JsonEncoder
+from hub.schema_registry.avro_json import MOST_STEPS
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.codec import frame
+from hub.schema_registry.values import Encoder, encoder_of
 from hub.topics.audit import judge
 from hub.topics.auditor import Known
 from hub.topics.idempotency import WINDOW_S, Found, Memory, fingerprint, found_in, mark, other_body
 from hub.topics.produce_request import (
+    FORMATS,
     IDEMPOTENCY_HEADER,
     MOST_RECORDS,
     MOST_REQUEST_BYTES,
@@ -190,7 +192,7 @@ class Gateway:
         self._latest: dict[str, _Latest] = {}
         self._known = Known(registry)
         self._versions: dict[tuple[str, int], int] = {}
-        self._encoders: OrderedDict[int, JsonEncoder] = OrderedDict()
+        self._encoders: OrderedDict[int, tuple[Encoder, str]] = OrderedDict()
         self._cluster_id: str | None = None
         self._memory: Memory[Future[Answer]] = Memory()
         self._recovered: dict[str, dict[str, Found]] = {}
@@ -413,7 +415,14 @@ class Gateway:
                 code="HUB-1324",
             )
         steps = min(MOST_STEPS, 20_000 + 4 * asked.size)
-        return frame(schema_id, self._encoder(schema_id).body(given.data, part, steps)), schema_id
+        encoder, form = self._encoder(schema_id)
+        if given.type is not None and FORMATS[given.type] != form:
+            raise Unprocessable(
+                f"{part}: type {given.type}, and the schema with id {schema_id} is {form}",
+                hint='leave "type" out: the schema decides',
+                code="HUB-1323",
+            )
+        return frame(schema_id, encoder.body(given.data, part, steps)), schema_id
 
     def _must_be_right(self, topic: str, part: str, plain: bytes | None) -> None:
         """Bytes for a topic that has a schema must be what the auditor will take."""
@@ -472,18 +481,11 @@ class Gateway:
         self._latest[subject] = _Latest(found, now_s)
         return found
 
-    def _encoder(self, schema_id: int) -> JsonEncoder:
+    def _encoder(self, schema_id: int) -> tuple[Encoder, str]:
         known = self._encoders.get(schema_id)
         if known is None:
-            text = self.registry.described(schema_id)
-            if text.schema_type != "AVRO":
-                raise Unprocessable(
-                    f"schema id {schema_id}: format {text.schema_type} is not served yet",
-                    hint="send bytes that a serializer of that format made, as BINARY",
-                    code="HUB-1323",
-                )
-            others = [orjson.loads(each) for each in self.registry.referenced(text)]
-            known = JsonEncoder(orjson.loads(text.schema), others)
+            source = self.registry.source(schema_id)
+            known = (encoder_of(source), source.schema_type)
             with self._lock:
                 self._encoders[schema_id] = known
                 if len(self._encoders) > _MOST_KNOWN:

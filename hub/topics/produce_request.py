@@ -38,9 +38,10 @@ _DATA_FIELDS = (
     "subject_name_strategy",
     "schema",
 )
-_NOT_SERVED = ("JSONSCHEMA", "PROTOBUF")
+# Types that a schema describes, as REST Proxy calls them, and their formats in the registry.
+FORMATS: Mapping[str, str] = {"AVRO": "AVRO", "JSONSCHEMA": "JSON", "PROTOBUF": "PROTOBUF"}
 
-Type = Literal["JSON", "STRING", "BINARY", "AVRO"]
+Type = Literal["JSON", "STRING", "BINARY", "AVRO", "JSONSCHEMA", "PROTOBUF"]
 
 
 class Malformed(CallerError):
@@ -85,7 +86,7 @@ def status_of(error: HubError) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A key or a value as a record says it. ``type`` None: the topic's schema decides. ``data`` None: null."""
+    """A key or a value as a record says it. ``type`` None: the topic's schema, or the one that is named, decides. ``data`` None: null."""
 
     type: Type | None = None
     data: Any = None
@@ -252,14 +253,9 @@ def _data_of(given: Any, part: str) -> Data:
         raise Unprocessable(f"{part}: is no object", hint=f'"{part}": {{"data": …}}')
     _known(given, _DATA_FIELDS, part)
     kind: Any = given.get("type")
-    if kind in _NOT_SERVED:
-        raise Unprocessable(
-            f"{part}: type {kind} is not served yet",
-            hint="send bytes that a serializer of that format made, as BINARY",
-            code="HUB-1323",
-        )
-    if kind not in (None, "JSON", "STRING", "BINARY", "AVRO"):
-        raise Unprocessable(f"{part}: type {_cut(kind)} is not known", hint="JSON, STRING, BINARY or AVRO")
+    if kind not in (None, "JSON", "STRING", "BINARY", *FORMATS):
+        names = ", ".join(FORMATS)
+        raise Unprocessable(f"{part}: type {_cut(kind)} is not known", hint=f"JSON, STRING, BINARY, {names}")
     if given.get("schema") is not None:
         raise Unprocessable(f"{part}: a schema is registered first", hint="POST /subjects/<subject>/versions")
     if given.get("subject_name_strategy") not in (None, "TOPIC_NAME"):
@@ -271,10 +267,9 @@ def _data_of(given: Any, part: str) -> Data:
     subject = given.get("subject")
     if subject is not None and not isinstance(subject, str):
         raise Unprocessable(f"{part}.subject: {_cut(subject)} is no name")
-    if any(number is not None for number in (*numbers.values(), subject)):
-        if kind not in (None, "AVRO"):
-            raise Unprocessable(f"{part}: type {kind} has no schema")
-        kind = "AVRO"
+    names_one = any(each is not None for each in (*numbers.values(), subject))
+    if names_one and kind not in (None, *FORMATS):
+        raise Unprocessable(f"{part}: type {kind} has no schema")
     return Data(kind, given.get("data"), numbers["schema_id"], numbers["schema_version"], subject)
 
 

@@ -15,6 +15,9 @@ from typing import Any
 
 import httpx2
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from hub.cli.context import environment_of
 from hub.config import Settings
@@ -37,6 +40,9 @@ ORDER = {
         {"name": "note", "type": ["null", "string"], "default": None},
     ],
 }
+
+
+SALE = {"type": "object", "properties": {"id": {"type": "string"}, "cents": {"type": "integer"}}}
 
 
 class Topic:
@@ -141,7 +147,7 @@ def test_a_batch_with_one_bad_record_writes_the_others(topic: Callable[..., Topi
 def test_refusals_say_what_to_do(topic: Callable[..., Topic], hub_server: str) -> None:
     mine, bare = topic(), topic(schema=False)
     cases: list[tuple[Topic, Any, int, str]] = [
-        (mine, {"value": {"type": "PROTOBUF", "data": {}}}, 422, "not served yet"),
+        (mine, {"value": {"type": "PROTOBUF", "data": {}}}, 422, "is AVRO"),
         (mine, {"value": {"type": "JSON", "data": {}}}, 422, "has a schema"),
         (mine, {"value": {"schema_id": 999_999, "data": {}}}, 422, "is not of subject"),
         (mine, {"value": {"schema_version": 9, "data": {}}}, 422, "not found"),
@@ -195,6 +201,37 @@ def test_a_schema_may_be_chosen_by_id_or_version(topic: Callable[..., Topic]) ->
     assert answers == [mine.schema_id, newer, newer]
     ready = base64.b64encode(frame(mine.schema_id, b"\x02a\x02\x00")).decode()
     assert mine.post({"value": {"type": "BINARY", "data": ready}}).status_code == 200
+
+
+def test_json_schema_and_protobuf_are_written_as_their_own_deserializers_read_them(
+    topic: Callable[..., Topic], hub_server: str
+) -> None:
+    sale, paid = topic(schema=False), topic(schema=False)
+    proto = 'syntax = "proto3"; message Paid { string id = 1; repeated int64 cents = 2; }'
+    sale.registry.register(f"{sale.name}-value", json.dumps(SALE), "JSON")
+    paid.registry.register(f"{paid.name}-value", proto, "PROTOBUF")
+    assert sale.post({"value": {"data": {"id": "s1", "cents": 5}}}).status_code == 200
+    assert (
+        paid.post({"value": {"type": "PROTOBUF", "data": {"id": "p1", "cents": [1, "2"]}}}).status_code == 200
+    )
+    for where, body, words in (
+        (sale, {"data": {"cents": "five"}}, "value.cents"),
+        (sale, {"type": "AVRO", "data": {"cents": 5}}, "is JSON"),
+        (paid, {"data": {"cent": 5}}, "cent"),
+        (paid, {"type": "BINARY", "data": base64.b64encode(b"junk!").decode()}, "not in its format"),
+    ):
+        answer = where.post({"value": body})
+        assert answer.status_code == 422 and words in answer.text
+    context = SerializationContext(sale.name, MessageField.VALUE)
+    with SchemaRegistryClient({"url": hub_server}) as client:
+        (record,) = sale.records()
+        assert JSONDeserializer(None, schema_registry_client=client)(record.value, context) == {
+            "id": "s1",
+            "cents": 5,
+        }
+    (record,) = paid.records()
+    assert record.value is not None
+    assert record.value[5:] == b"\x00\x0a\x02p1\x12\x02\x01\x02"  # first message; id; packed cents
 
 
 def test_events_in_their_short_form(topic: Callable[..., Topic]) -> None:

@@ -16,8 +16,8 @@ from hub.errors import HubFault, NotFound, PeerError
 from hub.log import MemoryCluster, MemoryWriter
 from hub.observability.metrics import exposition
 from hub.record import NewRecord, Positions, Record, TopicPartition
-from hub.schema_registry.client import SchemaText
 from hub.schema_registry.codec import frame
+from hub.schema_registry.sources import Source
 from hub.topics.audit import (
     AUDIT_TOPIC,
     MOST_PRODUCERS,
@@ -46,7 +46,8 @@ VALUES: Mapping[bytes | None, str | None] = {
     GOOD: None,
     None: None,
     frame(3, b"\x02\x00"): None,
-    frame(4, b"anything"): None,
+    frame(4, b"{}"): None,
+    frame(4, b"anything"): "undecodable",
     b"": "framing",
     b"\x01\x00\x00\x00\x01\x02": "framing",
     b'{"json": 1}': "framing",
@@ -77,15 +78,13 @@ class Registry:
             raise NotFound("no such id")
         return frozenset({"side"} if schema_id == 2 else {"t-value"})
 
-    def described(self, schema_id: int) -> SchemaText:
+    def source(self, schema_id: int) -> Source:
+        side = Source.of("AVRO", json.dumps(INNER))
         return {
-            1: SchemaText('"long"', "AVRO"),
-            3: SchemaText(json.dumps(OUTER), "AVRO", (("x.Side", "side", 1),)),
-            4: SchemaText("{}", "JSON"),
+            1: Source.of("AVRO", '"long"'),
+            3: Source.of("AVRO", json.dumps(OUTER), (("x.Side", side),)),
+            4: Source.of("JSON", '{"type": "object"}'),
         }[schema_id]
-
-    def referenced(self, text: SchemaText) -> list[str]:
-        return [json.dumps(INNER)] if text.references else []
 
 
 class Cluster(MemoryCluster):

@@ -1,0 +1,174 @@
+"""[core] JSON values as the bytes of any format's schema, and back to a verdict: what the gateway writes, what the auditor takes.
+
+Bodies are those of Confluent's serializers, without the magic byte and the schema's id: JSON text; a Protobuf message
+behind its place in the file (message indexes; here always the file's first message, written as one zero).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jsonschema_rs
+import orjson
+from google.protobuf import descriptor_pool, json_format, message_factory
+from google.protobuf.message import DecodeError, EncodeError, Message
+
+from hub.schema_registry.avro_check import Broken, checker
+from hub.schema_registry.avro_json import MOST_STEPS, JsonEncoder, Unfit
+from hub.schema_registry.formats import InvalidSchema, avro
+from hub.schema_registry.formats.avro_format import AvroSchema
+from hub.schema_registry.formats.json_schema import JsonSchema
+from hub.schema_registry.formats.protobuf import ProtobufSchema
+from hub.schema_registry.sources import Source
+
+_BASE = "json-schema:///"
+_MOST_BACKTRACKING = 100_000  # steps of a pattern: over that it does not match
+_MOST_DEPTH = 100
+_MOST_INDEXES = 32
+
+
+class Encoder(Protocol):
+    """One schema, made ready for many values. Thread safe."""
+
+    def body(self, value: Any, place: str = "value", most_steps: int = MOST_STEPS) -> bytes:
+        """The bytes of a JSON value; ``place`` begins the path of what is wrong. Raises Unfit."""
+
+
+Check = Callable[[bytes, int], int]
+
+
+def encoder_of(source: Source) -> Encoder:
+    """Raises InvalidSchema, Unfit for a schema that cannot be used."""
+    parsed = source.parsed()
+    if isinstance(parsed, AvroSchema):
+        return JsonEncoder(parsed.value, parsed.types)
+    return JsonText(parsed) if isinstance(parsed, JsonSchema) else Protobuf(parsed)
+
+
+def check_of(source: Source) -> Check:
+    """Where the body that begins at an offset of a record's value ends. Raises InvalidSchema; the check raises Broken."""
+    parsed = source.parsed()
+    if isinstance(parsed, AvroSchema):
+        plain = avro.spelled_out(parsed.value, list(parsed.types))
+        return checker(plain, avro.definitions(plain))
+    return (JsonText(parsed) if isinstance(parsed, JsonSchema) else Protobuf(parsed)).check
+
+
+class JsonText:
+    """JSON that a JSON Schema describes."""
+
+    def __init__(self, schema: JsonSchema) -> None:
+        beside = [(_BASE + name, each.raw) for name, each in schema.named.items()]
+        try:
+            self._validator = jsonschema_rs.validator_for(
+                schema.raw,
+                registry=jsonschema_rs.Registry(beside, draft=_DRAFTS[schema.draft]) if beside else None,
+                base_uri=_BASE,
+                pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_MOST_BACKTRACKING),
+            )
+        except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
+            raise InvalidSchema(f"values cannot be held to the schema: {str(error)[:300]}") from None
+
+    def body(self, value: Any, place: str = "value", most_steps: int = MOST_STEPS) -> bytes:
+        """See Encoder."""
+        wrong = next(self._validator.iter_errors(value), None)
+        if wrong is not None:
+            path = place + "".join(
+                f"[{each}]" if isinstance(each, int) else f".{each}" for each in wrong.instance_path
+            )
+            raise Unfit(f"{path}: {wrong.message[:300]}")
+        return orjson.dumps(value)
+
+    def check(self, value: bytes, start: int) -> int:
+        """See Check."""
+        try:
+            self.body(orjson.loads(value[start:]))
+        except orjson.JSONDecodeError as error:
+            raise Broken(f"no JSON: {error}", start) from None
+        except Unfit as error:
+            raise Broken(error.message, start) from None
+        return len(value)
+
+
+class Protobuf:
+    """Messages of a .proto file."""
+
+    def __init__(self, schema: ProtobufSchema) -> None:
+        pool = descriptor_pool.DescriptorPool()
+        try:
+            for each in schema.imports:
+                pool.Add(each)
+            self._file = pool.AddSerializedFile(schema.file.SerializeToString())
+        except TypeError as error:
+            raise InvalidSchema(f"values cannot be held to the schema: {str(error)[:300]}") from None
+        if not schema.file.message_type:
+            raise InvalidSchema("the schema has no message")
+        self._messages = [self._file.message_types_by_name[each.name] for each in schema.file.message_type]
+        self._pool = pool
+
+    def body(self, value: Any, place: str = "value", most_steps: int = MOST_STEPS) -> bytes:
+        """See Encoder. JSON as Protobuf's own mapping has it ("ProtoJSON")."""
+        message: Message = message_factory.GetMessageClass(self._messages[0])()
+        if not isinstance(value, dict):
+            raise Unfit(f"{place}: a message is a JSON object")
+        try:
+            json_format.ParseDict(value, message, descriptor_pool=self._pool, max_recursion_depth=_MOST_DEPTH)
+        except (json_format.ParseError, ValueError, TypeError, RecursionError) as error:
+            raise Unfit(f"{place}: {str(error)[:300]}") from None
+        try:
+            return b"\x00" + message.SerializeToString()
+        except EncodeError as error:  # proto2's required fields
+            raise Unfit(f"{place}: {error}") from None
+
+    def check(self, value: bytes, start: int) -> int:
+        """See Check."""
+        indexes, at = _indexes(value, start)
+        try:
+            found = self._messages[indexes[0]]
+            for each in indexes[1:]:
+                found = found.nested_types[each]
+        except IndexError:
+            raise Broken(f"the file has no message {indexes}", start) from None
+        try:
+            message_factory.GetMessageClass(found)().MergeFromString(value[at:])
+        except (DecodeError, RecursionError) as error:
+            raise Broken(f"no {found.full_name}: {error}", at) from None
+        return len(value)
+
+
+_DRAFTS = {
+    4: jsonschema_rs.Draft4,
+    6: jsonschema_rs.Draft6,
+    7: jsonschema_rs.Draft7,
+    2019: jsonschema_rs.Draft201909,
+    2020: jsonschema_rs.Draft202012,
+}
+
+
+def _indexes(value: bytes, start: int) -> tuple[list[int], int]:
+    """The place of the message in its file, and where the message begins: a count and so many numbers, zigzag."""
+    count, at = _number(value, start)
+    if count == 0:
+        return [0], at
+    if not 0 < count <= _MOST_INDEXES:
+        raise Broken(f"{count} message indexes", start)
+    found = []
+    for _ in range(count):
+        index, at = _number(value, at)
+        if index < 0:
+            raise Broken(f"message index {index}", at)
+        found.append(index)
+    return found, at
+
+
+def _number(value: bytes, at: int) -> tuple[int, int]:
+    shift = number = 0
+    while at < len(value) and shift < 35:
+        byte = value[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+        shift += 7
+    raise Broken("the message indexes are cut off", at)

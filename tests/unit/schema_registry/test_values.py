@@ -1,0 +1,98 @@
+"""JSON values in the formats' own bytes: what a serializer of that format would read, and what is refused, by path."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hub.schema_registry.avro_check import Broken
+from hub.schema_registry.avro_json import Unfit
+from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.sources import Source
+from hub.schema_registry.values import check_of, encoder_of
+
+MONEY = Source.of(
+    "JSON", '{"type": "object", "properties": {"cents": {"type": "integer"}}, "required": ["cents"]}'
+)
+ORDER = Source.of(
+    "JSON",
+    json.dumps(
+        {
+            "type": "object",
+            "properties": {
+                "id": {"type": "string", "pattern": "^(o+)+$"},
+                "lines": {"type": "array", "items": {"$ref": "money.json"}},
+            },
+            "additionalProperties": False,
+        }
+    ),
+    (("money.json", MONEY),),
+)
+PRICE = Source.of("PROTOBUF", 'syntax = "proto3"; package a; message Price { int64 cents = 1; }')
+SALE = Source.of(
+    "PROTOBUF",
+    """syntax = "proto3";
+    import "price.proto"; import "google/protobuf/timestamp.proto";
+    message Sale { string id = 1; a.Price price = 2; google.protobuf.Timestamp at = 3; message Line { int32 n = 1; } }
+    message Other { bool yes = 1; }""",
+    (("price.proto", PRICE),),
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        (ORDER, {"id": "ooo", "lines": [{"cents": 1}]}),
+        (SALE, {"id": "s", "price": {"cents": "9007199254740993"}, "at": "2026-01-01T00:00:00Z"}),
+        (Source.of("AVRO", '{"type": "map", "values": "long"}'), {"a": 1}),
+    ],
+)
+def test_what_is_written_is_what_is_taken(source: Source, value: object) -> None:
+    body = encoder_of(source).body(value)
+    record = b"\x00\x00\x00\x00\x01" + body
+    assert check_of(source)(record, 5) == len(record)
+
+
+def test_protobuf_begins_with_the_place_of_its_message() -> None:
+    assert encoder_of(SALE).body({"id": "s"}) == b"\x00\x0a\x01s"
+    check = check_of(SALE)
+    assert check(b"\x02\x02\x08\x01", 0) == 4  # the file's second message: count 1, index 1
+    assert check(b"\x04\x00\x00\x08\x07", 0) == 5  # Sale.Line: count 2, indexes 0 and 0
+    for wrong in (b"", b"\x02", b"\x02\x08", b"\x04\x00\x04", b"\x03\x00", b"\x00\x0a\x05s", b"\xff" * 9):
+        with pytest.raises(Broken):
+            check(wrong, 0)
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "said"),
+    [
+        (ORDER, {"id": 1}, 'value.id: 1 is not of type "string"'),
+        (ORDER, {"lines": [{}, {}]}, 'value.lines[0]: "cents" is a required property'),
+        (ORDER, {"more": 1}, "value: Additional properties"),
+        (ORDER, {"id": "o" * 60 + "!"}, "value.id"),  # a pattern that would run for ever
+        (SALE, {"id": 5}, "value: "),
+        (SALE, {"nope": 5}, 'no field named "nope"'),
+        (SALE, [], "a message is a JSON object"),
+        (
+            Source.of("PROTOBUF", 'syntax = "proto2"; message M { required int32 a = 1; }'),
+            {},
+            "required fields: a",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_path(source: Source, value: object, said: str) -> None:
+    with pytest.raises(Unfit) as refused:
+        encoder_of(source).body(value)
+    assert said in refused.value.message
+
+
+def test_bytes_that_are_not_what_the_schema_says_are_broken() -> None:
+    for wrong in (b"{", b'{"id": 1}', b"\xff"):
+        with pytest.raises(Broken):
+            check_of(ORDER)(wrong, 0)
+
+
+def test_a_file_without_a_message_has_no_values() -> None:
+    with pytest.raises(InvalidSchema, match="no message"):
+        encoder_of(Source.of("PROTOBUF", 'syntax = "proto3"; enum E { A = 0; }'))
