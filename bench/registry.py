@@ -111,6 +111,7 @@ class Side:
     kafka: KafkaNode
     start: Callable[[Side], Served]
     servers: list[Served] = field(default_factory=list)
+    """Every node that was started, also those that were stopped or killed since."""
 
     def serve(self, ready: str = "subjects") -> tuple[Served, float]:
         """One more node, and the seconds from its process's start until it answers a GET of ``ready``."""
@@ -413,43 +414,16 @@ def killed(
         every: list[Written] = []
         gaps: list[float] = []
         rates: list[float] = []
-        survivor, _ = side.serve()
-        survivor.ask("PUT", survivor.path("config"), {"compatibility": "BACKWARD"})
+        nodes = [side.serve()[0]]
+        nodes[0].ask("PUT", nodes[0].path("config"), {"compatibility": "BACKWARD"})
         for turn in range(kills):
-            victim, _ = side.serve()
+            nodes.append(side.serve()[0])
+            victim = nodes.pop(turn % 2)  # by turns the elder and the younger
             writers = [Written(f"kill-{turn}-victim"), Written(f"kill-{turn}-survivor")]
             every += writers
-            stops = [threading.Event(), threading.Event()]
-            threads = [
-                threading.Thread(target=write, args=each, daemon=True)
-                for each in zip((victim, survivor), writers, stops, strict=True)
-            ]
-            for thread in threads:
-                thread.start()
-            began_at = time.monotonic()
-            _until(lambda writers=writers: all(each.acknowledged for each in writers))
-            time.sleep(before_s)
-            acknowledged = sum(len(each.acknowledged) for each in writers)
-            rates.append(acknowledged / (time.monotonic() - began_at))
-            killed_at = time.monotonic()
-            victim.kill()
-            stops[0].set()
-            time.sleep(after_s)
-            _until(lambda own=writers[1], at=killed_at: own.acknowledged[-1][0] > at)
-            stops[1].set()
-            for thread in threads:
-                thread.join(30)
-            gaps.append(longest_gap(writers[1], killed_at))
-            side.servers.remove(victim)
-            # The next to die is the one that has lived longest, so that both kinds of past are tried.
-            newcomer, _ = side.serve()
-            if turn % 2:
-                survivor.stop()
-                side.servers.remove(survivor)
-                survivor = newcomer
-            else:
-                newcomer.stop()
-                side.servers.remove(newcomer)
+            rate, gap = kill_one(victim, nodes[0], writers, before_s, after_s)
+            rates.append(rate)
+            gaps.append(gap)
         fresh, _ = side.serve()
         return {
             "gap": f"{max(gaps):.2f} s",
@@ -457,6 +431,32 @@ def killed(
             "both_rate": f"{quantile(rates, 0.5):,.0f} /s",
             **verdict(bench, fresh, every),
         }
+
+
+def kill_one(
+    victim: Served, survivor: Served, writers: Sequence[Written], before_s: float, after_s: float
+) -> tuple[float, float]:
+    """Write through both, kill one, go on: (writes a second while both live, the longest gap, seconds)."""
+    stops = [threading.Event(), threading.Event()]
+    threads = [
+        threading.Thread(target=write, args=each, daemon=True)
+        for each in zip((victim, survivor), writers, stops, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    _until(lambda: all(each.acknowledged for each in writers))
+    began_at, before = time.monotonic(), sum(len(each.acknowledged) for each in writers)
+    time.sleep(before_s)
+    written = sum(len(each.acknowledged) for each in writers) - before
+    killed_at = time.monotonic()
+    victim.kill()
+    stops[0].set()
+    time.sleep(after_s)
+    _until(lambda: writers[1].acknowledged[-1][0] > killed_at)
+    stops[1].set()
+    for thread in threads:
+        thread.join(30)
+    return written / (killed_at - began_at), longest_gap(writers[1], killed_at)
 
 
 def longest_gap(written: Written, killed_at: float) -> float:

@@ -90,7 +90,14 @@ def start(settings: Settings, java: Java, folder: Path) -> Served:
         "quarkus.http.access-log.enabled": "false",
         "apicurio.storage.kind": "kafkasql",
         "apicurio.kafkasql.bootstrap.servers": settings.bootstrap,
+        # 10 by default, three times in a write: a registration would take 40 ms whatever the server does.
+        "apicurio.kafkasql.producer.linger.ms": 0,
+        # 5,000 by default, waited for four times at the start, by when nothing more comes from topics this near.
+        "apicurio.kafkasql.consumer.poll.timeout": 1_000,
         "apicurio.storage.snapshot.location": folder,
+        # It logs two lines a registration otherwise; the hub's log has none.
+        "quarkus.log.level": "WARN",
+        'quarkus.log.category."io.apicurio".level': "WARN",
         "java.io.tmpdir": folder,
     }
     folder.mkdir(parents=True, exist_ok=True)
