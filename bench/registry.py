@@ -1,6 +1,6 @@
 """What the schema registry does and costs, over HTTP on a real Kafka; beside it Apicurio Registry, the same way.
 
-Run: ``.venv/bin/python bench/registry.py`` (about fifteen minutes; ``--quick`` leaves out the 100,000 schemas). Prints
+Run: ``.venv/bin/python bench/registry.py`` (about a quarter of an hour; ``--quick`` leaves out the 100,000 schemas). Prints
 figures, asserts none on time. bench/README.md says what each means.
 """
 
@@ -40,6 +40,7 @@ from hub.cli.up import children
 from hub.config import Settings
 from hub.embedded import KafkaNode
 from hub.embedded.java import find_java
+from hub.errors import HubError
 from hub.kafka import KafkaCluster
 
 CONNECTIONS = 8
@@ -86,7 +87,7 @@ def schema(name: str, change: int = 0) -> str:
         ("lines", {"type": "array", "items": "string"}),
     ]
     fields = [{"name": field, "type": kind} for field, kind in kinds]
-    fields.append({"name": f"note_{change}", "type": ["null", "string"], "default": None})  # type: ignore[dict-item]
+    fields.append({"name": f"note_{change}", "type": ["null", "string"], "default": None})
     record = {"type": "record", "name": name, "namespace": "bench", "fields": fields}
     return json.dumps(record, separators=(",", ":"))
 
@@ -297,8 +298,8 @@ def hub_sizes(bench: Bench, size: int) -> Figures:
         return _at_size(bench, side, size, f"schemas/ids/{size}")
 
 
-def peer_sizes(bench: Bench, size: int) -> tuple[Figures, float]:
-    """Through its API, then a new node on its journal; and the ms a registration took meanwhile."""
+def peer_sizes(bench: Bench, size: int) -> Figures:
+    """Through its API, then a new node on its journal; ``filled_ms`` is what a registration took meanwhile."""
     with log_of_its_own(apicurio_server) as side:
         server, _ = side.serve()
         server.ask("PUT", server.path("config"), {"compatibility": "BACKWARD"})
@@ -310,7 +311,7 @@ def peer_sizes(bench: Bench, size: int) -> tuple[Figures, float]:
         last = json.loads(filled.bodies[-1])["id"]
         server.stop()
         each_ms = filled.wall_s * 1000 / size
-        return _at_size(bench, side, size, f"schemas/ids/{last}"), each_ms
+        return {**_at_size(bench, side, size, f"schemas/ids/{last}"), "filled_ms": f"{each_ms:.1f}"}
 
 
 def _population(size: int) -> Iterator[tuple[str, str, int]]:
@@ -540,9 +541,9 @@ def rows(bench: Bench) -> list[tuple[str, str, str]]:
 
 SIZE_ROWS = (
     ("started", "start until it answers with all", "15 s"),
-    ("cpu", "  CPU of the server until then", ""),
-    ("memory", "  memory then", "1,024 MB"),
-    ("register", "  register, half new, half versions, p50 / p99", "- / 50 ms"),
+    ("cpu", "CPU of the server until then", ""),
+    ("memory", "memory then", "1,024 MB"),
+    ("register", "register, half new, half versions, p50 / p99", "- / 50 ms"),
 )
 KILL_ROWS = (
     ("both_rate", "two nodes write: acknowledged writes, together", ""),
@@ -585,16 +586,23 @@ def main() -> None:
         print(
             f"Without the peer: it needs {needed}, here is {find_java(Settings()).version}.", file=sys.stderr
         )
-    print(f"hub: {ROOT}   cores: {os.cpu_count()}   the peer's Java: {java.version if java else '-'}")
+    print(
+        f"hub: {ROOT}   cores: {os.cpu_count()}, load before: {os.getloadavg()[0]:.1f}   "
+        f"the peer's Java: {java.version if java else '-'}"
+    )
     say("figure", "the hub", f"Apicurio {apicurio.VERSION}" if java else "-", "goal", "Confluent 8.1.1 *")
     if java is not None:
-        apicurio.fetch(Settings())
+        try:
+            apicurio.fetch(Settings())
+        except (HubError, OSError, RuntimeError) as error:
+            print(f"Without the peer: {error}", file=sys.stderr)
+            java = None
     # Not forked: a fork would inherit Kafka's client threads' locks.
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         bench = Bench(pool, given.seconds, given.warm_up, given.rate, given.writes)
         if "node" in given.only:
             own = reads_and_writes(bench, hub_server)
-            peer = reads_and_writes(bench, apicurio_server) if java else {}
+            peer = beside(java is not None, lambda: reads_and_writes(bench, apicurio_server))
             say_rows(rows(bench), own, peer, EARLIER)
         if "sizes" in given.only:
             say_sizes(
@@ -602,20 +610,29 @@ def main() -> None:
             )
         if "kill" in given.only:
             own = killed(bench, hub_server, given.kills, 4.0, 12.0)
-            peer = killed(bench, apicurio_server, given.kills, 4.0, 12.0) if java else {}
+            peer = beside(java is not None, lambda: killed(bench, apicurio_server, given.kills, 4.0, 12.0))
             say_rows(KILL_ROWS, own, peer, EARLIER)
     print("* measured earlier on a machine of this kind, not in this run")
+
+
+def beside(with_peer: bool, measure: Callable[[], Figures]) -> Figures:
+    """The peer's figures; none, with the reason said, when it fails: the hub's are worth printing all the same."""
+    if not with_peer:
+        return {}
+    try:
+        return measure()
+    except (HubError, OSError, RuntimeError, ValueError, http.client.HTTPException) as error:
+        print(f"The peer failed: {type(error).__name__}: {error}", file=sys.stderr)
+        return {}
 
 
 def say_sizes(bench: Bench, sizes: Sequence[int], with_peer: bool) -> None:
     """The peer is filled through its API, so it goes on to the next size only when it is fast."""
     for size in sizes:
-        own, peer = hub_sizes(bench, size), {}
-        if with_peer:
-            peer, each_ms = peer_sizes(bench, size)
-            with_peer = each_ms < FAST_MS and size < 10_000
-        title = f"{size:,} schemas: "
-        say_rows([(key, f"{title}{what}", goal) for key, what, goal in SIZE_ROWS], own, peer, {})
+        own = hub_sizes(bench, size)
+        peer = beside(with_peer, lambda size=size: peer_sizes(bench, size))  # type: ignore[misc]
+        with_peer = float(peer.get("filled_ms", "inf")) < FAST_MS and size < 10_000
+        say_rows([(key, f"{size:,} schemas: {what}", goal) for key, what, goal in SIZE_ROWS], own, peer, {})
 
 
 if __name__ == "__main__":
