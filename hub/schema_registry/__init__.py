@@ -5,8 +5,7 @@ a schema registered under a subject and version, settings or a mode set, a subje
 
 Flow of a write::
 
-    request ─▶ node: parse and compare ─▶ fence, catch up to the end ─▶ registry.decide (pure) ─▶ append
-                                                                    answer ◀─ read back = apply ◀─┘
+    request ─▶ node: parse and compare ─▶ fenced and caught up ─▶ registry.decide (pure) ─▶ append ─▶ apply ─▶ answer
     request ─▶ any number of nodes; a fenced node catches up and decides again; reads are from memory
 
 Ids are decided from a state that is caught up by a writer that fenced all others, so two nodes never give one id to

@@ -1,8 +1,9 @@
-"""[shell] A registry node: the state in memory, fed by one thread; writes fenced, appended, read back, then answered.
+"""[shell] A registry node: the state in memory, fed by the log; writes fenced, appended, applied, then answered.
 
 Any number of nodes may take writes. A write opens the writer anew when another node fenced it, catches up, and
-decides on what it then knows; so a decision is always made on the end of the log. Reads answer from memory, also
-while Kafka is away.
+decides on what it then knows; so a decision is always made on the end of the log: while nobody fenced the writer nobody
+else wrote, and a decision that was made on less fails when it is appended. Reads answer from memory, also while Kafka
+is away.
 
 What is slow, parsing and comparing schemas, is done before and beside the lock of the state; the decision under the
 lock then finds the answers remembered.
@@ -15,18 +16,18 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from hub.errors import HubError, PeerError
 from hub.log import Cluster, Reader, Writer, WriterFenced
-from hub.record import Positions, TopicPartition
+from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.compatibility import Incompatibility
 from hub.schema_registry.facts import SCHEMAS_TOPIC, SchemaStored, Unreadable, fact_of, record_of
 from hub.schema_registry.formats import InvalidSchema, known
 from hub.schema_registry.policy_checks import Violation
-from hub.schema_registry.registry import Command, Refused, RegisterSchema, Registry, refused_schema
+from hub.schema_registry.registry import Command, Decision, Refused, RegisterSchema, Registry, refused_schema
 from hub.schema_registry.rulebook import Rulebook
 from hub.schema_registry.rules import InvalidRules
 
@@ -188,15 +189,7 @@ class Node:
             deadline = time.monotonic() + self.timeout_s
             while time.monotonic() < deadline:
                 try:
-                    if self._writer is None:
-                        self._writer = self.cluster.writer(WRITER_NAME)
-                    self._reach(self._end())
-                    decision = self.read(lambda registry: registry.decide(command))
-                    if decision.facts:
-                        after = self._writer.append([record_of(fact) for fact in decision.facts])
-                        self._reach(after.get(_LOG))
-                        return decision.answer, after.get(_LOG)
-                    return decision.answer, self.position
+                    return self._carry_out(command)
                 except WriterFenced:
                     # Another node wrote: catch up, decide again; after a pause of chance, or both would fence for ever.
                     self._writer = None
@@ -207,6 +200,48 @@ class Node:
             raise PeerError(
                 "the registry's other nodes write without a pause", hint="try again", code="HUB-3030"
             )
+
+    def _carry_out(self, command: Command) -> tuple[Any, int]:
+        """Decide, append, apply. Raises WriterFenced when another node took the writer's name since it was opened.
+
+        Who opens the name fences all others and then reads to the end: from there on it has all that there is for as
+        long as its appends succeed. What appends nothing, a refusal too, is decided on the log's end in any case.
+        """
+        opened = self._writer is None
+        if self._writer is None:
+            self._writer = self.cluster.writer(WRITER_NAME)
+            self._reach(self._end())
+        try:
+            decision = self.read(lambda registry: registry.decide(command))
+        except Refused:
+            if opened:
+                raise
+            decision = Decision((), None)
+        if not decision.facts and not opened:
+            self._reach(self._end())
+            decision = self.read(lambda registry: registry.decide(command))
+        if not decision.facts:
+            return decision.answer, self.position
+        records = [record_of(fact) for fact in decision.facts]
+        try:
+            after = self._writer.append(records).get(_LOG)
+        except HubError:  # opened anew by itself it would not notice who wrote meanwhile
+            self._writer = None
+            raise
+        self._take_in(records, after)
+        return decision.answer, after
+
+    def _take_in(self, records: Sequence[NewRecord], after: int) -> None:
+        """Apply what this node appended, as reading it back would: it is committed, and readers are told of that some
+        milliseconds later. Between it and what is known there is nothing but marks of transactions."""
+        first = after - len(records)
+        with self._changed:
+            for offset, new in enumerate(records, first):
+                if offset >= self.position:
+                    record = Record(SCHEMAS_TOPIC, 0, offset, 0, new.key, new.value, tuple(new.headers))
+                    self.registry.apply(fact_of(record))
+            self.position = max(self.position, after)
+            self._changed.notify_all()
 
     def _be_ready(self) -> None:
         if not self._ready.wait(self.timeout_s):
@@ -261,6 +296,8 @@ class Node:
             return
         with self._changed:
             for record in records:
+                if record.offset < self.position:
+                    continue  # this node's own, taken in already
                 conflicts, unreadable = len(self.registry.conflicts), len(self.registry.unreadable)
                 try:
                     self.registry.apply(fact_of(record))

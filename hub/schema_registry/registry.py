@@ -163,7 +163,7 @@ Command = RegisterSchema | DeleteVersion | DeleteSubject | SetLevel | SetMode | 
 
 
 class Decision(NamedTuple):
-    """What to append ([] when nothing changes) and what to answer once that is read back."""
+    """What to append ([] when nothing changes) and what to answer once that is in the log."""
 
     facts: Sequence[Fact]
     answer: Any
