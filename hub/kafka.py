@@ -433,15 +433,9 @@ class KafkaCluster:
         """A writer; with a name, transactional, and every earlier writer of that name is fenced."""
         return KafkaWriter(self, transactional_id)
 
-    def sender(
-        self, *, linger_ms: int = 0, delivery_timeout_s: float = 60.0, gapless: bool = False
-    ) -> KafkaSender:
-        """For many records: they wait in a bounded queue, and ``linger_ms`` for company.
-
-        ``gapless``: each partition gets a prefix of what was sent to it; the first record that is lost ends the sender.
-        """
-        more = {"enable_gapless_guarantee": True} if gapless else {}
-        return KafkaSender(self, "sender", linger_ms=linger_ms, delivery_timeout_s=delivery_timeout_s, **more)
+    def sender(self, *, linger_ms: int = 0, delivery_timeout_s: float = 60.0) -> KafkaSender:
+        """For many records: they wait in a bounded queue, and ``linger_ms`` for company."""
+        return KafkaSender(self, "sender", linger_ms=linger_ms, delivery_timeout_s=delivery_timeout_s)
 
     def settings(self, part: str, **more: Any) -> dict[str, Any]:
         """What every client has in common; ``part`` names it in the brokers' logs and metrics."""

@@ -13,7 +13,7 @@ import httpx2
 
 from hub.config import Settings
 from hub.demo.customers import Event
-from hub.demo.feeder import Feeder, load
+from hub.demo.feeder import PATIENCE_S, Feeder, load
 from hub.kafka import KafkaCluster
 from hub.record import Positions
 from hub.schema_registry.client import RegistryClient
@@ -50,7 +50,7 @@ class Pipeline:
             shutil.copy(view, self.settings.project / "views" / view.name)
 
     def publisher(self) -> Publisher:
-        return Publisher(self.cluster, self.registry, linger_ms=5, gapless=True)
+        return Publisher(self.cluster, self.registry, linger_ms=5, delivery_timeout_s=PATIENCE_S)
 
     def feed(self, topics: Iterable[str], events: Iterable[Event], epoch_ms: int = 0) -> int:
         """Append what is missing of a stream of sample events."""

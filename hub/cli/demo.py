@@ -118,7 +118,7 @@ def _run(
     said: str,
 ) -> None:
     from hub.cli.up import start
-    from hub.demo.feeder import Feeder
+    from hub.demo.feeder import PATIENCE_S, Feeder
     from hub.runtime import install_stop_signals
     from hub.topics.producer import Publisher
 
@@ -134,7 +134,9 @@ def _run(
     feeding: threading.Thread | None = None
     try:
         cluster, registry = _connect(settings)
-        fed = Feeder(cluster, Publisher(cluster, registry, linger_ms=5, gapless=True), topics)
+        fed = Feeder(
+            cluster, Publisher(cluster, registry, linger_ms=5, delivery_timeout_s=PATIENCE_S), topics
+        )
         steps = feed(fed, stop)
         next(steps, None)
         key = _first_row(settings, view, stop, supervisor.step)

@@ -1,9 +1,9 @@
 """[edge] Sample events into topics, exactly once however often it is started and wherever it was killed.
 
 Every event has a number in its deterministic stream and goes to a partition that only its key decides; its record
-carries the number. A partition is appended to in order and without gaps (the publisher must be ``gapless``: it ends
-with the first record that cannot be delivered), so the number in its last record says which of its events are there:
-a later start skips those and goes on.
+carries the number. A partition is appended to in order and without gaps (the publisher must not give a record up while
+it sends later ones: ``PATIENCE_S``), so the number in its last record says which of its events are there: a later start
+skips those and goes on.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from hub.record import Positions, TopicPartition
 from hub.topics.producer import Publisher
 
 HEADER = "hub.demo"
+PATIENCE_S = 86_400.0
 _LOOK_BACK = 2_000
 
 

@@ -26,11 +26,16 @@ class Publisher:
     """Events into topics. ``publish`` may be called from many threads, ``send`` and ``flush`` from one. ``close`` waits."""
 
     def __init__(
-        self, cluster: KafkaCluster, registry: RegistryClient, *, linger_ms: int = 0, gapless: bool = False
+        self,
+        cluster: KafkaCluster,
+        registry: RegistryClient,
+        *,
+        linger_ms: int = 0,
+        delivery_timeout_s: float = 60.0,
     ) -> None:
         self.cluster = cluster
         self.registry = registry
-        self._sender = cluster.sender(linger_ms=linger_ms, gapless=gapless)
+        self._sender = cluster.sender(linger_ms=linger_ms, delivery_timeout_s=delivery_timeout_s)
         self._schemas: dict[str, tuple[int, Any, float]] = {}
 
     def publish(
