@@ -7,9 +7,9 @@ from typing import Any
 
 from hub.errors import CallerError
 
-_LISTS = ("migrationRules", "domainRules", "encodingRules")
-_KINDS = ("TRANSFORM", "CONDITION")
-_MODES = ("UPGRADE", "DOWNGRADE", "UPDOWN", "WRITE", "READ", "WRITEREAD")
+LISTS = ("migrationRules", "domainRules", "encodingRules")
+KINDS = ("TRANSFORM", "CONDITION")
+MODES = ("UPGRADE", "DOWNGRADE", "UPDOWN", "WRITE", "READ", "WRITEREAD")
 
 
 class InvalidRules(CallerError):
@@ -28,7 +28,7 @@ def check_rule_set(rules: Any) -> None:
     """Raises InvalidRules unless it is an object of lists of rules with names of their own."""
     if not isinstance(rules, dict):
         raise InvalidRules("the rule set is no object")
-    for part in _LISTS:
+    for part in LISTS:
         each_rule = rules.get(part)
         if each_rule is None:
             continue
@@ -42,10 +42,10 @@ def check_rule_set(rules: Any) -> None:
             if name in seen:
                 raise InvalidRules(f"Found rule with duplicate name '{name}'")
             seen.add(name)
-            if each.get("kind") is not None and each["kind"] not in _KINDS:
-                raise InvalidRules(f"rule '{name}': kind is none of {', '.join(_KINDS)}")
-            if each.get("mode") is not None and each["mode"] not in _MODES:
-                raise InvalidRules(f"rule '{name}': mode is none of {', '.join(_MODES)}")
+            if each.get("kind") is not None and each["kind"] not in KINDS:
+                raise InvalidRules(f"rule '{name}': kind is none of {', '.join(KINDS)}")
+            if each.get("mode") is not None and each["mode"] not in MODES:
+                raise InvalidRules(f"rule '{name}': mode is none of {', '.join(MODES)}")
 
 
 def check_metadata(metadata: Any) -> None:
@@ -102,7 +102,7 @@ def merged_rules(*layers: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
             merged = dict(layer)
             continue
         for name, value in layer.items():
-            if name in _LISTS and merged.get(name) and value:
+            if name in LISTS and merged.get(name) and value:
                 own = {each.get("name") for each in value}
                 merged[name] = [each for each in merged[name] if each.get("name") not in own] + value
             elif value is not None:
