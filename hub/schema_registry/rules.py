@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hub.errors import CallerError
@@ -25,7 +25,8 @@ class InvalidMetadata(CallerError):
 
 
 def check_rule_set(rules: Any) -> None:
-    """Raises InvalidRules unless it is an object of lists of rules with names of their own."""
+    """Raises InvalidRules unless it is an object of lists of rules with names of their own, each of which clients can
+    read: the Java one fails on a field of another type."""
     if not isinstance(rules, dict):
         raise InvalidRules("the rule set is no object")
     for part in LISTS:
@@ -42,6 +43,9 @@ def check_rule_set(rules: Any) -> None:
             if name in seen:
                 raise InvalidRules(f"Found rule with duplicate name '{name}'")
             seen.add(name)
+            wrong = next((field for field in each if not _FIELD_IS.get(field, _any)(each[field])), None)
+            if wrong is not None:
+                raise InvalidRules(f"rule '{name}': {wrong} is not of the type that it has to be")
             if each.get("kind") is not None and each["kind"] not in KINDS:
                 raise InvalidRules(f"rule '{name}': kind is none of {', '.join(KINDS)}")
             if each.get("mode") is not None and each["mode"] not in MODES:
@@ -53,9 +57,7 @@ def check_metadata(metadata: Any) -> None:
     if not isinstance(metadata, dict):
         raise InvalidMetadata("metadata: no object")
     properties = metadata.get("properties")
-    if properties is not None and not (
-        isinstance(properties, dict) and all(isinstance(each, str) for each in properties.values())
-    ):
+    if properties is not None and not _texts_by_name(properties):
         raise InvalidMetadata("metadata: properties are no texts by name")
     tags = metadata.get("tags")
     if tags is not None and not (isinstance(tags, dict) and all(map(_texts, tags.values()))):
@@ -67,6 +69,31 @@ def check_metadata(metadata: Any) -> None:
 
 def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _texts_by_name(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+
+
+def _any(_value: Any) -> bool:
+    return True
+
+
+def _or_none(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or holds(value)
+
+
+def _is(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind)
+
+
+# Fields that are not known are left alone: newer clients send more.
+_FIELD_IS: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("doc", "type", "expr", "onSuccess", "onFailure"), _or_none(_is(str))),
+    "tags": _or_none(_texts),
+    "params": _or_none(_texts_by_name),
+    "disabled": _or_none(_is(bool)),
+}
 
 
 def merged_metadata(*layers: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
