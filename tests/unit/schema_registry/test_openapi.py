@@ -38,7 +38,7 @@ from hub.schema_registry.openapi import (
 from hub.schema_registry.routes import Api, create_router
 
 POSITIVE, NEGATIVE = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
-EXAMPLES = 8
+EXAMPLES = 10
 CHECKS = [
     schemathesis.checks.not_a_server_error,
     status_code_conformance,
