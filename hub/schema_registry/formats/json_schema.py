@@ -38,6 +38,7 @@ MOST_DEPTH = 64  # levels of JSON; the validator of the meta-schema recurses
 MOST_NODES = 30_000
 MOST_ENUM_VALUES = 10_000
 MOST_PATTERN = 1_000
+MOST_GROUPS = 100  # groups of a pattern within each other
 MOST_PATTERNS = 100_000  # characters of all patterns together
 MOST_CHAINED = 100  # references that lead to nothing but a reference
 
@@ -292,6 +293,8 @@ def _check_patterns(node: Mapping[str, Any]) -> int:
     for pattern in patterns:
         if len(pattern) > MOST_PATTERN:
             raise InvalidSchema(f"a pattern has {len(pattern)} characters, {MOST_PATTERN} are allowed")
+        if _deepest_group(pattern) > MOST_GROUPS:
+            raise InvalidSchema(f"a pattern is nested deeper than {MOST_GROUPS} groups")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -301,6 +304,15 @@ def _check_patterns(node: Mapping[str, Any]) -> int:
             if not str(error).startswith(("bad escape", "unknown extension", "look-behind")):
                 raise InvalidSchema(f"`{pattern[:100]}` is no pattern: {error}") from None
     return sum(map(len, patterns))
+
+
+def _deepest_group(pattern: str) -> int:
+    """How deep groups are nested. Counted, because what the compiler takes depends on the stack that is left."""
+    deepest = depth = 0
+    for each in re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "", pattern, flags=re.DOTALL):
+        depth += (each == "(") - (each == ")")
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def as_python(pattern: str) -> str:
