@@ -21,6 +21,7 @@ from hub.materializers.stores.sql import Store
 from hub.schema_registry import routes as registry_routes
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.node import Node
+from hub.schema_registry.openapi import with_registry
 from hub.topics import audit_routes, gateway_routes
 from hub.topics import routes as topic_routes
 from hub.topics.auditor import Results
@@ -52,6 +53,8 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(title="Event hub", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(HubError, on_hub_error)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
+    own = app.openapi
+    app.openapi = lambda: with_registry(own())  # type: ignore[method-assign]
 
     @app.get("/health")
     def health() -> dict[str, str]:

@@ -10,17 +10,22 @@ from typing import Any
 
 from hub.schema_registry.facts import HIGHEST_ID, Reference, SchemaStored
 from hub.schema_registry.registry import Refused, RegisterSchema, guid_of
-from hub.schema_registry.rules import InvalidMetadata, check_metadata
+from hub.schema_registry.rules import InvalidMetadata, InvalidRules, check_metadata, check_rule_set
 
 
 def command_of(subject: str, body: Mapping[str, Any], *, normalize: bool = False) -> RegisterSchema:
-    """What a request to register, look up or check a schema says. Raises Refused 422."""
+    """What a request to register, look up or check a schema says. Raises Refused 422, 42210."""
     metadata, rule_set = body.get("metadata"), body.get("ruleSet")
     if metadata is not None:
         try:
             check_metadata(metadata)
         except InvalidMetadata as error:
             raise Refused(422, 422, error.message) from None
+    if rule_set is not None:
+        try:
+            check_rule_set(rule_set)  # before anything merges it with the settings'
+        except InvalidRules as error:
+            raise Refused(422, 42210, f"Invalid rule set: {error.message}") from None
     schema_id = _number(body, "id", -1)
     return RegisterSchema(
         subject,

@@ -19,8 +19,8 @@ from hub.schema_registry.registry import Refused
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 # What an answer may be, what we prefer first. Requests may also say nothing, or application/octet-stream.
-_ANSWERS = (MEDIA_TYPE, "application/vnd.schemaregistry+json", "application/json")
-_REQUESTS = (*_ANSWERS, "application/octet-stream")
+MEDIA_TYPES: Final = (MEDIA_TYPE, "application/vnd.schemaregistry+json", "application/json")
+_REQUESTS = (*MEDIA_TYPES, "application/octet-stream")
 MOST_BODY_BYTES = 4 * 1_048_576  # a schema may have 1 MiB of text, of which JSON may write half as escapes
 
 Scope = MutableMapping[str, Any]
@@ -173,7 +173,7 @@ def answer_type(accept: bytes) -> bytes:
     def weight_of(kind: str) -> float:
         return liked.get(kind, liked.get("application/*", liked.get("*/*", 0.0)))
 
-    return max(_ANSWERS, key=weight_of).encode()
+    return max(MEDIA_TYPES, key=weight_of).encode()
 
 
 async def read_body(call: Call, receive: Receive) -> None:

@@ -723,18 +723,34 @@ class Registry:
         return self._source_of(stored.subject, stored.schema, stored.schema_type, stored.references)
 
     def _source_of(
-        self, subject: str, text: str, schema_type: str, references: Iterable[Reference], depth: int = 0
+        self, subject: str, text: str, schema_type: str, references: Iterable[Reference]
     ) -> Source:
-        if depth > _DEEPEST_REFERENCE:
-            raise invalid_schema(f"Invalid schema: references nest deeper than {_DEEPEST_REFERENCE}")
-        named = []
-        for each in references:
-            stored = self._referenced(subject, each)
-            inside = self._source_of(
-                stored.subject, stored.schema, stored.schema_type, stored.references, depth + 1
-            )
-            named.append((each.name, inside))
-        return Source.of(schema_type, text, tuple(named))
+        """Each version is followed once, by however many ways it is reached: the ways double with every level."""
+        known: dict[tuple[str, int], tuple[Source, int]] = {}
+
+        def followed(stored: SchemaStored, depth: int) -> tuple[Source, int]:
+            """A referenced version, and how many levels it has."""
+            place = (stored.subject, stored.version)
+            found = known.get(place)
+            if depth + (found[1] if found is not None else 1) > _DEEPEST_REFERENCE:
+                raise invalid_schema(f"Invalid schema: references nest deeper than {_DEEPEST_REFERENCE}")
+            if found is None:
+                named, below = around(stored.subject, stored.references, depth + 1)
+                found = known[place] = (Source.of(stored.schema_type, stored.schema, named), below + 1)
+            return found
+
+        def around(
+            subject: str, references: Iterable[Reference], depth: int
+        ) -> tuple[tuple[tuple[str, Source], ...], int]:
+            """The sources of references by name, and how many levels are below."""
+            named, levels = [], 0
+            for each in references:
+                source, below = followed(self._referenced(subject, each), depth)
+                named.append((each.name, source))
+                levels = max(levels, below)
+            return tuple(named), levels
+
+        return Source.of(schema_type, text, around(subject, references, 0)[0])
 
     def _referenced(self, subject: str, reference: Reference) -> SchemaStored:
         found = self._at(names.beside(subject, reference.subject), reference.version, deleted=True)

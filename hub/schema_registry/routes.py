@@ -101,12 +101,14 @@ class Api:
         self.node = node
         self._ready: Bounded[tuple[str, object], tuple[SchemaStored, Ready]] = Bounded(_MOST_READY_BYTES)
         self._routes: dict[tuple[int, str], list[tuple[tuple[str, ...], dict[str, Handler]]]] = {}
-        for pattern, methods in self._table():
+        for pattern, methods in self.table():
             parts = tuple(pattern.split("/"))
             self._routes.setdefault((len(parts), parts[0]), []).append((parts, methods))
 
-    def _table(self) -> Iterator[tuple[str, dict[str, Handler]]]:
-        """Paths ({} as an empty part), and who answers. The first that fits is taken."""
+    def table(self) -> Iterator[tuple[str, dict[str, Handler]]]:
+        """Paths ({} as an empty part), and who answers. The first that fits is taken.
+
+        ``openapi.OPERATIONS`` describes each."""
         yield "subjects", {"GET": self.subjects}
         yield "subjects//versions", {"GET": self.versions, "POST": self.register}
         yield "subjects//metadata", {"GET": self.version_with_metadata}

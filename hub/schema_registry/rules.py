@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hub.errors import CallerError
 
-_LISTS = ("migrationRules", "domainRules", "encodingRules")
-_KINDS = ("TRANSFORM", "CONDITION")
-_MODES = ("UPGRADE", "DOWNGRADE", "UPDOWN", "WRITE", "READ", "WRITEREAD")
+LISTS = ("migrationRules", "domainRules", "encodingRules")
+KINDS = ("TRANSFORM", "CONDITION")
+MODES = ("UPGRADE", "DOWNGRADE", "UPDOWN", "WRITE", "READ", "WRITEREAD")
 
 
 class InvalidRules(CallerError):
@@ -25,10 +25,11 @@ class InvalidMetadata(CallerError):
 
 
 def check_rule_set(rules: Any) -> None:
-    """Raises InvalidRules unless it is an object of lists of rules with names of their own."""
+    """Raises InvalidRules unless it is an object of lists of rules with names of their own, each of which clients can
+    read: the Java one fails on a field of another type."""
     if not isinstance(rules, dict):
         raise InvalidRules("the rule set is no object")
-    for part in _LISTS:
+    for part in LISTS:
         each_rule = rules.get(part)
         if each_rule is None:
             continue
@@ -42,10 +43,13 @@ def check_rule_set(rules: Any) -> None:
             if name in seen:
                 raise InvalidRules(f"Found rule with duplicate name '{name}'")
             seen.add(name)
-            if each.get("kind") is not None and each["kind"] not in _KINDS:
-                raise InvalidRules(f"rule '{name}': kind is none of {', '.join(_KINDS)}")
-            if each.get("mode") is not None and each["mode"] not in _MODES:
-                raise InvalidRules(f"rule '{name}': mode is none of {', '.join(_MODES)}")
+            wrong = next((field for field in each if not _FIELD_IS.get(field, _any)(each[field])), None)
+            if wrong is not None:
+                raise InvalidRules(f"rule '{name}': {wrong} is not of the type that it has to be")
+            if each.get("kind") is not None and each["kind"] not in KINDS:
+                raise InvalidRules(f"rule '{name}': kind is none of {', '.join(KINDS)}")
+            if each.get("mode") is not None and each["mode"] not in MODES:
+                raise InvalidRules(f"rule '{name}': mode is none of {', '.join(MODES)}")
 
 
 def check_metadata(metadata: Any) -> None:
@@ -53,9 +57,7 @@ def check_metadata(metadata: Any) -> None:
     if not isinstance(metadata, dict):
         raise InvalidMetadata("metadata: no object")
     properties = metadata.get("properties")
-    if properties is not None and not (
-        isinstance(properties, dict) and all(isinstance(each, str) for each in properties.values())
-    ):
+    if properties is not None and not _texts_by_name(properties):
         raise InvalidMetadata("metadata: properties are no texts by name")
     tags = metadata.get("tags")
     if tags is not None and not (isinstance(tags, dict) and all(map(_texts, tags.values()))):
@@ -67,6 +69,31 @@ def check_metadata(metadata: Any) -> None:
 
 def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _texts_by_name(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+
+
+def _any(_value: Any) -> bool:
+    return True
+
+
+def _or_none(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or holds(value)
+
+
+def _is(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind)
+
+
+# Fields that are not known are left alone: newer clients send more.
+_FIELD_IS: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("doc", "type", "expr", "onSuccess", "onFailure"), _or_none(_is(str))),
+    "tags": _or_none(_texts),
+    "params": _or_none(_texts_by_name),
+    "disabled": _or_none(_is(bool)),
+}
 
 
 def merged_metadata(*layers: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -102,7 +129,7 @@ def merged_rules(*layers: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
             merged = dict(layer)
             continue
         for name, value in layer.items():
-            if name in _LISTS and merged.get(name) and value:
+            if name in LISTS and merged.get(name) and value:
                 own = {each.get("name") for each in value}
                 merged[name] = [each for each in merged[name] if each.get("name") not in own] + value
             elif value is not None:

@@ -60,8 +60,13 @@ class Source:
                     f"the schema has {len(self.text)} characters, {avro.MOST_BYTES} are allowed",
                     code="HUB-1209",
                 )
-            named = {name: each.parsed() for name, each in self._needed()}
-            known = self.form.parse(self.text, named)
+            form, needed = self.form, list(self._needed())
+            for name, each in needed:
+                if each.schema_type != self.schema_type:
+                    raise InvalidSchema(
+                        f"reference '{name[:80]}' is of type {each.schema_type}, the schema of type {self.schema_type}"
+                    )
+            known = form.parse(self.text, {name: each.parsed() for name, each in needed})
             _PARSED.put(self.digest, known, len(self.text) + 100)
         return known
 

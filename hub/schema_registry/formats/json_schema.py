@@ -38,7 +38,7 @@ MOST_DEPTH = 64  # levels of JSON; the validator of the meta-schema recurses
 MOST_NODES = 30_000
 MOST_ENUM_VALUES = 10_000
 MOST_PATTERN = 1_000
-MOST_GROUPS = 100
+MOST_GROUPS = 100  # groups of a pattern within each other
 MOST_PATTERNS = 100_000  # characters of all patterns together
 MOST_CHAINED = 100  # references that lead to nothing but a reference
 
@@ -293,8 +293,8 @@ def _check_patterns(node: Mapping[str, Any]) -> int:
     for pattern in patterns:
         if len(pattern) > MOST_PATTERN:
             raise InvalidSchema(f"a pattern has {len(pattern)} characters, {MOST_PATTERN} are allowed")
-        if _nesting(pattern) > MOST_GROUPS:
-            raise InvalidSchema(f"a pattern's groups are nested deeper than {MOST_GROUPS}")
+        if _deepest_group(pattern) > MOST_GROUPS:
+            raise InvalidSchema(f"a pattern is nested deeper than {MOST_GROUPS} groups")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -306,11 +306,11 @@ def _check_patterns(node: Mapping[str, Any]) -> int:
     return sum(map(len, patterns))
 
 
-def _nesting(pattern: str) -> int:
-    """How deep groups are in groups, at most: Python's compiler recurses, as deep as its caller's stack lets it."""
-    depth = deepest = 0
-    for each in pattern:
-        depth = max(0, depth + (each == "(") - (each == ")"))
+def _deepest_group(pattern: str) -> int:
+    """How deep groups are nested. Counted, because what the compiler takes depends on the stack that is left."""
+    deepest = depth = 0
+    for each in re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "", pattern, flags=re.DOTALL):
+        depth += (each == "(") - (each == ")")
         deepest = max(deepest, depth)
     return deepest
 

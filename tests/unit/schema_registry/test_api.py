@@ -150,6 +150,9 @@ def test_a_registration_answers_with_all_that_was_stored(http: Http) -> None:
         (422, 422, "POST", "/subjects/s/versions", {"schema": AB, "references": [{"name": "x"}]}),
         (422, 422, "POST", "/subjects/s/versions", {"schema": AB, "metadata": {"properties": {"a": 1}}}),
         (422, 42210, "POST", "/subjects/s/versions", {"schema": AB, "ruleSet": {"domainRules": [{}]}}),
+        (422, 42210, "POST", "/subjects/s/versions", {"schema": AB, "ruleSet": []}),
+        (422, 42210, "POST", "/subjects/new/versions", {"schema": AB, "ruleSet": "all"}),
+        (422, 42210, "POST", "/compatibility/subjects/s/versions", {"schema": AB, "ruleSet": 1}),
         (422, 42209, "POST", "/subjects/s/versions", {"schema": schema("a", doc="x" * 1_048_576)}),
         (422, 42205, "POST", "/subjects/s/versions", {"schema": AB, "id": 7}),
         (409, 40901, "POST", "/subjects/s/versions", {"schema": BROKEN}),
@@ -312,6 +315,43 @@ def test_settings_outlive_a_soft_delete_and_go_with_the_hard_one(http: Http) -> 
 def referring(subject: str = "base", version: int = 1) -> dict[str, Any]:
     text = json.dumps({"type": "record", "name": "Top", "fields": [{"name": "r", "type": "R"}]})
     return {"schema": text, "references": [{"name": "R", "subject": subject, "version": version}]}
+
+
+def test_references_are_followed_once_and_sixteen_levels_deep(http: Http) -> None:
+    """Four references to the schema below, on each of sixteen levels, are four thousand million ways to the lowest."""
+    http.register("l0", "{}", schemaType="JSON")
+
+    def level(number: int) -> dict[str, Any]:
+        below = [{"name": f"r{each}", "subject": f"l{number - 1}", "version": 1} for each in range(4)]
+        return {"schema": f'{{"title":"{number}"}}', "schemaType": "JSON", "references": below}
+
+    for number in range(1, 17):
+        http.ok("POST", f"/subjects/l{number}/versions", level(number))
+    message = http.fails(422, 42201, "POST", "/subjects/l17/versions", level(17))
+    assert message == "Invalid schema: references nest deeper than 16"
+    http.fails(422, 42201, "POST", "/compatibility/subjects/l17/versions", level(17))
+
+
+def test_a_circle_of_references_is_refused(http: Http) -> None:
+    """Only an import can close one, by writing over a version that is referenced."""
+    http.ok("PUT", "/mode", {"mode": "IMPORT"})
+    a = {"schema": "{}", "schemaType": "JSON", "id": 1, "version": 1}
+    b = {
+        **a,
+        "id": 2,
+        "references": [{"name": f"a{each}", "subject": "a", "version": 1} for each in range(4)],
+    }
+    around = {
+        **a,
+        "id": 3,
+        "references": [{"name": f"b{each}", "subject": "b", "version": 1} for each in range(4)],
+    }
+    for subject, body in (("a", a), ("b", b)):
+        http.ok("POST", f"/subjects/{subject}/versions", body)
+    http("POST", "/subjects/a/versions", around)
+    for path in ("/subjects/a/versions/1", "/subjects/b/versions/1"):
+        assert http("GET", f"{path}?format=serialized").status_code in (200, 422)
+    http.fails(422, 42201, "POST", "/subjects/c/versions", {**b, "id": 4, "references": around["references"]})
 
 
 def test_what_is_referenced_cannot_be_deleted(http: Http) -> None:

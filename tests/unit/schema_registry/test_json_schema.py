@@ -837,7 +837,7 @@ def test_what_is_pointed_at_must_be_a_schema_wherever_it_stands() -> None:
             json.dumps({"anyOf": [{"pattern": f"{index:0999}"} for index in range(102)]}),
             "patterns have more than",
         ),
-        ('{"pattern": "' + "(" * 499 + ")" * 499 + '"}', "nested deeper than 100"),
+        ('{"pattern": "' + "(" * 499 + ")" * 499 + '"}', "nested deeper than 100 groups"),
         ('{"enum": [' + ",".join(map(str, range(10_001))) + "]}", "enum has 10001 values"),
         (json.dumps({"properties": {f"a{index}": {} for index in range(30_001)}}), "more than 30000 values"),
         ('{"description": "' + "a" * json_schema.MOST_BYTES + '"}', "1048576 are allowed"),
@@ -854,6 +854,7 @@ def test_what_is_no_schema_or_too_much(text: str, message: str) -> None:
 
 
 def test_what_is_just_small_enough() -> None:
+    schema({"pattern": "(" * 100 + ")" * 100, "patternProperties": {r"\(" * 101 + r"[(\](]" * 101: {}}})
     deep = schema(json.loads('{"not":' * 62 + '{"type":"string"}' + "}" * 62))
     assert json_schema.differences(deep, deep) == []
     long = schema({"enum": [*range(5_000), *map(str, range(5_000))]})

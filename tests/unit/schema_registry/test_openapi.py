@@ -1,0 +1,259 @@
+"""The registry's OpenAPI: every route is described and no other, and the registry answers as its description says."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import schemathesis
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from schemathesis import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from hub.api import create_app
+from hub.config import Settings
+from hub.log import MemoryCluster
+from hub.schema_registry import exchange
+from hub.schema_registry.node import Node
+from hub.schema_registry.openapi import (
+    MEANINGS,
+    MEDIA_TYPES,
+    OPERATIONS,
+    TAG,
+    Operation,
+    pattern,
+    with_registry,
+)
+from hub.schema_registry.routes import Api, create_router
+
+POSITIVE, NEGATIVE = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
+EXAMPLES = 10
+CHECKS = [
+    schemathesis.checks.not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+DOCUMENT = with_registry({"openapi": "3.1.0", "info": {"title": "registry", "version": "1"}, "paths": {}})
+SUBJECTS = ["s", "json-value", "proto-value", "top", ":.ctx:s", "a/b", "gone", "imported"]
+GUID = "2e2b64ee-5a9e-56a1-84a5-8a1c1e6a6b5b"
+TEXTS = [
+    '"string"',
+    '{"type":"record","name":"R","fields":[]}',
+    '{"type":"record","name":"R","fields":[{"name":"a","type":"int","default":0}]}',
+    '{"type":"enum","name":"E","symbols":["A"]}',
+    '{"type":"object","properties":{"a":{"type":"integer"}}}',
+    'syntax = "proto3"; message M { int32 a = 1; }',
+]
+
+
+def described() -> set[tuple[str, str]]:
+    return {(pattern(each.path), each.method) for each in OPERATIONS}
+
+
+def test_every_route_is_described_and_no_other() -> None:
+    routes = {(path, method) for path, methods in Api(Node(MemoryCluster())).table() for method in methods}
+    assert described() == routes
+    assert len(OPERATIONS) == len(routes)
+
+
+def test_it_is_in_the_hubs_own_description(tmp_path: Any) -> None:
+    app = create_app(Settings(home=tmp_path))
+    document = app.openapi()
+    ours = {
+        (path, method.upper())
+        for path, methods in document["paths"].items()
+        for method, each in methods.items()
+        if TAG in each.get("tags", ())
+    }
+    assert ours == {(each.path, each.method) for each in OPERATIONS}
+    assert "/health" in document["paths"]
+    assert document == app.openapi() == json.loads(json.dumps(document))
+    names = [each["operationId"] for methods in document["paths"].values() for each in methods.values()]
+    assert len(set(names)) == len(names)
+    assert set(MEDIA_TYPES) <= set(exchange.MEDIA_TYPES)
+
+
+def test_a_document_without_our_routes_is_left_as_it_is() -> None:
+    given_ = {"paths": {"/x": {}}, "components": {"schemas": {"X": {}}}, "tags": [{"name": "x"}]}
+    before = copy.deepcopy(given_)
+    merged = with_registry(given_)
+    assert given_ == before
+    assert merged["components"]["schemas"]["X"] == {} and len(merged["tags"]) == 2
+    assert with_registry(merged) == merged
+
+
+def test_every_error_code_has_a_meaning_and_is_used() -> None:
+    assert {code for each in OPERATIONS for code in each.codes} == set(MEANINGS)
+
+
+# ---- the description played against the registry
+
+
+def with_names_that_are_there() -> dict[str, Any]:
+    """The description narrowed to what is in the registry, so that more than refusals are seen."""
+    document = copy.deepcopy(DOCUMENT)
+    narrow = {
+        "subject": {"enum": SUBJECTS},
+        "id": {"type": "integer", "minimum": 1, "maximum": 7},
+        "guid": {"enum": [GUID]},
+        "version": {"enum": ["latest", "-1", 1, 2]},
+    }
+    for methods in document["paths"].values():
+        for each in methods.values():
+            for parameter in each["parameters"]:
+                if parameter["in"] == "path" and parameter["name"] in narrow:
+                    parameter["schema"] = narrow[parameter["name"]]
+    ours = document["components"]["schemas"]
+    ours["RegistryRequest"]["properties"] |= {
+        "schema": {"enum": TEXTS},
+        "id": {"enum": [None, -1, 2]},
+        "version": {"enum": [None, -1, 0, 1, 2]},
+    }
+    ours["RegistryReference"]["properties"]["subject"] = {"enum": SUBJECTS}
+    return document
+
+
+def fill(client: TestClient) -> None:
+    """Some of everything."""
+
+    def register(subject: str, schema: str, **more: Any) -> None:
+        answer = client.post(f"/subjects/{subject}/versions", json={"schema": schema, **more})
+        assert answer.status_code == 200, answer.text
+
+    register("s", TEXTS[1], metadata={"properties": {"a": "b"}, "tags": {"R": ["PII"]}})
+    register("s", TEXTS[2])
+    register(":.ctx:s", TEXTS[2], ruleSet={"domainRules": [{"name": "r", "kind": "CONDITION"}]})
+    register("a%2Fb", TEXTS[0])
+    register("json-value", TEXTS[4], schemaType="JSON")
+    register("proto-value", TEXTS[5], schemaType="PROTOBUF")
+    top = '{"type":"record","name":"T","fields":[{"name":"r","type":"R"}]}'
+    register("top", top, references=[{"name": "R", "subject": "s", "version": 1}])
+    register("gone", TEXTS[3])
+    assert client.delete("/subjects/gone").status_code == 200
+    assert client.put("/mode/imported", json={"mode": "IMPORT"}).status_code == 200
+    assert client.put("/config/s", json={"compatibility": "FULL", "normalize": True}).status_code == 200
+
+
+@contextmanager
+def serving() -> Iterator[FastAPI]:
+    node = Node(MemoryCluster())
+    assert node.start()
+    made = FastAPI()
+    made.include_router(create_router(node))
+    fill(TestClient(made))
+    yield made
+    node.stop()
+
+
+@pytest.fixture(scope="module")
+def unchanged() -> Iterator[FastAPI]:
+    """For those who only ask."""
+    with serving() as made:
+        yield made
+
+
+@pytest.fixture
+def app() -> Iterator[FastAPI]:
+    """For those who write."""
+    with serving() as made:
+        yield made
+
+
+class Stage:
+    """Operations of both descriptions, loaded once, on the app of the day: an operation remembers its app."""
+
+    def __init__(self) -> None:
+        self.app: FastAPI | None = None
+        self.schemas = {}
+        for names, document in (("any", DOCUMENT), ("there", with_names_that_are_there())):
+            self.schemas[names] = schemathesis.openapi.from_dict(document)
+            self.schemas[names].app = self
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        assert self.app is not None
+        await self.app(scope, receive, send)
+
+
+@pytest.fixture(scope="module")
+def stage() -> Stage:
+    return Stage()
+
+
+PLAYED = [
+    pytest.param(each, names, mode, id=f"{each.method} {each.path} {names} {mode.value}")
+    for names, mode in (("there", POSITIVE), ("there", NEGATIVE), ("any", POSITIVE))
+    for each in OPERATIONS
+    if mode is POSITIVE or "{" in each.path or each.query or each.body  # else there is nothing to say wrongly
+]
+
+
+@pytest.mark.parametrize(("each", "names", "mode"), PLAYED)
+def test_the_registry_answers_as_it_is_described(
+    request: pytest.FixtureRequest, stage: Stage, each: Operation, names: str, mode: GenerationMode
+) -> None:
+    stage.app = request.getfixturevalue("unchanged" if each.method == "GET" else "app")
+    operation = stage.schemas[names][each.path][each.method]
+
+    @seed(20)
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def play(case: Any) -> None:
+        case.call_and_validate(checks=CHECKS)
+
+    play()
+
+
+# ---- what it found
+
+
+def test_a_reference_to_a_schema_of_another_type_is_refused(app: FastAPI) -> None:
+    client = TestClient(app)
+    for schema_type, text, subject in (
+        ("AVRO", TEXTS[1], "proto-value"),
+        ("AVRO", TEXTS[1], "json-value"),
+        ("PROTOBUF", TEXTS[5], "s"),
+        ("JSON", TEXTS[4], "s"),
+    ):
+        body = {
+            "schema": text,
+            "schemaType": schema_type,
+            "references": [{"name": "x", "subject": subject, "version": 1}],
+        }
+        for path in ("/subjects/new/versions", "/subjects/s", "/compatibility/subjects/s/versions"):
+            answer = client.post(path, json=body)
+            assert (answer.status_code, answer.json()["error_code"]) == (422, 42201), answer.text
+            assert f"the schema of type {schema_type}" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [{"expr": 5}, {"doc": {}}, {"tags": "PII"}, {"tags": [1]}, {"params": {"a": 1}}, {"disabled": "no"}],
+)
+def test_a_rule_that_no_client_could_read_is_refused(app: FastAPI, rule: dict[str, Any]) -> None:
+    client, rules = TestClient(app), {"domainRules": [{"name": "r", "kind": "CONDITION", **rule}]}
+    for method, path, body in (
+        ("POST", "/subjects/s/versions", {"schema": TEXTS[2], "ruleSet": rules}),
+        ("PUT", "/config", {"defaultRuleSet": rules}),
+    ):
+        answer = client.request(method, path, json=body)
+        assert (answer.status_code, answer.json()["error_code"]) == (422, 42210), answer.text
+        assert f"rule 'r': {next(iter(rule))}" in answer.json()["message"]
