@@ -21,5 +21,5 @@ two schemas; ids of deleted schemas are never given again.
         describe/  a schema of any format as rules see it, and what changed without any level's word
 [shell] node.py    reads the log, fences, appends
 [edge]  routes.py  HTTP as Confluent has it             exchange.py  ASGI requests and answers
-        client.py  the same from Python
+        client.py  the same from Python              tables.py  SQL tables as a cache, of rows by table_rows.py [core]
 """
