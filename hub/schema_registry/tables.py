@@ -11,6 +11,7 @@ Limit: the registry's state is held in memory meanwhile, as in a registry node.
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -55,6 +56,7 @@ POSITION = "registry_position"
 _LOG = TopicPartition(SCHEMAS_TOPIC, 0)
 _CHUNK = 500  # rows a statement
 _POLL = 1_000
+_OPEN_TRIES, _OPEN_PAUSE_S = 100, 0.05
 _LOCK = int.from_bytes(sha256(b"hub registry tables").digest()[:7], "big")
 
 METADATA = MetaData()
@@ -298,10 +300,16 @@ def _engine(url: str) -> Engine:
 
 def _configure(connection: Any, _record: object) -> None:
     connection.isolation_level = None  # the driver must not begin transactions by itself: ours hold DDL too
-    cursor = connection.cursor()
     for pragma in ("busy_timeout=30000", "journal_mode=WAL", "synchronous=NORMAL"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
+        for left in reversed(range(_OPEN_TRIES)):
+            try:
+                connection.execute(f"PRAGMA {pragma}").close()
+                break
+            except sqlite3.OperationalError as error:
+                # Another process opens the new file too; SQLite does not wait for the other's switch to WAL.
+                if "locked" not in str(error) or not left:
+                    raise
+                time.sleep(_OPEN_PAUSE_S)
 
 
 def _begin(connection: Connection) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -307,7 +309,38 @@ def test_more_rows_than_one_statement_takes(bench: Bench) -> None:
     assert seen == [("read", 1, 1), ("write", 1, 1)]
 
 
-def test_a_log_that_does_not_begin_at_zero_and_ends_in_nothing(bench: Bench) -> None:
+def test_many_may_build_a_new_file_at_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.do(RegisterSchema("a", record(ID)))
+    tables = [RegistryTables(f"sqlite:///{bench.file}") for _ in range(6)]
+    together = threading.Barrier(len(tables))
+
+    def build(each: RegistryTables) -> Rebuilt:
+        together.wait(10.0)
+        return each.rebuild(bench.cluster)
+
+    with ThreadPoolExecutor(len(tables)) as pool:
+        assert set(pool.map(build, tables)) == {bench.rebuild()}
+    for each in (bench.tables, *tables):
+        each.close()
+
+
+def test_readers_go_on_with_the_old_state_while_one_builds(bench: Bench) -> None:
+    bench.do(RegisterSchema("a", record(ID)))
+    bench.rebuild()
+    bench.do(RegisterSchema("b", record(CITY)))
+    seen: list[list[dict[str, Any]]] = []
+
+    def look(what: str, _done: int, _total: int) -> None:
+        if what == "write":
+            seen.append(bench.sql("SELECT subject FROM registry_versions"))
+
+    bench.tables.rebuild(bench.cluster, progress=look)
+    assert seen == [[{"subject": "a"}]] * 2
+    assert len(bench.rows()[table_rows.VERSIONS]) == 2
+
+
+def test_a_log_without_schemas(bench: Bench) -> None:
     bench.append(record_of(Nothing()))
     bench.append(record_of(Unreadable(0, "")))
     assert bench.rebuild() == Rebuilt(2, 0, 0, 0, 0, 0, 0, 0)
