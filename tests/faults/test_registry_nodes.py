@@ -97,7 +97,7 @@ class Load:
         self.urls = [each.url for each in servers]
         self.ids: dict[tuple[str, int], set[int]] = defaultdict(set)
         self.through: Counter[str] = Counter()
-        self.again = 0
+        self.again: Counter[str] = Counter()
         self.wrong: list[str] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -154,7 +154,7 @@ class Load:
                 schema_id = client.register(subject, text(number))
             except PeerError as error:  # no connection, no answer in time, or 5xx: the outcome is not known
                 with self._lock:
-                    self.again += 1
+                    self.again[error.message] += 1
                 if time.monotonic() > deadline:
                     self.wrong.append(f"{subject} {number} was never acknowledged: {error.message}")
                     return
@@ -229,7 +229,9 @@ def test_whatever_dies_ids_and_versions_stay_as_acknowledged(
             load.goes_on(each.url)
     finally:
         load.stop()
-    print(f"acknowledged {dict(load.through)}, asked again {load.again} times")
+    print(f"acknowledged {dict(load.through)}, asked again {load.again.total()} times:")
+    for message, count in load.again.most_common(10):
+        print(f"  {count} {message}")
     assert not load.wrong
     assert load.again, "no client has felt anything: the test hurts nobody"
 
