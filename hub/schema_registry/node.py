@@ -184,29 +184,43 @@ class Node:
         For a command that changes nothing the position is the end of the log that it was decided on."""
         self._be_ready()
         self._prepare(command)
-        with self._writing:
-            deadline = time.monotonic() + self.timeout_s
-            while time.monotonic() < deadline:
-                try:
-                    if self._writer is None:
-                        self._writer = self.cluster.writer(WRITER_NAME)
-                    self._reach(self._end())
-                    decision = self.read(lambda registry: registry.decide(command))
-                    if decision.facts:
-                        after = self._writer.append([record_of(fact) for fact in decision.facts])
-                        self._reach(after.get(_LOG))
-                        return decision.answer, after.get(_LOG)
-                    return decision.answer, self.position
-                except WriterFenced:
-                    # Another node wrote: catch up, decide again; after a pause of chance, or both would fence for ever.
-                    self._writer = None
-                    self._stop.wait(random.uniform(0.0, _MOST_PAUSE_S))
-                except PeerError:
-                    self._writer = None
-                    raise
+        deadline = time.monotonic() + self.timeout_s
+        # Bounded: while Kafka is away each write takes its time, and those behind it hold threads that reads need.
+        if not self._writing.acquire(timeout=self.timeout_s):
             raise PeerError(
-                "the registry's other nodes write without a pause", hint="try again", code="HUB-3030"
+                "the registry's earlier writes have not ended",
+                hint="is Kafka well? hub doctor tells; try again",
+                code="HUB-3035",
             )
+        try:
+            return self._written(command, deadline)
+        finally:
+            self._writing.release()
+
+    def _written(self, command: Command, deadline: float) -> tuple[Any, int]:
+        """As ``submit``, by the one thread that writes; tries once at least, again until the deadline."""
+        while True:
+            try:
+                if self._writer is None:
+                    self._writer = self.cluster.writer(WRITER_NAME)
+                self._reach(self._end())
+                decision = self.read(lambda registry: registry.decide(command))
+                if decision.facts:
+                    after = self._writer.append([record_of(fact) for fact in decision.facts])
+                    self._reach(after.get(_LOG))
+                    return decision.answer, after.get(_LOG)
+                return decision.answer, self.position
+            except WriterFenced:
+                # Another node wrote: catch up, decide again; after a pause of chance, or both would fence for ever.
+                self._writer = None
+                self._stop.wait(random.uniform(0.0, _MOST_PAUSE_S))
+            except PeerError:
+                self._writer = None
+                raise
+            if time.monotonic() > deadline:
+                raise PeerError(
+                    "the registry's other nodes write without a pause", hint="try again", code="HUB-3030"
+                )
 
     def _be_ready(self) -> None:
         if not self._ready.wait(self.timeout_s):
