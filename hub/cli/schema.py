@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hub.cli import schema_backup, schema_explain, schema_folder, schema_words
+from hub.cli import schema_backup, schema_explain, schema_folder, schema_rebuild, schema_words
 from hub.cli.context import load_settings
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.errors import ConfigError, NotFound, nearest
@@ -30,6 +30,7 @@ for command in (
     schema_words.infer,
     schema_backup.backup,
     schema_backup.restore,
+    schema_rebuild.rebuild,
 ):
     app.command()(command)
 

@@ -24,5 +24,5 @@ two schemas; ids of deleted schemas are never given again.
         openapi.py what every route takes and answers, in OpenAPI
 [shell] node.py    reads the log, fences, appends
 [edge]  routes.py  HTTP as Confluent has it             exchange.py  ASGI requests and answers
-        client.py, remote.py  the same from Python
+        client.py, remote.py  the same from Python      tables.py  SQL tables as a cache, of rows by table_rows.py [core]
 """

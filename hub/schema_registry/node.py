@@ -185,21 +185,35 @@ class Node:
         For a command that changes nothing the position is the end of the log that it was decided on."""
         self._be_ready()
         self._prepare(command)
-        with self._writing:
-            deadline = time.monotonic() + self.timeout_s
-            while time.monotonic() < deadline:
-                try:
-                    return self._carry_out(command)
-                except WriterFenced:
-                    # Another node wrote: catch up, decide again; after a pause of chance, or both would fence for ever.
-                    self._writer = None
-                    self._stop.wait(random.uniform(0.0, _MOST_PAUSE_S))
-                except PeerError:
-                    self._writer = None
-                    raise
+        deadline = time.monotonic() + self.timeout_s
+        # Bounded: while Kafka is away each write takes its time, and those behind it hold threads that reads need.
+        if not self._writing.acquire(timeout=self.timeout_s):
             raise PeerError(
-                "the registry's other nodes write without a pause", hint="try again", code="HUB-3030"
+                "the registry's earlier writes have not ended",
+                hint="is Kafka well? hub doctor tells; try again",
+                code="HUB-3035",
             )
+        try:
+            return self._written(command, deadline)
+        finally:
+            self._writing.release()
+
+    def _written(self, command: Command, deadline: float) -> tuple[Any, int]:
+        """As ``submit``, by the one thread that writes; tries once at least, again until the deadline."""
+        while True:
+            try:
+                return self._carry_out(command)
+            except WriterFenced:
+                # Another node wrote: catch up, decide again; after a pause of chance, or both would fence for ever.
+                self._writer = None
+                self._stop.wait(random.uniform(0.0, _MOST_PAUSE_S))
+            except PeerError:
+                self._writer = None
+                raise
+            if time.monotonic() > deadline:
+                raise PeerError(
+                    "the registry's other nodes write without a pause", hint="try again", code="HUB-3030"
+                )
 
     def _carry_out(self, command: Command) -> tuple[Any, int]:
         """Decide, append, apply. Raises WriterFenced when another node took the writer's name since it was opened.

@@ -277,7 +277,7 @@ def _pii(value: frozenset[str], pattern: str, view: SchemaView, context: Context
     for record, each in view.fields():
         if not is_meant(each.name):
             continue
-        missing = value - each.tags - _tags_beside(context, record, each)
+        missing = value - each.tags - tags_beside(context.tags, record, each)
         if missing:
             listed = ", ".join(f'"{tag}"' for tag in sorted(missing))
             fix = (
@@ -292,13 +292,14 @@ def _pii(value: frozenset[str], pattern: str, view: SchemaView, context: Context
             )
 
 
-def _tags_beside(context: Context, record: SchemaType, each: SchemaField) -> set[str]:
+def tags_beside(tags: Mapping[str, Sequence[str]], record: SchemaType, each: SchemaField) -> set[str]:
+    """The tags that a schema's metadata gives a field, by the field's full name or its path."""
     names = (labels_of(f"{record.name}.{each.name}"), labels_of(each.path))
     return {
         tag
-        for pattern, tags in context.tags.items()
+        for pattern, given in tags.items()
         if any(fits(labels_of(pattern), name) for name in names)
-        for tag in tags
+        for tag in given
     }
 
 

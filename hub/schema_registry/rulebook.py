@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hub.schema_registry.bounded import Bounded
-from hub.schema_registry.describe import describe
+from hub.schema_registry.describe import SchemaView, describe
 from hub.schema_registry.formats.avro_format import AvroSchema
 from hub.schema_registry.policy import Effective, Policies
 from hub.schema_registry.policy_checks import Context, Violation
@@ -77,10 +77,13 @@ class Rulebook:
             (metadata or {}).get("tags") or {},
             is_new,
         )
-        parsed = source.parsed()
-        if isinstance(parsed, AvroSchema):
-            named = {str(number): each for number, each in enumerate(parsed.types)}
-            view = describe(source.schema_type, parsed.value, named)
-        else:
-            view = describe(source.schema_type, parsed)
-        return effective.check(source.schema_type, view, context)
+        return effective.check(source.schema_type, view_of(source), context)
+
+
+def view_of(source: Source) -> SchemaView:
+    """A schema, with all that it references, as rules see it. Raises InvalidSchema."""
+    parsed = source.parsed()
+    if isinstance(parsed, AvroSchema):
+        named = {str(number): each for number, each in enumerate(parsed.types)}
+        return describe(source.schema_type, parsed.value, named)
+    return describe(source.schema_type, parsed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 import pwd
 import random
@@ -23,8 +24,11 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError
 
 from hub.errors import HubError, PeerError
+from hub.log import MemoryCluster
 from hub.materializers.stores.sql import Change, Store, StoreRefused, ViewBatch
 from hub.record import Positions
+from hub.schema_registry.facts import SCHEMAS_TOPIC, LevelSet, SchemaStored, record_of
+from hub.schema_registry.tables import Rebuilt, RegistryTables
 
 BINARIES = sorted(glob.glob("/usr/lib/postgresql/*/bin"))
 
@@ -207,3 +211,39 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(postgres: Postgres, url: s
     bench.drain()
     assert bench.rows() == {f"k{n % 7}": n for n in range(294, 301)} | {"k1": 301}
     bench.store.close()
+
+
+# ---- the registry's tables
+
+
+def test_the_registrys_tables_on_postgres(url: str) -> None:
+    """As on SQLite; what others built on a table stays, a table of another layout goes, builds take turns."""
+    cluster = MemoryCluster()
+    cluster.create_topic(SCHEMAS_TOPIC, partitions=1, config={}, replication_factor=1)
+    fields = [{"name": "id", "type": "long", "doc": "nul\0", "confluent:tags": ["KEY"]}]
+    schema = json.dumps({"type": "record", "name": "R", "fields": fields})
+    for number in range(1, 4):
+        stored = SchemaStored(f"s{number}", 1, number, schema.replace("R", f"R{number}"), deleted=number == 2)
+        cluster.writer().append([record_of(stored), record_of(LevelSet(f"s{number}", "FULL"))])
+    engine = create_engine(url)
+
+    def ask(sql: str) -> list[tuple[Any, ...]]:
+        with engine.begin() as connection:
+            found = connection.execute(text(sql))
+            return [tuple(row) for row in found] if found.returns_rows else []
+
+    ask("CREATE TABLE registry_fields (subject text)")
+    with ThreadPoolExecutor(4) as pool:
+        tables = list(pool.map(lambda _: RegistryTables(url), range(4)))
+        rebuilt = list(pool.map(lambda each: each.rebuild(cluster), tables))
+    assert set(rebuilt) == {Rebuilt(6, 3, 3, 3, 3, 0, 0, 0)}
+    ask(
+        "CREATE VIEW of_mine AS SELECT path, doc, f.tags FROM registry_fields f JOIN registry_versions v "
+        "USING (subject, version) WHERE NOT v.deleted"
+    )
+    assert tables[0].rebuild(cluster) == rebuilt[0]
+    assert ask("SELECT * FROM of_mine") == [("id", "nul\ufffd", ["KEY"])] * 2
+    assert ask("SELECT next_offset FROM registry_position") == [(6,)]
+    for each in tables:
+        each.close()
+    engine.dispose()

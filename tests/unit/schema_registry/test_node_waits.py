@@ -1,0 +1,96 @@
+"""A node's waits are bounded, also those of a write behind another; one try is made however late its turn comes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from hub.errors import PeerError
+from hub.log import MemoryCluster, MemoryWriter, WriterFenced
+from hub.record import NewRecord, Positions
+from hub.schema_registry.node import Node
+from hub.schema_registry.registry import RegisterSchema, Registry
+
+
+def command(subject: str) -> RegisterSchema:
+    return RegisterSchema(subject, json.dumps({"type": "record", "name": "R", "fields": []}))
+
+
+@dataclass
+class Slow(MemoryCluster):
+    """Its writers stand still from ``begun`` on until they may go."""
+
+    begun: threading.Event = field(default_factory=threading.Event)
+    go: threading.Event = field(default_factory=threading.Event)
+
+    def writer(self, name: str | None = None) -> MemoryWriter:
+        opened = super().writer(name)
+        return SlowWriter(opened.cluster, opened.name, opened.epoch)
+
+
+class SlowWriter(MemoryWriter):
+    def append(self, records: Sequence[NewRecord]) -> Positions:
+        assert isinstance(self.cluster, Slow)
+        self.cluster.begun.set()
+        assert self.cluster.go.wait(30.0)
+        return super().append(records)
+
+
+def test_a_write_does_not_wait_for_ever_behind_another() -> None:
+    cluster = Slow()
+    node = Node(cluster, timeout_s=0.3)
+    assert node.start(10.0)
+    first = threading.Thread(target=node.submit, args=(command("first"),))
+    first.start()
+    try:
+        assert cluster.begun.wait(10.0)
+        for _ in range(2):  # whoever gave up is in nobody's way
+            with pytest.raises(PeerError, match="earlier writes") as refused:
+                node.submit(command("second"))
+            assert refused.value.retriable
+        assert node.read(lambda registry: list(registry.subjects)) == []  # reads go on
+    finally:
+        cluster.go.set()
+        first.join(10.0)
+    node.submit(command("second"))
+    assert node.read(subjects) == ["first", "second"]
+    node.stop()
+
+
+@dataclass
+class Crowded(MemoryCluster):
+    """Another node writes before each append: a writer is fenced so many times."""
+
+    fences: int = 0
+
+    def writer(self, name: str | None = None) -> MemoryWriter:
+        opened = super().writer(name)
+        if self.fences:
+            self.fences -= 1
+            super().writer(name)
+        return opened
+
+
+def test_a_fenced_write_is_tried_again_until_its_time_is_over() -> None:
+    cluster = Crowded(fences=2)
+    node = Node(cluster, timeout_s=5.0)
+    assert node.start(10.0)
+    node.submit(command("a"))
+    assert cluster.fences == 0
+    node.stop()
+
+    hopeless = Node(Crowded(fences=1_000), timeout_s=0.2)
+    assert hopeless.start(10.0)
+    with pytest.raises(PeerError, match="without a pause") as refused:
+        hopeless.submit(command("a"))
+    assert not isinstance(refused.value, WriterFenced)
+    assert hopeless.read(subjects) == []
+    hopeless.stop()
+
+
+def subjects(registry: Registry) -> list[str]:
+    return sorted(registry.subjects)
