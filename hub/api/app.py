@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from hub.api.dashboard import add_dashboard
+from hub.api.docs import add_docs
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.kafka import KafkaCluster
@@ -49,12 +50,14 @@ def create_app(settings: Settings) -> FastAPI:
             await compose(app, settings, opened)
             yield
 
-    # No interactive docs: their scripts come from elsewhere, and the hub runs without the Internet.
+    # FastAPI's own pages load their scripts from elsewhere, and the hub runs without the Internet.
     app = FastAPI(title="Event hub", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(HubError, on_hub_error)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
     own = app.openapi
     app.openapi = lambda: with_registry(own())  # type: ignore[method-assign]
+
+    add_docs(app)
 
     @app.get("/health")
     def health() -> dict[str, str]:
