@@ -149,6 +149,11 @@ class Plant:
         parameters = {"timeout_ms": str(timeout_ms), **({"after": str(after)} if after else {})}
         return httpx2.get(f"{self.pipeline.url}/views/{self.view}/{key}", params=parameters, timeout=70.0)
 
+    def covered(self, key: str, after: Positions) -> None:
+        """Wait until the row includes a write."""
+        answer = self.row(key, after)
+        assert answer.status_code == 200, answer.text
+
     def running(self) -> None:
         """Wait until the engine is live and the store has a table."""
 
@@ -156,7 +161,7 @@ class Plant:
             state = self.pipeline.state(self.view)
             return state.get("state") == "live" and bool(state["fields"])
 
-        wait_until(live, 60.0, lambda: str(self.pipeline.state(self.view)))
+        wait_until(live, 150.0, lambda: str(self.pipeline.state(self.view)))
 
 
 def test_bad_events_go_to_the_dead_letter_topic_and_new_schemas_are_picked_up(pipeline: Pipeline) -> None:
@@ -238,7 +243,7 @@ def test_changes_are_pushed_with_deletes_and_resume_where_they_stopped(pipeline:
     plant.declare({"celsius": "r.celsius"})
     plant.write("d", plant.reading("d", 1.0))
     plant.running()
-    plant.row("d", plant.write("d", plant.reading("d", 2.0)))
+    plant.covered("d", plant.write("d", plant.reading("d", 2.0)))
     url = f"{pipeline.url}/views/{plant.view}/changes"
     events: list[tuple[str, str | None, Any]] = []
     with httpx2.stream("GET", url, timeout=30.0) as stream:
@@ -248,7 +253,7 @@ def test_changes_are_pushed_with_deletes_and_resume_where_they_stopped(pipeline:
     ]
     last = events[-1][1]
     assert last is not None
-    plant.row("d", plant.write("d", plant.reading("d", 3.0)))
+    plant.covered("d", plant.write("d", plant.reading("d", 3.0)))
     with httpx2.stream("GET", url, headers={"Last-Event-ID": last}, timeout=30.0) as stream:
         resumed = _until(stream, "upsert")
     assert [(name, body["row"]["celsius"]) for name, _, body in resumed] == [("upsert", 3.0)]
