@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +47,7 @@ from hub.topics.tree import LiveTree
 log = logging.getLogger(__name__)
 
 WRITER_NAME = "hub.auditor"
+_GIVE_WAY = 15  # of nice's 19
 MOST_RECORDS = 1_000
 # Topics of the hub's own: their writers are the hub.
 _OWN_PREFIXES = ("_", "views.")
@@ -399,7 +401,11 @@ def mode_of(tree: LiveTree, topic: str) -> Mode:
 
 
 def run(settings: Settings, stop: threading.Event) -> None:
-    """Audit until ``stop`` is set. Kafka or registry away: it waits and goes on."""
+    """Audit until ``stop`` is set. Kafka or registry away: it waits and goes on.
+
+    It gives way to all else: on a full machine views come first, and a verdict a little later is as good.
+    """
+    os.nice(_GIVE_WAY)
     cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
     registry = RegistryClient(settings.registry)
     tree = LiveTree(settings.project / "topics.yaml")
