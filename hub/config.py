@@ -56,6 +56,9 @@ class Settings(BaseSettings):
     )
     bulk_events_per_batch: int = 1_000_000
     live_events_per_batch: int = 50_000
+    audit_core_share: float = Field(
+        0.1, gt=0.0, le=1.0, description="of one processor core that the auditor of topics may take"
+    )
 
     kafka_timeout_s: float = Field(15.0, description="longest wait for one Kafka request")
     query_timeout_ms: int = Field(5_000, description="longest wait of a read-your-writes query by default")

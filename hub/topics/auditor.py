@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 
 WRITER_NAME = "hub.auditor"
 _GIVE_WAY = 15  # of nice's 19
+_LONGEST_REST_S = 5.0
 MOST_RECORDS = 1_000
 # Topics of the hub's own: their writers are the hub.
 _OWN_PREFIXES = ("_", "views.")
@@ -420,7 +421,12 @@ def run(settings: Settings, stop: threading.Event) -> None:
     said = None
     while not stop.is_set():
         try:
+            began_s = time.thread_time()
             auditor.step()
+            # A long history is judged in its own time; what arrives live is far below this share.
+            stop.wait(
+                min(_LONGEST_REST_S, (time.thread_time() - began_s) * (1 / settings.audit_core_share - 1))
+            )
             backoff.reset()
             if tree.error is not said and tree.error is not None:
                 log.error("the tree of topics cannot be read, the audit goes on as before: %s", tree.error)
