@@ -85,9 +85,9 @@ class Place:
     after: str | None = None
 
     def __str__(self) -> str:
-        """The text of an event's id. Opaque to clients."""
+        """The text of an event's id. Opaque to clients. Topic ids are base64: some have a slash of their own."""
         key = "" if self.after is None else f"/{quote(self.after, safe='')}"
-        return f"{self.incarnation}/{self.positions}{key}"
+        return f"{quote(self.incarnation, safe='')}/{self.positions}{key}"
 
 
 def parse_event_id(text: str | None) -> Place | None:
@@ -101,7 +101,7 @@ def parse_event_id(text: str | None) -> Place | None:
             hint="leave it out to start with a snapshot",
             code="HUB-1430",
         )
-    return Place(incarnation, Positions.parse(rest[0]), unquote(rest[1]) if len(rest) == 2 else None)
+    return Place(unquote(incarnation), Positions.parse(rest[0]), unquote(rest[1]) if len(rest) == 2 else None)
 
 
 async def subscribe(

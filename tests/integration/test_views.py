@@ -263,6 +263,7 @@ def _until(stream: httpx2.Response, last: str) -> list[tuple[str, str | None, An
     """The events of a stream up to the first of that name."""
     found: list[tuple[str, str | None, Any]] = []
     name, mark = "", None
+    assert stream.status_code == 200, stream.read()
     deadline = time.monotonic() + 30.0
     for line in stream.iter_lines():
         assert time.monotonic() < deadline
