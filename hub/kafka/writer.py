@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,10 @@ from hub.log import WriterFenced
 from hub.record import NewRecord, Positions, TopicPartition
 
 _LARGEST_COPY = 100_000_000
+
+
+Acknowledged = Callable[[TopicPartition, int, HubError | None], None]
+_Answer = tuple[NewRecord, Acknowledged | None, KafkaError | None, Message]
 
 
 class KafkaSender:
@@ -56,23 +61,21 @@ class KafkaSender:
         self.fatal: KafkaError | None = None
         self.producer = Producer(settings)
         self._failed: list[HubError] = []
+        self._answers: deque[_Answer] = deque()
 
     def send(
         self,
         new: NewRecord,
-        acknowledged: Callable[[TopicPartition, int, HubError | None], None] | None = None,
+        acknowledged: Acknowledged | None = None,
     ) -> None:
         """Queue a record; waits while the queue is full. ``acknowledged`` hears (partition, offset, error or None),
         from whichever thread polls."""
         self.raise_failed()
 
+        # Called from C, where an earlier callback's exception may be under way: Python then finds no inherited
+        # attribute. So it only takes down what there is to say.
         def delivered(error: KafkaError | None, message: Message) -> None:
-            failed = None if error is None else self.error(error, _target(new))
-            if acknowledged is None:
-                if failed is not None:
-                    self._failed.append(failed)
-                return
-            acknowledged(TopicPartition(new.topic, message.partition()), message.offset(), failed)
+            self._answers.append((new, acknowledged, error, message))
 
         fields: dict[str, Any] = {"on_delivery": delivered}
         if new.headers:
@@ -131,6 +134,21 @@ class KafkaSender:
                 cause = self._why_broken()
             self.fatal = cause.args[0]
             raise self.error(cause.args[0], f'writer "{self.part}"') from None
+        finally:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Tell who waits what became of each record."""
+        while self._answers:
+            try:
+                new, acknowledged, error, message = self._answers.popleft()
+            except IndexError:  # another thread told it
+                return
+            failed = None if error is None else self.error(error, _target(new))
+            if acknowledged is not None:
+                acknowledged(TopicPartition(new.topic, message.partition()), message.offset(), failed)
+            elif failed is not None:
+                self._failed.append(failed)
 
     def _why_broken(self) -> KafkaException:
         """The fatal error that a producer answers to all it is asked. What a callback raised is lost when another
