@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hub.schema_registry.commands import RegisterSchema
 from hub.schema_registry.facts import HIGHEST_ID, Reference, SchemaStored
-from hub.schema_registry.registry import Refused, RegisterSchema, guid_of
+from hub.schema_registry.holdings import guid_of
+from hub.schema_registry.refusals import Refused
 from hub.schema_registry.rules import InvalidMetadata, InvalidRules, check_metadata, check_rule_set
 
 
