@@ -5,6 +5,9 @@ Rules
   2. Ids count up from 1 in each context; an id once given is never given again, also after a hard delete.
      Only an import may name an id, and only one that is free or has this very schema.
   3. Versions of a subject count up and are never given again while the subject has any record.
+  4. A schema that a live version is already is not registered again; one that asks to be the latest (version -1) is,
+     unless the latest is it. A version asked for by number, by -1 or by ``confluent:version`` in the metadata says
+     its own number there.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from hub.schema_registry.guards import in_context, writable
 from hub.schema_registry.holdings import identity
 from hub.schema_registry.queries import Queries
 from hub.schema_registry.refusals import Refused, invalid_schema, not_permitted, valid_subject
-from hub.schema_registry.rules import check_rule_set
+from hub.schema_registry.rules import check_rule_set, says_version, with_version, without_version
 
 
 def register(registry: Queries, command: RegisterSchema) -> Decision:
@@ -31,7 +34,7 @@ def register(registry: Queries, command: RegisterSchema) -> Decision:
     asked = command.schema_id
     if not registry.has_defaults(subject) and command.schema and command.version in (0, -1):
         known = registry.lookup(command)
-        if known is not None and asked in (None, known.schema_id):
+        if known is not None and asked in (None, known.schema_id) and _late_enough(registry, command, known):
             return Decision([], known)
     mode = registry.mode_of(subject)
     writable(registry, subject)
@@ -46,13 +49,19 @@ def register(registry: Queries, command: RegisterSchema) -> Decision:
     there = registry.subjects.get(subject, {}).get(command.version)
     if there is not None and there == replace(new, version=command.version, schema_id=asked or 0):
         return Decision([], there)  # imported before
-    known = _known(registry, new, asked)
-    if known is not None and command.version in (0, -1, known.version):
+    known = _known(registry, command, new)
+    if (
+        known is not None
+        and command.version in (0, -1, known.version)
+        and _late_enough(registry, command, known)
+    ):
         return Decision([], known)
     if not importing:
         _compatible(registry, complete)
         _within_rules(registry, complete)
     stored = replace(new, version=_version_for(registry, command, importing))
+    if not importing and (command.version != 0 or says_version(stored.metadata)):
+        stored = replace(stored, metadata=with_version(stored.metadata, stored.version))
     stored = replace(stored, schema_id=_id_for(registry, stored, asked))
     registry.source_of(stored).is_spelled_so()
     return Decision([*_beforehand(registry, stored), stored], stored)
@@ -75,17 +84,22 @@ def _new(registry: Queries, command: RegisterSchema) -> SchemaStored:
     )
 
 
-def _known(registry: Queries, new: SchemaStored, asked: int | None) -> SchemaStored | None:
-    """The live version of the subject that is this schema already."""
+def _known(registry: Queries, command: RegisterSchema, new: SchemaStored) -> SchemaStored | None:
+    """The live version of the subject that is this schema already. A version's number that the metadata has from the
+    latest version, not from the request, does not count."""
     found = registry.find(
         new.subject,
         new.schema,
         new.schema_type,
         new.references,
-        metadata=new.metadata,
+        metadata=new.metadata if says_version(command.metadata) else without_version(new.metadata),
         rule_set=new.rule_set,
     )
-    return found if found is not None and asked in (None, found.schema_id) else None
+    return found if found is not None and command.schema_id in (None, found.schema_id) else None
+
+
+def _late_enough(registry: Queries, command: RegisterSchema, known: SchemaStored) -> bool:
+    return command.version != -1 or known.version == registry.numbers(known.subject)[-1]
 
 
 def _compatible(registry: Queries, command: RegisterSchema) -> None:

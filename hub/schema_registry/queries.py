@@ -8,7 +8,7 @@ Rules
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from hub.schema_registry.refusals import (
     version_not_found,
     version_number,
 )
-from hub.schema_registry.rules import merged_metadata, merged_rules
+from hub.schema_registry.rules import merged_metadata, merged_rules, rule_types, same_metadata
 from hub.schema_registry.settings import (
     DEFAULT_LEVEL,
     DEFAULT_MODE,
@@ -146,7 +146,7 @@ class Queries(Holdings):
             numbers = self._respelled(index, versions, text, schema_type, references)
         for number in sorted(numbers, reverse=True):
             each = versions[number]
-            meant = metadata in (None, each.metadata) and rule_set in (None, each.rule_set)
+            meant = same_metadata(metadata, each.metadata) and rule_set in (None, each.rule_set)
             if meant and (deleted or not each.deleted):
                 return each
         return None
@@ -189,15 +189,22 @@ class Queries(Holdings):
         subject = names.normal(command.subject)
         references = self.resolved(command.subject, command.references)
         text = self.canonical(command)
-        return self.find(
-            subject,
-            text,
-            command.schema_type,
-            references,
-            metadata=command.metadata,
-            rule_set=command.rule_set,
-            deleted=deleted,
-        )
+        asked = [command]
+        if self.has_defaults(subject):  # it may have been registered with what the settings put in
+            asked.append(self.completed(command))
+        for each in asked:
+            found = self.find(
+                subject,
+                text,
+                command.schema_type,
+                references,
+                metadata=each.metadata,
+                rule_set=each.rule_set,
+                deleted=deleted,
+            )
+            if found is not None:
+                return found
+        return None
 
     def with_metadata(
         self, subject: str, wanted: Mapping[str, str], *, deleted: bool = False
@@ -306,6 +313,43 @@ class Queries(Holdings):
         own = self.levels.get(names.place(subject))
         alias = own.more.get("alias") if own is not None else None
         return names.beside(subject, alias) if isinstance(alias, str) and alias else subject
+
+    def aliases(self) -> dict[str, list[str]]:
+        """The aliases of each subject that has any, in order."""
+        found: dict[str, list[str]] = {}
+        for place in sorted(each for each in self.levels if is_subject(each)):
+            subject = self.target(place)
+            if subject != place:
+                found.setdefault(subject, []).append(place)
+        return found
+
+    def listed(
+        self,
+        wanted: Callable[[str], bool],
+        *,
+        deleted: bool = False,
+        latest: bool = False,
+        rule_type: str = "",
+        aliases: bool = False,
+    ) -> list[tuple[SchemaStored, list[str]]]:
+        """Versions of the subjects that are ``wanted``, with their aliases, in order.
+
+        ``latest``: of each only the newest. ``rule_type``: only with a rule of this type. ``aliases``: of the subjects,
+        too, that a wanted alias stands for."""
+        named = {
+            subject: found
+            for subject, every in (self.aliases() if aliases else {}).items()
+            if (found := [each for each in every if wanted(each)])
+        }
+        subjects = {each for each in self.subjects if wanted(each)} | (set(named) & set(self.subjects))
+        versions: list[tuple[SchemaStored, list[str]]] = []
+        for subject in sorted(subjects):
+            numbers = self.numbers(subject, deleted=deleted)
+            for number in numbers[-1:] if latest else numbers:
+                stored = self.subjects[subject][number]
+                if not rule_type or rule_type in rule_types(stored.rule_set):
+                    versions.append((stored, named.get(subject, [])))
+        return versions
 
     def level_of(self, subject: str | None) -> str:
         """The effective compatibility level: the subject's own, within what the rules of the tree allow; else theirs;

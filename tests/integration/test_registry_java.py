@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+import httpx2 as httpx
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
@@ -84,6 +85,13 @@ class Registry:
 
     def rules(self, *domain: Any) -> Any:
         return self.java[f"{ENTITIES}.RuleSet"](None, list(domain))
+
+    def ordered(self, items: Any) -> Any:
+        """A set that keeps the order."""
+        found = self.java["java.util.LinkedHashSet"]()
+        for each in items:
+            found.add(each)
+        return found
 
     def _set(self, items: Any) -> Any:
         found = self.java["java.util.TreeSet"]()
@@ -381,6 +389,50 @@ def test_metadata_and_rules_come_back_as_they_went(registry: Registry, subject: 
     twice = registry.avro(text("a"), rules=registry.rules(registry.rule("same"), registry.rule("same")))
     with refused(422, 42210, "Found rule with duplicate name 'same'"):
         client.register(f"{subject}-2", twice)
+
+
+def test_tags_are_written_as_its_client_would_write_them(registry: Registry, subject: str) -> None:
+    inner = '{"type":"record","name":"I","fields":[{"name":"x","type":"int"}],"confluent:tags":["B"]}'
+    schema = '{"type":"record","name":"O","namespace":"n","fields":[{"name":"i","type":[%s,"null"]},{"name":"k","type":"int"}]}'
+    types = registry.java[f"{ENTITIES}.SchemaEntity"].EntityType
+    kinds = {"sr_record": types.SR_RECORD, "sr_field": types.SR_FIELD}
+    add = {("n.O.k", "sr_field"): ["A"], ("n.I", "sr_record"): ["C", "A"], ("I.x", "sr_field"): ["D"]}
+    remove = {("n.I", "sr_record"): ["B"]}
+
+    def of_java(tags: dict[tuple[str, str], list[str]]) -> Any:
+        found = registry.java["java.util.LinkedHashMap"]()
+        for (path, kind), each in tags.items():
+            found.put(registry.java[f"{ENTITIES}.SchemaEntity"](path, kinds[kind]), registry.ordered(each))
+        return found
+
+    def of_json(tags: dict[tuple[str, str], list[str]]) -> list[dict[str, Any]]:
+        return [
+            {"schemaEntity": {"entityPath": path, "entityType": kind}, "tags": each}
+            for (path, kind), each in tags.items()
+        ]
+
+    expected = registry.avro(schema % inner).copy(of_java(add), of_java(remove)).canonicalString()
+    body = {"schema": schema % inner, "schemaTagsToAdd": of_json(add), "schemaTagsToRemove": of_json(remove)}
+    answer = httpx.post(f"{registry.url}/subjects/{subject}/versions", json=body).json()
+    assert answer["schema"] == expected
+    latest = registry.client().getLatestSchemaMetadata(subject)
+    assert latest.getSchema() == expected
+    assert dict(latest.getMetadata().getProperties()) == {"confluent:version": "1"}
+    assert registry.client().getVersion(subject, registry.avro(expected)) == 1
+
+
+def test_a_schema_is_resolved_as_its_client_would_resolve_it(registry: Registry, subject: str) -> None:
+    inner = '{"type":"record","name":"I","namespace":"m","doc":"d","fields":[{"name":"x","type":"int"}]}'
+    outer = '{"type":"record","name":"O","namespace":"n","fields":[{"name":"i","type":"m.I"},{"name":"j","type":"m.I"}]}'
+    client = registry.client()
+    client.register(f"{subject}-inner", registry.avro(inner))
+    named = registry.reference("m.I", f"{subject}-inner", 1)
+    parsed = registry.avro(outer, [named], {"m.I": inner})
+    schema_id = client.register(subject, parsed)
+    expected = parsed.formattedString("resolved")
+    assert expected != parsed.canonicalString()
+    for path in (f"/schemas/ids/{schema_id}", f"/subjects/{subject}/versions/1"):
+        assert httpx.get(f"{registry.url}{path}?format=resolved").json()["schema"] == expected
 
 
 def test_what_its_client_cannot_parse_it_still_registers_and_reads(registry: Registry, subject: str) -> None:
