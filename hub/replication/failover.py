@@ -247,6 +247,24 @@ class Control:
                 return False  # it may have been done, and only its record is missing
         return self.owner(home).acting == cluster
 
+    def may_mirror(self, home: str, source: str, target: str) -> bool:
+        """Whether a mirror from ``source`` to ``target`` may carry what ``home`` owns now.
+
+        A worker opens its transactional ids first and asks this after: then a fence comes either before, and is seen
+        here, or after, and stops it.
+        """
+        acting, last = self.owner(home).acting, self.operations.get(home)
+        if last is None or {source, target} != {last.old, last.new} or last.state == "aborted":
+            return target != acting
+        over = last.state == "done"
+        due = last.next.name if last.next is not None else None
+        if (source, target) == (last.old, last.new):
+            ready = "settle_tail" in last.done if last.kind == "failback" else True
+            return ready and not over and due != "fence_mirror" and "fence_mirror" not in last.done
+        if last.kind == "failback" and due == "settle_tail":
+            return last.tail == "replay"
+        return due == "start_mirror" or "start_mirror" in last.done
+
     def fences(self, home: str, epoch: int) -> bool:
         """Whether a mirror that began under ``epoch`` has to stop."""
         return self.owner(home).epoch > epoch

@@ -81,6 +81,12 @@ class JointMap:
         """The position at home of a reader who is at ``away_offset`` away."""
         return self._back.translate(away_offset)
 
+    def inverted(self) -> JointMap:
+        """The same with home and away exchanged."""
+        other = JointMap.__new__(JointMap)
+        other._forward, other._back = self._back, self._forward
+        return other
+
 
 def foreign_ranges(back: OffsetMap, first: int, end: int) -> list[tuple[int, int]]:
     """The stretches of home offsets in [first, end) that the mirror back wrote: a mirror forward leaves them out."""
