@@ -300,18 +300,18 @@ def _cycle(file: MirrorsFile, carrying: Sequence[str]) -> list[str]:
         on_path = [start]
         tries = [iter(first)]
         while tries:
-            name = next(tries[-1], None)
-            if name is None:
+            link = next(tries[-1], None)
+            if link is None:
                 done.add(on_path.pop())
                 tries.pop()
                 if path:
                     path.pop()
                 continue
-            target = file.mirrors[name].target
+            target = file.mirrors[link].target
             if target in on_path:
-                return [*path[on_path.index(target) :], name]
+                return [*path[on_path.index(target) :], link]
             if target not in done and target in leaving:
-                path.append(name)
+                path.append(link)
                 on_path.append(target)
                 tries.append(iter(leaving[target]))
     return []

@@ -355,11 +355,8 @@ def connection(
     """How to reach a cluster of the file. Raises ConfigError (HUB-1602) naming the variable that is not set."""
     found = file.clusters[cluster]
     secrets: dict[str, str] = {}
-    named = (
-        found.tls and found.tls.key_password,
-        found.sasl and found.sasl.password,
-        found.sasl and found.sasl.client_secret,
-    )
+    named = [found.tls.key_password] if found.tls else []
+    named += [found.sasl.password, found.sasl.client_secret] if found.sasl else []
     for reference in filter(None, named):
         variable = reference[2:-1]
         if not environ.get(variable):

@@ -389,16 +389,16 @@ class _Topic:
             if own is not None and not same_setting(own, needed):
                 yield _refusal(self.name, *_WHY_NEEDED[key](own, needed))
         wanted = _whole(self.source.effective(self.name, "max.message.bytes"))
-        own = _whole(there.config.get("max.message.bytes"))
+        most = _whole(there.config.get("max.message.bytes"))
         if (
             wanted is not None
-            and own is not None
-            and own < wanted
+            and most is not None
+            and most < wanted
             and self._theirs("max.message.bytes", there)
         ):
             yield _refusal(
                 self.name,
-                f"max.message.bytes is {own} at the target and {wanted} at the source: large records would not fit",
+                f"max.message.bytes is {most} at the target and {wanted} at the source: large records would not fit",
                 f"set it to {wanted} at the target, or back to its default",
             )
 

@@ -770,3 +770,36 @@ def test_a_switchover_loses_nothing_and_reads_little_twice(seed: int) -> None:
     again = world.processed["a"][before:]
     assert not committed & set(again), "what was committed is not read again"
     assert {v for at in world.places for v in world.born[at]} <= read | set(again)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_the_report_says_what_a_failover_then_does(seed: int) -> None:
+    """What is lost and read again is counted before, and counted again after: the numbers are the same."""
+    world = World(seed, PAIR, {"nyc.chat": 2})
+    world.active = "nyc"
+    background = world.workers() | {
+        "producer": world.producer,
+        "consumer": lambda: world.consumer("a"),
+        "carrier": lambda: world.carrier("nyc-lon", "a"),
+    }
+    world.run(background, 400)
+    for name in [shard.transactional_id for shard in (Shard("nyc-lon", 0), Shard("nyc-lon", 1))]:
+        world.nodes["lon"].open(name)  # what was open when nyc went is aborted
+    nyc, lon = world.nodes["nyc"], world.nodes["lon"]
+    committed = {at: nyc.commits.get(("a", at), 0) for at in world.places}
+    partitions = {
+        at: failover.Partition(world.progress("nyc-lon", at)[1], lon.end(at), nyc.end(at))
+        for at in world.places
+    }
+    seen = Seen("a", committed, {at: offset for (_, at), offset in lon.commits.items()})
+    report = failover.assess(partitions, [seen], {"a": world.marks("nyc-lon", "a")}, place=False)
+    for loss in report.losses:
+        theirs = {value for _, value in lon.all(loss.place)}
+        lost = [offset for offset, value in nyc.all(loss.place) if value not in theirs]
+        assert all(loss.first <= offset < loss.end for offset in lost)
+        assert len(lost) <= loss.count
+    for effect in report.effects:
+        ours = {value for offset, value in nyc.all(effect.place) if offset < committed[effect.place]}
+        ahead = [value for offset, value in lon.all(effect.place) if offset >= (effect.position or 0)]
+        assert len([value for value in ahead if value in ours]) == effect.redelivered
+    assert report.is_exact
