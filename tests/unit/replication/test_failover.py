@@ -208,3 +208,65 @@ def test_records_of_other_kinds_and_damaged_ones() -> None:
         apply(Control(), Record("t", 0, 7, 0, b"owner|nyc", b"{"))
     older = apply(Control(), read(Ownership("nyc", "lon", 4).record()))
     assert apply(older, read(replace(Ownership("nyc", "sgp", 4)).record())) == older
+
+
+def states(
+    kind: Kind, control: Control, new: str = "lon", **said: object
+) -> dict[str, tuple[bool, bool, bool]]:
+    """By the step that is due: (old may write, old → new may mirror, new → old may mirror)."""
+    operation = begun(control, kind, new, "9", **said)
+    found = {}
+    while (step := operation.next) is not None:
+        control = apply(control, read(operation.record()))
+        old, other = operation.old, operation.new
+        found[step.name] = (
+            control.may_write(old, "nyc"),
+            control.may_mirror("nyc", old, other),
+            control.may_mirror("nyc", other, old),
+        )
+        if step.name == "take_ownership":
+            control = apply(control, read(ownership(operation, 9).record()))
+        operation = done(operation, step.name)
+    control = apply(control, read(operation.record()))
+    found["over"] = (
+        control.may_write(operation.old, "nyc"),
+        control.may_mirror("nyc", operation.old, operation.new),
+        control.may_mirror("nyc", operation.new, operation.old),
+    )
+    return found
+
+
+def test_what_may_run_in_each_step_of_a_switchover() -> None:
+    assert states("switchover", Control()) == {
+        "claim": (True, True, False),
+        "stop_writers": (False, True, False),  # perhaps done, and only its record is missing
+        "drain": (False, True, False),
+        "fence_mirror": (False, False, False),
+        "place_groups": (False, False, False),
+        "take_ownership": (False, False, False),
+        "start_mirror": (False, False, True),
+        "open_writers": (False, False, True),
+        "finish": (False, False, True),
+        "over": (False, False, True),
+    }
+
+
+def test_after_a_failover_nothing_is_mirrored_until_the_failback_has_settled_the_tail() -> None:
+    after = states("failover", Control())
+    assert after["over"] == (False, False, False) and after["fence_mirror"] == (True, False, False)
+    away = carried_out(Control(), begun(Control(), "failover"))
+    for tail, replays in (("replay", True), ("discard", False)):
+        back = states("failback", away, "nyc", tail=tail)
+        assert back["settle_tail"] == (True, False, replays)
+        assert back["start_back"] == (True, True, False)
+        assert back["place_groups"] == (False, False, False)
+        assert back["over"] == (False, False, True)
+
+
+def test_a_promoted_cluster_mirrors_to_nobody_and_from_nobody() -> None:
+    assert states("promote", Control())["over"] == (False, False, False)
+
+
+def test_mirrors_to_others_follow_whoever_acts() -> None:
+    away = carried_out(Control(), begun(Control(), "failover"))
+    assert away.may_mirror("nyc", "lon", "sgp") and not away.may_mirror("nyc", "sgp", "lon")
