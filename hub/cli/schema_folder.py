@@ -30,7 +30,7 @@ _MOST_CHANGES = 20
 
 FolderArgument = Annotated[Path | None, typer.Argument(help="Default: schemas/ of the project")]
 DataOption = Annotated[
-    bool, typer.Option("--data", help="Also read the topics' stored events with the new schemas (Avro)")
+    bool, typer.Option("--data", help="Also read the topics' stored events with the new schemas")
 ]
 SampleOption = Annotated[
     int, typer.Option(min=1, max=10_000_000, help="With --data: so many of the last events a partition")
@@ -317,6 +317,7 @@ def impacts_of(project: Path, made: Plan) -> dict[str, list[Impact]]:
 def _tried(settings: Settings, made: Plan, registry: RemoteRegistry, sample: int | None) -> Plan:
     """The plan with what stored events say: a schema that cannot read them is refused."""
     from hub.kafka import KafkaCluster
+    from hub.schema_registry.formats import InvalidSchema
     from hub.schema_registry.stored import check_stored
 
     cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
@@ -337,25 +338,19 @@ def _tried(settings: Settings, made: Plan, registry: RemoteRegistry, sample: int
             and item.new is not None
             and item.status.value in ("new", "changed", "refused")
         ):
-            if item.new.schema_type != "AVRO":
-                note(f"{topic}: stored events are tried with Avro schemas only")
-            else:
+            try:
                 with counted(f"Reading {topic}") as progress:
                     found = check_stored(
                         cluster, topic, item.new, writer_of, sample=sample, progress=progress
                     )
-                note(str(found))
-                if found.failed:
-                    item = _refused(
-                        item,
-                        [
-                            (
-                                "STORED_EVENTS",
-                                f"{found}: {'; '.join(_places(found.failures))}",
-                                "keep what they have: see the reasons",
-                            )
-                        ],
-                    )
+            except InvalidSchema as error:
+                note(f"{topic}: stored events are not tried: {error.message}")
+                items.append(item)
+                continue
+            note(str(found))
+            if found.failed:
+                what = f"{found}: {'; '.join(_places(found.failures))}"
+                item = _refused(item, [("STORED_EVENTS", what, "keep what they have: see the reasons")])
         items.append(item)
     return replace(made, items=tuple(items))
 
