@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from confluent_kafka import (
@@ -125,6 +126,14 @@ class _Calm(logging.Filter):
 
 _client_log = logging.getLogger(f"{__name__}.client")
 _client_log.addFilter(_Calm())
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A consumer that is in a group now, and the topics of which it has partitions."""
+
+    client_id: str
+    topics: frozenset[str]
 
 
 class KafkaCluster:
@@ -401,14 +410,54 @@ class KafkaCluster:
             (tp.topic, tp.partition, tp.offset) for tp in found.topic_partitions if tp.offset >= 0
         )
 
+    def positions_of_groups(self, groups: Sequence[str]) -> Mapping[str, Positions]:
+        """The committed positions of several groups, asked at once; a group that is gone is left out."""
+        asked = {
+            group: self.admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group)], request_timeout=self.timeout_s
+            )
+            for group in groups
+        }
+        found: dict[str, Positions] = {}
+        for group, futures in asked.items():
+            for each in self._results(futures, missing_ok=True).values():
+                found[group] = Positions.of(
+                    (tp.topic, tp.partition, tp.offset) for tp in each.topic_partitions if tp.offset >= 0
+                )
+        return found
+
+    def group_members(self, groups: Sequence[str]) -> Mapping[str, Sequence[GroupMember]]:
+        """Who is in these groups now, by group."""
+        if not groups:
+            return {}
+        described = self._results(
+            self.admin.describe_consumer_groups(list(groups), request_timeout=self.timeout_s)
+        )
+        return {
+            group: [
+                GroupMember(
+                    member.client_id,
+                    frozenset(tp.topic for tp in member.assignment.topic_partitions)
+                    if member.assignment is not None
+                    else frozenset(),
+                )
+                for member in found.members
+            ]
+            for group, found in described.items()
+        }
+
     def groups(self) -> list[str]:
-        """The ids of all consumer groups."""
+        """The ids of all consumer groups, as far as brokers tell. Raises PeerError when none of them does."""
         listing = self._ask(
             lambda: self.admin.list_consumer_groups(request_timeout=self.timeout_s).result(
                 self.timeout_s + 1
             ),
             "list consumer groups",
         )
+        if (
+            listing.errors and not listing.valid
+        ):  # a cluster that is away is an empty list with errors beside it
+            raise self.translated(listing.errors[0].args[0], "list consumer groups")
         return sorted(group.group_id for group in listing.valid)
 
     def wait_ready(self, timeout_s: float) -> None:

@@ -119,7 +119,8 @@ class _Protobuf:
 
 def _missing(message: Message) -> str | None:
     """proto2's required fields that are not there."""
-    names = message.FindInitializationErrors()  # type: ignore[no-untyped-call]
+    made: Any = message
+    names = made.FindInitializationErrors()
     return f"required and not there: {', '.join(names)}"[:_CUT] if names else None
 
 
