@@ -457,7 +457,7 @@ class KafkaCluster:
         if (
             listing.errors and not listing.valid
         ):  # a cluster that is away is an empty list with errors beside it
-            raise self.translated(listing.errors[0].args[0], "list consumer groups")
+            raise self.translated(_error_of(listing.errors[0]), "list consumer groups")
         return sorted(group.group_id for group in listing.valid)
 
     def wait_ready(self, timeout_s: float) -> None:
@@ -561,6 +561,12 @@ class KafkaCluster:
             except HubError as error:
                 refused[key.name if isinstance(key, ConfigResource) else str(key)] = error
         return refused
+
+
+def _error_of(failed: KafkaError | KafkaException) -> KafkaError:
+    """Some lists of errors hold exceptions, others what is in them."""
+    found: KafkaError = failed.args[0] if isinstance(failed, KafkaException) else failed
+    return found
 
 
 def _named(key: object) -> str:

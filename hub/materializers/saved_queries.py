@@ -75,7 +75,7 @@ def query_files(project: Path) -> list[Path]:
 
 
 def load_query(path: Path) -> SavedQuery:
-    """The query in one file. Raises ConfigError (HUB-1108) with line and column: unreadable, no SQL, not one SELECT."""
+    """The query in one file. Raises ConfigError (HUB-1109) with line and column: unreadable, no SQL, not one SELECT."""
     try:
         with path.open("rb") as opened:
             content = opened.read(MOST_BYTES + 1)
@@ -93,7 +93,7 @@ def load_query(path: Path) -> SavedQuery:
 
 
 def load_queries(project: Path) -> list[SavedQuery]:
-    """All saved queries of a project folder, by name; [] when it has none. Raises ConfigError (HUB-1108)."""
+    """All saved queries of a project folder, by name; [] when it has none. Raises ConfigError (HUB-1109)."""
     files = query_files(project)
     if len(files) > MOST_QUERIES:
         raise _wrong(
@@ -134,7 +134,7 @@ def _parsed(sql: str, where: str) -> exp.Query:
 
 
 def _wrong(what: str, hint: str, where: str) -> ConfigError:
-    return ConfigError(what, hint=hint, where=where, code="HUB-1108")
+    return ConfigError(what, hint=hint, where=where, code="HUB-1109")
 
 
 # ---- what a query reads

@@ -65,7 +65,7 @@ def test_what_is_no_single_select_is_refused_with_its_place(tmp_path: Path, text
     file.write_text(text)
     with pytest.raises(ConfigError, match=what) as refused:
         load_query(file)
-    assert refused.value.code == "HUB-1108" and "q.sql" in refused.value.message
+    assert refused.value.code == "HUB-1109" and "q.sql" in refused.value.message
 
 
 def test_the_place_of_an_error_in_sql_is_told(tmp_path: Path) -> None:
