@@ -5,10 +5,12 @@ Newer clients send more fields than we know: those are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hub.schema_registry.facts import HIGHEST_ID, Reference, SchemaStored
+from hub.schema_registry.policy_checks import Violation
 from hub.schema_registry.registry import Refused, RegisterSchema, guid_of
 from hub.schema_registry.rules import InvalidMetadata, InvalidRules, check_metadata, check_rule_set
 
@@ -120,3 +122,18 @@ def _schema(stored: SchemaStored, text: str) -> dict[str, Any]:
     if stored.rule_set is not None:
         body["ruleSet"] = stored.rule_set
     return {**body, "schema": text}
+
+
+_MOST_WARNINGS = 10
+_MOST_WARNING = 240  # characters; proxies take some KiB of headers
+
+
+def warnings_header(violations: Sequence[Violation]) -> list[tuple[bytes, bytes]]:
+    """The header ``Hub-Warnings`` of a registration: a JSON list of sentences, in ASCII; [] when nothing warns."""
+    said = [str(each) for each in violations if each.severity == "warn"]
+    if not said:
+        return []
+    shown = [each if len(each) <= _MOST_WARNING else f"{each[: _MOST_WARNING - 3]}..." for each in said]
+    if len(shown) > _MOST_WARNINGS:
+        shown[_MOST_WARNINGS:] = [f"and {len(said) - _MOST_WARNINGS} more"]
+    return [(b"hub-warnings", json.dumps(shown).encode())]

@@ -2,7 +2,7 @@
 
 Source: Confluent Schema Registry API reference 8.x, and its answers as they were seen. Every path may also stand below
 ``/contexts/{ctx}``. Answers to writes carry ``Hub-Offset``, their offset in the log, and ``Hub-Position``, the token
-to read one's own write with. Answers by id and by version are kept as bytes; consumers ask for nothing else.
+to read one's own write with; a registration's ``Hub-Warnings`` are the rules that only warn. Answers by id and by version are kept as bytes; consumers ask for nothing else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from hub.errors import CallerError, HubError, PeerError
 from hub.schema_registry import subject_names as names
-from hub.schema_registry.bodies import command_of, described, registered, schema
+from hub.schema_registry.bodies import command_of, described, registered, schema, warnings_header
 from hub.schema_registry.bounded import Bounded
 from hub.schema_registry.exchange import (
     NOT_ALLOWED,
@@ -283,8 +283,21 @@ class Api:
 
     def register(self, call: Call) -> Answer:
         command = self._command(call)
+        warned = self._warned(command)
         answer, position = self.node.submit(command)
-        return Answer.of({**registered(answer), **self._as_sent(call, command, answer)}, position=position)
+        made = Answer.of({**registered(answer), **self._as_sent(call, command, answer)}, position=position)
+        made.headers += warned
+        return made
+
+    def _warned(self, command: RegisterSchema) -> list[tuple[bytes, bytes]]:
+        """The header ``Hub-Warnings``: the rules that only warn and that the schema breaks. The body is Confluent's."""
+        subject = names.normal(command.subject)
+        if not self.node.read(lambda registry: registry.rulebook.warns(subject)):
+            return []
+        try:
+            return warnings_header(self.node.violations(command))
+        except Refused:  # so will the registration be, in its own words
+            return []
 
     def _as_sent(self, call: Call, command: RegisterSchema, stored: SchemaStored) -> dict[str, str]:
         """The schema in the form that it came in: Python's client remembers the answer as what it registered, and its
