@@ -11,12 +11,13 @@ import pytest
 from hub.errors import ConfigError
 from hub.materializers.saved_queries import (
     SavedQuery,
+    columns_of,
     columns_used,
     load_queries,
     load_query,
     query_impacts,
 )
-from hub.materializers.view import View
+from hub.materializers.view import View, load_view
 from hub.schema_registry.state import Parsed, parse
 
 TOPIC = "nyc.jfk.departures"
@@ -201,3 +202,15 @@ def test_a_part_of_what_is_no_record_breaks_with_the_whole() -> None:
         f"query q reads {TOPIC}.l.city, which version 4 removes",
         f"query q reads {TOPIC}.m, which version 4 changes from int to string",
     ]
+
+
+def test_the_example_reads_columns_that_are_there() -> None:
+    project = Path(__file__).parents[3] / "examples" / "customer-360"
+    (query,) = load_queries(project)
+    view = load_view(project / "views" / "customer_360.yaml")
+    order = parse("AVRO", (project / "schemas" / "shop.orders.avsc").read_text())
+    tables = {view.name: ("key", *view.columns), "shop.orders": columns_of(order)}
+    used = columns_used(query.sql, tables)
+    assert query.doc.startswith("What each customer") and used.keys() == tables.keys()
+    for table, paths in used.items():
+        assert paths and {path[0] for path in paths} <= {*tables[table]}
