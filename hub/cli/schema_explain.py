@@ -4,6 +4,7 @@ the subject's schema breaks, also where that only warns.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,7 @@ from hub.config import Settings
 if TYPE_CHECKING:
     from hub.schema_registry.folder import SchemaFile
     from hub.schema_registry.policy_checks import Violation
+    from hub.schema_registry.remote import RemoteRegistry
     from hub.schema_registry.rulebook import Rulebook
     from hub.schema_registry.state import Parsed
     from hub.topics.tree import TopicTree
@@ -69,9 +71,10 @@ def explain(
     if own is None and topic is not None:
         own = topic.compatibility
     rows = [asdict(row) for row in policy.explain(policies, subject, own)]
-    name = f"{subject}-value" if subject == effective.topic else subject
+    # what may be a topic's name may be a subject's as well
+    called = [subject, f"{subject}-value"] if subject == effective.topic else [subject]
     owners = {each.name: each.owner for each in tree.topics} if tree is not None else {}
-    broken = _broken(settings, Rulebook(policies, owners), name, registered)
+    broken = _broken(settings, Rulebook(policies, owners), called, registered)
     nodes = " > ".join(effective.trail) or "none"
     what = f'topic "{effective.topic}"' if effective.topic else "no topic"
     note(f'Subject "{subject}": {what}{", its keys" if effective.is_key else ""}. Nodes that hold: {nodes}')
@@ -93,17 +96,17 @@ def _as_json(violation: Violation) -> dict[str, object]:
     return {each: getattr(violation, each) for each in ("severity", "path", "what", "fix")}
 
 
-def _broken(settings: Settings, book: Rulebook, subject: str, registered: bool) -> list[Violation]:
+def _broken(settings: Settings, book: Rulebook, subjects: Sequence[str], registered: bool) -> list[Violation]:
     """What the subject's schema breaks; [] and a remark when there is none to judge. Who registers is not asked."""
     from hub.schema_registry.folder_rules import violations_of
 
-    found = _registered(settings, subject) if registered else _in_folder(settings.project, subject)
+    found = _registered(settings, subjects) if registered else _in_folder(settings.project, subjects)
     if found is None:
         return []
     return [each for each in violations_of(book, *found) if each.rule != "registrars"]
 
 
-def _registered(settings: Settings, subject: str) -> tuple[SchemaFile, Parsed]:
+def _registered(settings: Settings, subjects: Sequence[str]) -> tuple[SchemaFile, Parsed]:
     """Raises NotFound, PeerError."""
     from contextlib import closing
 
@@ -111,6 +114,7 @@ def _registered(settings: Settings, subject: str) -> tuple[SchemaFile, Parsed]:
     from hub.schema_registry.remote import RemoteRegistry
 
     with closing(RemoteRegistry(settings.registry)) as registry:
+        subject = next((each for each in subjects[:-1] if _is_in(registry, each)), subjects[-1])
         latest = registry.version(subject, registry.numbers(subject)[-1])
         parsed = registry.parsed(latest)
     note(f"Judged: version {latest.version} of the registry.")
@@ -118,15 +122,26 @@ def _registered(settings: Settings, subject: str) -> tuple[SchemaFile, Parsed]:
     return file, parsed
 
 
-def _in_folder(project: Path, subject: str) -> tuple[SchemaFile, Parsed] | None:
+def _is_in(registry: RemoteRegistry, subject: str) -> bool:
+    from hub.errors import NotFound
+
+    try:
+        return bool(registry.numbers(subject))
+    except NotFound:
+        return False
+
+
+def _in_folder(project: Path, subjects: Sequence[str]) -> tuple[SchemaFile, Parsed] | None:
     from hub.cli.schema_folder import declared_in
     from hub.schema_registry.folder import load, plan
     from hub.schema_registry.state import RegistryState
 
     folder = project / "schemas"
     whole = load(folder, declared_in(project)) if folder.is_dir() else None
-    if whole is None or whole.find(subject) is None:
-        note(f"No schema is judged: the project has none of {subject}; --registered judges the registry's.")
+    subject = next((each for each in subjects if whole is not None and whole.find(each) is not None), None)
+    if whole is None or subject is None:
+        which = " or ".join(subjects)
+        note(f"No schema is judged: the project has none of {which}; --registered judges the registry's.")
         return None
     wanted, left = set(), [subject]
     while left:  # it, and what it refers to

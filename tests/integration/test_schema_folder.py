@@ -205,3 +205,18 @@ def test_a_topic_of_plain_json_gives_a_schema(run: Run, kafka: str) -> None:
     code, out, err = run("infer", "--topic", topic)
     assert code == 0 and "1 events are neither" in err
     assert json.loads(out)["fields"][1]["type"] == ["null", {"type": "int", "logicalType": "date"}]
+
+
+def test_the_listing_and_explain_over_a_real_server(run: Run, settings: Settings) -> None:
+    register(settings)
+    with closing(RegistryClient(settings.registry)) as registry:
+        subject = next(each for each in registry.subjects() if each.startswith("s-"))
+        registry.set_compatibility(subject, "FULL")
+        expected = {
+            each: (registry.latest(each).id, registry.compatibility(each)) for each in registry.subjects()
+        }
+    rows = json.loads(run("ls", "-o", "json")[1])
+    assert {each["subject"]: (each["id"], each["compatibility"]) for each in rows} == expected
+    assert expected[subject][1] == "FULL"
+    code, _, err = run("explain", subject, "--registered")
+    assert code == 0 and "Judged: version 1 of the registry." in err, err
