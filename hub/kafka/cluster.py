@@ -1,4 +1,4 @@
-"""[edge] Topics, their configurations and consumer groups; and the place where readers and writers are opened."""
+"""[edge] Topics and their configurations; and the place where readers and writers are opened."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicCollection
-from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
 from confluent_kafka.admin import NewTopic as KafkaNewTopic
 
 from hub.errors import HubError, NotFound
+from hub.kafka.groups import Groups
 from hub.kafka.offsets import Offsets
 from hub.kafka.reader import QUEUE_KB, KafkaReader
 from hub.kafka.writer import KafkaSender, KafkaWriter
 from hub.log import ConfigValue, NewTopic, PartitionReplicas, TopicDescription, same_setting
-from hub.record import Positions
 
 _SET_ON_THE_TOPIC = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
 # ConfigSource: the topic's own, Kafka's default; all others are some configuration of the brokers.
@@ -24,7 +23,7 @@ _SOURCES: dict[int, Literal["topic", "broker", "default"]] = {_SET_ON_THE_TOPIC:
 _SETTLED_S = 3.0
 
 
-class KafkaCluster(Offsets):
+class KafkaCluster(Offsets, Groups):
     """A cluster by its bootstrap servers. Thread safe; every call ends within ``timeout_s``.
 
     Raises PeerError (HUB-3010) when the cluster does not answer.
@@ -225,35 +224,6 @@ class KafkaCluster(Offsets):
             lambda: self.admin.list_topics(timeout=self.timeout_s), "ask for the cluster's id"
         )
         return str(metadata.cluster_id)
-
-    # ---- consumer groups, for other tools' eyes
-
-    def publish_group(self, group: str, positions: Positions) -> None:
-        """Commit positions as a group's offsets, so that every Kafka tool sees its lag. Never read back as truth."""
-        request = ConsumerGroupTopicPartitions(
-            group, [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in positions]
-        )
-        if positions:
-            self._results(self.admin.alter_consumer_group_offsets([request], request_timeout=self.timeout_s))
-
-    def group_positions(self, group: str) -> Positions:
-        futures = self.admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=self.timeout_s
-        )
-        (found,) = self._results(futures).values()
-        return Positions.of(
-            (tp.topic, tp.partition, tp.offset) for tp in found.topic_partitions if tp.offset >= 0
-        )
-
-    def groups(self) -> list[str]:
-        """The ids of all consumer groups."""
-        listing = self._ask(
-            lambda: self.admin.list_consumer_groups(request_timeout=self.timeout_s).result(
-                self.timeout_s + 1
-            ),
-            "list consumer groups",
-        )
-        return sorted(group.group_id for group in listing.valid)
 
     # ---- clients
 
