@@ -540,8 +540,17 @@ def _within(of: exp.Expression, aliases: set[str]) -> bool:
     return bool(found) and found <= aliases
 
 
+# What sqlglot writes as it read it. Another function may come back as one that is only nearly the same.
+_VERBATIM: tuple[type[exp.Expression], ...] = (
+    exp.Column, exp.Identifier, exp.Dot, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.Var, exp.DataType,
+    exp.Cast, exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Neg, exp.Coalesce, exp.Lower, exp.Upper, exp.Anonymous,
+    exp.TimestampTrunc, exp.DateTrunc, exp.Year, exp.Month, exp.Day,
+)  # fmt: skip
+
+
 def _plain(of: exp.Expression) -> bool:
-    return of.find(exp.AggFunc, exp.Window, exp.Query, exp.UDTF) is None
+    """Whether an expression can be stored beside a table's columns and asked for again in other words."""
+    return all(isinstance(node, _VERBATIM) for node in of.walk())
 
 
 def _built_from(of: exp.Expression, allowed: list[exp.Expression]) -> bool:
@@ -564,9 +573,24 @@ def _conjuncts(of: exp.Expression | None) -> Iterator[exp.Expression]:
 
 
 def _equalities(conjuncts: Iterable[exp.Expression]) -> Iterator[tuple[exp.Expression, exp.Expression]]:
+    """``one = other`` where neither side is cast to be compared: else '01' = 1 = '1' would carry '01' to '1'."""
     for each in conjuncts:
-        if isinstance(each, exp.EQ):
+        if isinstance(each, exp.EQ) and _alike(each.this.type, each.expression.type):
             yield each.this.unnest(), each.expression.unnest()
+
+
+_WHOLE = {
+    exp.DataType.Type.TINYINT,
+    exp.DataType.Type.SMALLINT,
+    exp.DataType.Type.INT,
+    exp.DataType.Type.BIGINT,
+}
+
+
+def _alike(one: exp.DataType | None, other: exp.DataType | None) -> bool:
+    if one is None or other is None or one.this == exp.DataType.Type.UNKNOWN:
+        return False
+    return one == other or {one.this, other.this} <= _WHOLE
 
 
 def _sided(
@@ -702,7 +726,9 @@ class _Planning:
             "group by a column and make it the view's key, or select the column that rows are joined or ranked by "
             "(PARTITION BY); or declare up to how many rows may be computed whole at every batch"
         )
-        if isinstance(root, _Select) and (root.limited or (isinstance(root.groups, list) and not root.groups)):
+        if isinstance(root, _Select) and (
+            root.limited or (isinstance(root.groups, list) and not root.groups)
+        ):
             form = (
                 "rank within groups: row_number() OVER (PARTITION BY …), or GROUP BY a column that is the view's key; "
                 "or declare up to how many rows may be computed whole at every batch"
@@ -777,15 +803,18 @@ class _Planning:
         self._unambiguous(tree)
         known: Mapping[str, str] = self.catalog.columns(sql) if self.catalog is not None else {}
         try:
+            schema = {
+                name: {column: _typed(of) for column, of in columns.items()}
+                for name, columns in self.schema.items()
+            }
             qualified = qualify(
                 tree,
-                schema=self.schema,
+                schema=schema,
                 dialect=_DIALECT,
                 quote_identifiers=False,
                 identify=False,
-                infer_schema=False,
             )
-            qualified = annotate_types(qualified, schema=self.schema, dialect=_DIALECT)
+            qualified = annotate_types(qualified, schema=schema, dialect=_DIALECT)
         except SqlglotError as error:
             raise self.refuse(
                 f"its SQL cannot be resolved: {_first(error)}", "qualify columns with their table's alias"
@@ -804,7 +833,7 @@ class _Planning:
                 names = renamed
             types = list(known.values())
         else:
-            types = [""] * len(names)
+            types = [_untyped(each.type) for each in qualified.selects]
         if len(set(names)) != len(names):
             raise self.refuse("its SQL has two columns of one name", "give each column a name with AS")
         return root, names, types
@@ -1176,6 +1205,20 @@ def _subqueries(part: exp.Expression) -> Iterator[exp.Expression]:
     for found in part.walk(prune=lambda each: isinstance(each, exp.Query)):
         if isinstance(found, exp.Query):
             yield found.unnest() if isinstance(found, exp.Subquery) else found
+
+
+def _typed(spark_type: str) -> exp.DataType:
+    """A type for sqlglot; unknown where it does not read Spark's."""
+    try:
+        return exp.DataType.build(spark_type or "unknown", dialect=_DIALECT)
+    except (SqlglotError, ValueError):
+        return exp.DataType(this=exp.DataType.Type.UNKNOWN)
+
+
+def _untyped(known: exp.DataType | None) -> str:
+    if known is None or known.this in (exp.DataType.Type.UNKNOWN, exp.DataType.Type.NULL):
+        return ""
+    return known.sql(_DIALECT).lower()
 
 
 def _first(error: Exception) -> str:
