@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import orjson
@@ -184,7 +185,7 @@ class DeltaState:
             "CREATE TABLE IF NOT EXISTS delta_state "
             "(format INT, fingerprint VARCHAR, batch_id BIGINT, version BIGINT, positions VARCHAR)"
         )
-        found = self.db.execute("SELECT format, fingerprint FROM delta_state").fetchone()
+        found = self.one("SELECT format, fingerprint FROM delta_state")
         if found is None:
             self.db.execute("INSERT INTO delta_state VALUES (?, ?, -1, -1, '')", [_FORMAT, fingerprint])
         elif found != (_FORMAT, fingerprint):
@@ -195,21 +196,22 @@ class DeltaState:
                 code="HUB-5021",
             )
 
+    def one(self, sql: str, values: Sequence[object] = ()) -> tuple[Any, ...] | None:
+        """The first row of a result. All are fetched: DuckDB does nothing else while a result is unfinished."""
+        found = self.db.execute(sql, list(values)).fetchall()
+        return found[0] if found else None
+
     def committed(self) -> tuple[int, int, str]:
         """(batch id, version, source positions) of the last committed batch; (-1, -1, "") before the first."""
-        found = self.db.execute("SELECT batch_id, version, positions FROM delta_state").fetchone()
+        found = self.one("SELECT batch_id, version, positions FROM delta_state")
         assert found is not None
         return int(found[0]), int(found[1]), str(found[2])
 
     def has(self, table: str) -> bool:
-        return bool(
-            self.db.execute(
-                "SELECT 1 FROM duckdb_tables() WHERE table_name = ? AND NOT temporary", [table]
-            ).fetchone()
-        )
+        return bool(self.one("SELECT 1 FROM duckdb_tables() WHERE table_name = ? AND NOT temporary", [table]))
 
     def rows(self, table: str) -> int:
-        found = self.db.execute(f"SELECT count(*) FROM {_q(table)}").fetchone()
+        found = self.one(f"SELECT count(*) FROM {_q(table)}")
         assert found is not None
         return int(found[0])
 
@@ -495,17 +497,18 @@ class DeltaRun:
             extra.append(_record_key(stage.key).alias(RECORD_KEY))
             if self.schema is not None:
                 extra.append(self._encoded(stage, version).alias(VALUE))
-        found = frame.select("*", *extra).toArrow()
-        return found
+        return frame.select("*", *extra).toArrow()
 
     def _frame(self, table: str, sql: str, shape: StructType, size: int) -> DataFrame:
         arrow_shape = to_arrow_schema(shape, timezone="UTC")
         if size <= _ROWS_BY_FILE:
-            found = self.state.db.execute(sql).to_arrow_table().cast(arrow_shape)
+            if not size:  # an Arrow table without chunks is refused
+                return self.session.createDataFrame([], shape)
+            found = self.state.db.sql(sql).to_arrow_table().cast(arrow_shape)
             return self.session.createDataFrame(found, shape)
         path = self.state.folder / "rows" / f"{table}.parquet"
         path.parent.mkdir(exist_ok=True)
-        reader = self.state.db.execute(sql).to_arrow_reader(_ROWS_BY_FILE)
+        reader = self.state.db.sql(sql).to_arrow_reader(_ROWS_BY_FILE)
         with pq.ParquetWriter(path, arrow_shape) as writer:
             for batch in reader:
                 writer.write_table(pa.Table.from_batches([batch]).cast(arrow_shape))
@@ -555,7 +558,7 @@ class DeltaRun:
         return self.state.rows(f"old_{stage.name}") + self.state.rows(f"new_{stage.name}")
 
     def _unique(self, stage: Stage, sql: str) -> None:
-        twice = self.state.db.execute(sql).fetchone()
+        twice = self.state.one(sql)
         if twice is not None:
             raise CallerError(
                 f'view "{self.plan.view.name}": two rows of its SQL have the key ({", ".join(stage.key)}) = '
@@ -579,13 +582,13 @@ class DeltaRun:
         )
 
     def _emitted(self, batch_id: int, version: int, *, replayed: bool) -> Emitted:
-        upserts = self.state.db.execute("SELECT * FROM emitted_upserts").to_arrow_table()
-        deletes = self.state.db.execute("SELECT * FROM emitted_deletes").to_arrow_table()
+        upserts = self.state.db.sql("SELECT * FROM emitted_upserts").to_arrow_table()
+        deletes = self.state.db.sql("SELECT * FROM emitted_deletes").to_arrow_table()
         return Emitted(batch_id, version, upserts, deletes, replayed)
 
     def _nothing(self) -> tuple[pa.Table, pa.Table]:
-        upserts = self.state.db.execute("SELECT * FROM emitted_upserts LIMIT 0").to_arrow_table()
-        deletes = self.state.db.execute("SELECT * FROM emitted_deletes LIMIT 0").to_arrow_table()
+        upserts = self.state.db.sql("SELECT * FROM emitted_upserts LIMIT 0").to_arrow_table()
+        deletes = self.state.db.sql("SELECT * FROM emitted_deletes LIMIT 0").to_arrow_table()
         return upserts, deletes
 
 
