@@ -278,8 +278,8 @@ class DeltaRun:
     def step(self, batch_id: int, changes: Mapping[str, pa.Table], positions: str = "") -> Emitted:
         """Bring in a batch, by input: the table's columns, key, derived columns, ``_deleted`` and ``_order``.
 
-        The last row by ``_order`` of each key counts. ``positions`` are kept with the batch. A batch id that is the last one
-        committed gives again what it gave; an earlier one gives nothing. Raises CallerError (HUB-2140) when the SQL
+        The last row by ``_order`` of each key counts. ``positions`` are kept with the batch. Batches are counted from 0; the
+        last one committed gives again what it gave, any other but the next raises HubFault (HUB-5022). Raises CallerError (HUB-2140) when the SQL
         has two rows for one key, (HUB-2141) when a part that is computed whole has outgrown ``whole_rows``.
         """
         self.timing = Timing()
@@ -287,8 +287,12 @@ class DeltaRun:
         if batch_id == last:
             return self._again(batch_id, last_version)
         version = (self.generation << GENERATION_SHIFT) + batch_id + 1
-        if batch_id < last:
-            return Emitted(batch_id, version, *self._nothing(), replayed=True)
+        if batch_id != last + 1:
+            raise HubFault(
+                f'view "{self.plan.view.name}": batch {batch_id} is asked for, and its state is at batch {last}',
+                hint="state and checkpoint are of different times; delete both, the view is computed anew",
+                code="HUB-5022",
+            )
         if version <= last_version:
             raise HubFault(
                 f'view "{self.plan.view.name}": generation {self.generation} batch {batch_id} is older than its state',
@@ -309,8 +313,6 @@ class DeltaRun:
                 [batch_id, version, positions],
             )
             self._keep(self.plan.view)
-            with self.timing.part("commit"):
-                pass
         return self._emitted(batch_id, version, replayed=False)
 
     def _again(self, batch_id: int, version: int) -> Emitted:
@@ -585,11 +587,6 @@ class DeltaRun:
         upserts = self.state.db.sql("SELECT * FROM emitted_upserts").to_arrow_table()
         deletes = self.state.db.sql("SELECT * FROM emitted_deletes").to_arrow_table()
         return Emitted(batch_id, version, upserts, deletes, replayed)
-
-    def _nothing(self) -> tuple[pa.Table, pa.Table]:
-        upserts = self.state.db.sql("SELECT * FROM emitted_upserts LIMIT 0").to_arrow_table()
-        deletes = self.state.db.sql("SELECT * FROM emitted_deletes LIMIT 0").to_arrow_table()
-        return upserts, deletes
 
 
 _COORDINATES: Mapping[str, str] = {"_topic": "string", "_partition": "int", "_offset": "bigint"}
