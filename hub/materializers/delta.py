@@ -30,11 +30,10 @@ from itertools import combinations
 from typing import Literal, Protocol
 
 import sqlglot
-from sqlglot import exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
-from sqlglot.tokens import Token, TokenType
 
 from hub.errors import ConfigError, NotFound
 
@@ -181,7 +180,7 @@ class _Enough:
     """
 
     parent: int | None
-    pairs: tuple[tuple[exp.Expression, str], ...]
+    pairs: tuple[tuple[exp.Expr, str], ...]
 
 
 @dataclass
@@ -209,7 +208,7 @@ class _Join:
     kind: Literal["inner", "left", "right", "full", "semi", "anti"]
     left: _Tree
     right: _Scan
-    on: list[exp.Expression]
+    on: list[exp.Expr]
 
     @property
     def aliases(self) -> set[str]:
@@ -224,7 +223,7 @@ class _Sub:
     """A subquery in an expression. ``equals``: for a positive IN, what the outer row compares with the first column."""
 
     rel: _Rel
-    equals: list[exp.Expression]
+    equals: list[exp.Expr]
     bindable: bool
 
 
@@ -244,7 +243,7 @@ class _Rel(Protocol):
     def push(self, given: list[_Enough], within: list[_Enough]) -> None:
         """Take constraints over the output's columns (``exp.Column`` without a table), and over the rows inside."""
 
-    def trace(self, work: _Planning, of: exp.Expression) -> tuple[_Leaf, exp.Expression] | None:
+    def trace(self, work: _Planning, of: exp.Expr) -> tuple[_Leaf, exp.Expr] | None:
         """The leaf whose values of an expression include, but for null, all that ``of`` can have."""
 
 
@@ -264,7 +263,7 @@ class _Set:
             renamed = dict(zip(self.names, branch.names, strict=True))
             branch.push([_renamed(each, renamed) for each in given], [])
 
-    def trace(self, work: _Planning, of: exp.Expression) -> tuple[_Leaf, exp.Expression] | None:
+    def trace(self, work: _Planning, of: exp.Expr) -> tuple[_Leaf, exp.Expr] | None:
         return None
 
 
@@ -284,11 +283,11 @@ class _Select:
     def __init__(self, work: _Planning) -> None:
         self.work = work
         self.names: list[str] = []
-        self.projections: dict[str, exp.Expression] = {}
+        self.projections: dict[str, exp.Expr] = {}
         self.tree: _Tree | None = None
-        self.where: list[exp.Expression] = []
-        self.groups: list[exp.Expression] | None = None
-        self.partitions: list[list[exp.Expression]] = []
+        self.where: list[exp.Expr] = []
+        self.groups: list[exp.Expr] | None = None
+        self.partitions: list[list[exp.Expr]] = []
         self.distinct = False
         self.limited = False
         self.subs: list[_Sub] = []
@@ -307,7 +306,7 @@ class _Select:
         for sub in self.subs:
             self._push_sub(sub, passed)
 
-    def _through(self, of: exp.Expression) -> exp.Expression | None:
+    def _through(self, of: exp.Expr) -> exp.Expr | None:
         """``of`` over the output, as an expression over the rows of FROM that select the same; None when none does."""
         if self.limited:
             return None
@@ -316,7 +315,7 @@ class _Select:
             return None
         return inner
 
-    def _inside(self, of: exp.Expression) -> exp.Expression | None:
+    def _inside(self, of: exp.Expr) -> exp.Expr | None:
         if any(column.name not in self.projections for column in of.find_all(exp.Column)):
             return None
         inner = _mapped(of, lambda column: self.projections[column.name].copy())
@@ -326,7 +325,7 @@ class _Select:
             return None
         return inner
 
-    def trace(self, work: _Planning, of: exp.Expression) -> tuple[_Leaf, exp.Expression] | None:
+    def trace(self, work: _Planning, of: exp.Expr) -> tuple[_Leaf, exp.Expr] | None:
         inner = self._inside(of)
         return None if inner is None or self.tree is None else _trace(work, self.tree, inner)
 
@@ -342,17 +341,17 @@ class _Select:
         within: list[_Enough] = []
         if isinstance(inner, _Select) and inner.tree is not None:
             mine, outers = inner.tree.aliases, self.tree.aliases
-            equal = []
+            tied: list[tuple[exp.Expr, exp.Expr]] = []
             for left, right in _equalities(inner.where):
                 for here, there in ((left, right), (right, left)):
                     if _within(here, mine) and _within(there, outers - mine):
-                        equal.append((here, there))
-            within = _carried(self.work, self.tree, passed, equal)
+                        tied.append((here, there))
+            within = _carried(self.work, self.tree, passed, tied)
         inner.push(given, within)
 
 
 def _carried(
-    work: _Planning, tree: _Tree, passed: list[_Enough], equal: list[tuple[exp.Expression, exp.Expression]]
+    work: _Planning, tree: _Tree, passed: list[_Enough], equal: list[tuple[exp.Expr, exp.Expr]]
 ) -> list[_Enough]:
     """What ``here = there`` makes enough of here: the passed values of there, and the values that its leaf has."""
     found: list[_Enough] = []
@@ -365,9 +364,9 @@ def _carried(
     return found + _semi(work, tree, equal)
 
 
-def _semi(work: _Planning, tree: _Tree, equal: list[tuple[exp.Expression, exp.Expression]]) -> list[_Enough]:
+def _semi(work: _Planning, tree: _Tree, equal: list[tuple[exp.Expr, exp.Expr]]) -> list[_Enough]:
     """Semi-join: rows whose ``here`` is among the values of ``there`` that the tree's fetched leaves have."""
-    by_leaf: dict[int, list[tuple[exp.Expression, str]]] = {}
+    by_leaf: dict[int, list[tuple[exp.Expr, str]]] = {}
     for here, there in equal:
         traced = _trace(work, tree, there)
         if traced is not None:
@@ -383,7 +382,7 @@ def _push_tree(
     work: _Planning,
     tree: _Tree,
     given: list[_Enough],
-    where: list[tuple[exp.Expression, exp.Expression]],
+    where: list[tuple[exp.Expr, exp.Expr]],
     preserved: set[str],
 ) -> None:
     if isinstance(tree, _Scan):
@@ -402,7 +401,7 @@ def _push_join(
     work: _Planning,
     join: _Join,
     given: list[_Enough],
-    where: list[tuple[exp.Expression, exp.Expression]],
+    where: list[tuple[exp.Expr, exp.Expr]],
     preserved: set[str],
 ) -> None:
     left, right = join.left.aliases, join.right.aliases
@@ -417,8 +416,8 @@ def _push_join(
     to_left: list[_Enough] = []
     to_right: list[_Enough] = []
     for each in given:
-        lefts: list[tuple[exp.Expression, str]] = []
-        rights: list[tuple[exp.Expression, str]] = []
+        lefts: list[tuple[exp.Expr, str]] = []
+        rights: list[tuple[exp.Expr, str]] = []
         for of, source in each.pairs:
             split = _coalesced(of, equal)
             if split is not None:
@@ -444,9 +443,7 @@ def _push_join(
     _push_scan(work, join.right, to_right)
 
 
-def _coalesced(
-    of: exp.Expression, equal: list[tuple[exp.Expression, exp.Expression]]
-) -> tuple[exp.Expression, exp.Expression] | None:
+def _coalesced(of: exp.Expr, equal: list[tuple[exp.Expr, exp.Expr]]) -> tuple[exp.Expr, exp.Expr] | None:
     """``coalesce(l, r)`` of a join on ``l = r``: a row that has either has that value, in each kind of join."""
     if not isinstance(of, exp.Coalesce):
         return None
@@ -457,7 +454,7 @@ def _coalesced(
     return None
 
 
-def _parts(of: exp.Expression) -> list[exp.Expression]:
+def _parts(of: exp.Expr) -> list[exp.Expr]:
     if not isinstance(of, exp.Coalesce):
         return [of]
     return [part for each in (of.this, *of.expressions) for part in _parts(each)]
@@ -497,7 +494,7 @@ def _preserved(tree: _Tree) -> set[str]:
     return left | right
 
 
-def _trace(work: _Planning, tree: _Tree, of: exp.Expression) -> tuple[_Leaf, exp.Expression] | None:
+def _trace(work: _Planning, tree: _Tree, of: exp.Expr) -> tuple[_Leaf, exp.Expr] | None:
     aliases = _aliases(of)
     if len(aliases) != 1:
         return None
@@ -524,36 +521,41 @@ def _scan(tree: _Tree, alias: str) -> _Scan | None:
 # ---- small predicates on expressions
 
 
-def _mapped(of: exp.Expression, change: Callable[[exp.Column], exp.Expression]) -> exp.Expression:
+def _column(name: str) -> exp.Expr:
+    return exp.column(name)
+
+
+def _mapped(of: exp.Expr, change: Callable[[exp.Column], exp.Expr]) -> exp.Expr:
     if isinstance(of, exp.Column):
         return change(of)
     return of.copy().transform(lambda node: change(node) if isinstance(node, exp.Column) else node)
 
 
-def _aliases(of: exp.Expression) -> set[str]:
+def _aliases(of: exp.Expr) -> set[str]:
     return {column.table for column in of.find_all(exp.Column)}
 
 
-def _within(of: exp.Expression, aliases: set[str]) -> bool:
+def _within(of: exp.Expr, aliases: set[str]) -> bool:
     """Whether an expression has columns, and all of these aliases."""
     found = _aliases(of)
     return bool(found) and found <= aliases
 
 
-# What sqlglot writes as it read it. Another function may come back as one that is only nearly the same.
-_VERBATIM: tuple[type[exp.Expression], ...] = (
+# What sqlglot writes as it read it, one value a row. Another function may come back as one that is only nearly the same,
+# and one that sqlglot does not know may be an aggregate or make rows.
+_VERBATIM: tuple[type[exp.Expr], ...] = (
     exp.Column, exp.Identifier, exp.Dot, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.Var, exp.DataType,
-    exp.Cast, exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Neg, exp.Coalesce, exp.Lower, exp.Upper, exp.Anonymous,
+    exp.Cast, exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Neg, exp.Coalesce, exp.Lower, exp.Upper,
     exp.TimestampTrunc, exp.DateTrunc, exp.Year, exp.Month, exp.Day,
 )  # fmt: skip
 
 
-def _plain(of: exp.Expression) -> bool:
+def _plain(of: exp.Expr) -> bool:
     """Whether an expression can be stored beside a table's columns and asked for again in other words."""
     return all(isinstance(node, _VERBATIM) for node in of.walk())
 
 
-def _built_from(of: exp.Expression, allowed: list[exp.Expression]) -> bool:
+def _built_from(of: exp.Expr, allowed: list[exp.Expr]) -> bool:
     """Whether an expression is one of these, or a function of those of them that are columns."""
     if of in allowed:
         return True
@@ -561,7 +563,7 @@ def _built_from(of: exp.Expression, allowed: list[exp.Expression]) -> bool:
     return bool(columns) and all(column in allowed for column in columns)
 
 
-def _conjuncts(of: exp.Expression | None) -> Iterator[exp.Expression]:
+def _conjuncts(of: exp.Expr | None) -> Iterator[exp.Expr]:
     if of is None:
         return
     of = of.unnest()
@@ -572,7 +574,7 @@ def _conjuncts(of: exp.Expression | None) -> Iterator[exp.Expression]:
         yield of
 
 
-def _equalities(conjuncts: Iterable[exp.Expression]) -> Iterator[tuple[exp.Expression, exp.Expression]]:
+def _equalities(conjuncts: Iterable[exp.Expr]) -> Iterator[tuple[exp.Expr, exp.Expr]]:
     """``one = other`` where neither side is cast to be compared: else '01' = 1 = '1' would carry '01' to '1'."""
     for each in conjuncts:
         if isinstance(each, exp.EQ) and _alike(each.this.type, each.expression.type):
@@ -594,8 +596,8 @@ def _alike(one: exp.DataType | None, other: exp.DataType | None) -> bool:
 
 
 def _sided(
-    equal: Iterable[tuple[exp.Expression, exp.Expression]], left: set[str], right: set[str]
-) -> Iterator[tuple[exp.Expression, exp.Expression]]:
+    equal: Iterable[tuple[exp.Expr, exp.Expr]], left: set[str], right: set[str]
+) -> Iterator[tuple[exp.Expr, exp.Expr]]:
     for one, other in equal:
         if _within(one, left) and _within(other, right):
             yield one, other
@@ -607,10 +609,11 @@ def _sided(
 
 
 _INTEGERS = {"tinyint", "smallint", "int", "integer", "bigint", "byte", "short", "long"}
-_EXACT = {"string", "boolean", "binary", "date", "timestamp", "timestamp_ntz", "float", "double"}
+# No floating point: whether -0.0 and NaN are equal to themselves is each engine's own business.
+_EXACT = {"string", "boolean", "binary", "date", "timestamp", "timestamp_ntz"}
 
 # Functions that do not say the same when they are asked again.
-_UNSTEADY: tuple[type[exp.Expression], ...] = (
+_UNSTEADY: tuple[type[exp.Expr], ...] = (
     exp.Rand, exp.Randn, exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.CurrentDatetime, exp.Uuid,
 )  # fmt: skip
 _UNSTEADY_NAMES = {
@@ -652,7 +655,7 @@ class _Planning:
 
     # -- handles
 
-    def handle(self, table: str, of: exp.Expression) -> str:
+    def handle(self, table: str, of: exp.Expr) -> str:
         """The stored column of a table that has this expression's values."""
         if isinstance(of, exp.Column):
             return of.name
@@ -801,9 +804,10 @@ class _Planning:
         tree = parsed[0]
         self._steady(tree)
         self._unambiguous(tree)
+        self._inputs_only(tree)
         known: Mapping[str, str] = self.catalog.columns(sql) if self.catalog is not None else {}
         try:
-            schema = {
+            schema: dict[str, object] = {
                 name: {column: _typed(of) for column, of in columns.items()}
                 for name, columns in self.schema.items()
             }
@@ -838,7 +842,7 @@ class _Planning:
             raise self.refuse("its SQL has two columns of one name", "give each column a name with AS")
         return root, names, types
 
-    def _steady(self, tree: exp.Expression) -> None:
+    def _steady(self, tree: exp.Expr) -> None:
         for node in tree.walk():
             name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
             if isinstance(node, _UNSTEADY) or name in _UNSTEADY_NAMES:
@@ -858,7 +862,19 @@ class _Planning:
                     "a recursive WITH cannot be maintained", "unroll the steps that it needs", "HUB-2133"
                 )
 
-    def _unambiguous(self, tree: exp.Expression) -> None:
+    def _inputs_only(self, tree: exp.Expr) -> None:
+        steps = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+        for table in tree.find_all(exp.Table):
+            if isinstance(table.this, exp.Func) or (not table.db and table.name.lower() in steps):
+                continue
+            if table.db or table.name.lower() not in self.schema:
+                raise NotFound(
+                    f'view "{self.view}": its SQL reads "{table.sql(_DIALECT)}", which is no input',
+                    hint=f"inputs: {', '.join(self.schema)}",
+                    code="HUB-2106",
+                )
+
+    def _unambiguous(self, tree: exp.Expr) -> None:
         """A name in GROUP BY that is an alias here and a column below: Spark takes the column, readers the alias."""
         columns = {column for table in self.schema.values() for column in table}
         for select in tree.find_all(exp.Select):
@@ -891,7 +907,7 @@ class _Planning:
                             "HUB-2134",
                         )
 
-    def _query(self, node: exp.Expression, ctes: Mapping[str, _Cte], text: _Text) -> _Rel:
+    def _query(self, node: exp.Expr, ctes: Mapping[str, _Cte], text: _Text) -> _Rel:
         node = node.unnest() if isinstance(node, exp.Subquery) else node
         with_ = node.args.get("with_")
         if with_ is not None:
@@ -951,13 +967,13 @@ class _Planning:
 
     def _sub(
         self,
-        sub: exp.Expression,
-        where: list[exp.Expression],
+        sub: exp.Expr,
+        where: list[exp.Expr],
         ctes: Mapping[str, _Cte],
         text: _Text,
         bindable: bool,
     ) -> _Sub:
-        equals: list[exp.Expression] = []
+        equals: list[exp.Expr] = []
         for each in where:
             if isinstance(each, exp.In) and each.args.get("query") is not None:
                 query = each.args["query"]
@@ -966,7 +982,7 @@ class _Planning:
                     equals = list(one.expressions) if isinstance(one, exp.Tuple) else [one]
         return _Sub(self._query(sub, ctes, text.none()), equals, bindable)
 
-    def _groups(self, node: exp.Select) -> list[exp.Expression] | None:
+    def _groups(self, node: exp.Select) -> list[exp.Expr] | None:
         group = node.args.get("group")
         if group is None:
             aggregated = any(_own(node, exp.AggFunc, over=False))
@@ -984,7 +1000,7 @@ class _Planning:
             [] if any(isinstance(each, (exp.Rollup, exp.Cube, exp.GroupingSets)) for each in found) else found
         )
 
-    def _source(self, node: exp.Expression, ctes: Mapping[str, _Cte], text: _Text) -> _Scan:
+    def _source(self, node: exp.Expr, ctes: Mapping[str, _Cte], text: _Text) -> _Scan:
         if node.args.get("joins"):
             raise self.refuse("joins in parentheses are not read", "write them one after the other")
         alias = node.alias_or_name.lower()
@@ -994,12 +1010,6 @@ class _Planning:
                 cte = ctes[name]
                 rel = self._query(cte.query, cte.ctes, text.none())
                 return _Scan(alias, rel, self._cut(rel, text.cte(cte.alias)))
-            if name not in self.schema or node.db:
-                raise NotFound(
-                    f'view "{self.view}": its SQL reads "{node.sql(_DIALECT)}", which is no input',
-                    hint=f"inputs: {', '.join(self.schema)}",
-                    code="HUB-2106",
-                )
             leaf = _Leaf(len(self.leaves), name)
             self.leaves.append(leaf)
             return _Scan(alias, leaf)
@@ -1088,7 +1098,7 @@ _KINDS: Mapping[tuple[str, str], Literal["inner", "left", "right", "full", "semi
 
 @dataclass(frozen=True, slots=True)
 class _Cte:
-    query: exp.Expression
+    query: exp.Expr
     ctes: Mapping[str, _Cte]
     alias: str
 
@@ -1178,7 +1188,7 @@ class _Text:
 _DEPTH = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
 
 
-def _own(node: exp.Select, kind: type[exp.Expression], *, over: bool = True) -> Iterator[exp.Expression]:
+def _own(node: exp.Select, kind: type[exp.Expr], *, over: bool = True) -> Iterator[exp.Expr]:
     """Nodes of a kind in this SELECT's own expressions, not in its subqueries; ``over`` False: not those of windows."""
     parts = [*node.expressions]
     parts += [
@@ -1190,7 +1200,7 @@ def _own(node: exp.Select, kind: type[exp.Expression], *, over: bool = True) -> 
                 yield found
 
 
-def _own_queries(node: exp.Select) -> Iterator[exp.Expression]:
+def _own_queries(node: exp.Select) -> Iterator[exp.Expr]:
     """The subqueries in this SELECT's expressions and join conditions."""
     parts = [*node.expressions]
     parts += [
@@ -1201,7 +1211,7 @@ def _own_queries(node: exp.Select) -> Iterator[exp.Expression]:
         yield from _subqueries(part)
 
 
-def _subqueries(part: exp.Expression) -> Iterator[exp.Expression]:
+def _subqueries(part: exp.Expr) -> Iterator[exp.Expr]:
     for found in part.walk(prune=lambda each: isinstance(each, exp.Query)):
         if isinstance(found, exp.Query):
             yield found.unnest() if isinstance(found, exp.Subquery) else found

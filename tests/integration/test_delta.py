@@ -535,6 +535,7 @@ def test_a_stream_that_dies_and_starts_again_writes_every_row_once(
             (tmp_path / name).mkdir(exist_ok=True)
             lines = [orjson.dumps({**row, "_order": number}).decode() for row in given]
             (tmp_path / name / f"{number}.json").write_text("\n".join(lines))
+            os.utime(tmp_path / name / f"{number}.json", (1e9 + number, 1e9 + number))  # read in this order
     with pytest.raises(StreamingQueryException):
         run_until_done(Dying(cluster.writer(), 2, after=after))
     run_until_done(cluster.writer())
