@@ -336,7 +336,11 @@ class _Select:
             inner.push([], [])
             return
         if sub.equals:
-            equal = [(exp.column(name), outer) for name, outer in zip(inner.names, sub.equals, strict=False)]
+            equal = [
+                (_column(name), outer)
+                for name, outer in zip(inner.names, sub.equals, strict=False)
+                if isinstance(inner, _Select) and _alike(inner.projections[name].type, outer.type)
+            ]
             given = _carried(self.work, self.tree, passed, equal)
         within: list[_Enough] = []
         if isinstance(inner, _Select) and inner.tree is not None:

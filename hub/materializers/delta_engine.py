@@ -505,9 +505,10 @@ class DeltaRun:
         arrow_shape = to_arrow_schema(shape, timezone="UTC")
         if size <= _ROWS_BY_FILE:
             if not size:  # an Arrow table without chunks is refused
-                return self.session.createDataFrame([], shape)
+                return self.session.createDataFrame([], shape).coalesce(1)
             found = self.state.db.sql(sql).to_arrow_table().cast(arrow_shape)
-            return self.session.createDataFrame(found, shape)
+            # In one partition, which Spark knows: joins and groups need no exchange, and the batch is one task.
+            return self.session.createDataFrame(found, shape).coalesce(1)
         path = self.state.folder / "rows" / f"{table}.parquet"
         path.parent.mkdir(exist_ok=True)
         reader = self.state.db.sql(sql).to_arrow_reader(_ROWS_BY_FILE)
