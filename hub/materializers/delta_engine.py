@@ -120,8 +120,7 @@ class SparkCatalog:
         for key, value in _FIXED.items():
             self.session.conf.set(key, value)
         for table in tables:
-            ddl = ", ".join(f"`{name}` {of}" for name, of in table.columns.items())
-            self.session.createDataFrame([], ddl).createOrReplaceTempView(table.name)
+            _no_rows(self.session, table.columns).createOrReplaceTempView(table.name)
 
     def columns(self, sql: str) -> Mapping[str, str]:
         fields = self.schema(sql).fields
@@ -371,8 +370,7 @@ class DeltaRun:
         ddl = {**table.columns}
         for each in table.key:
             ddl.setdefault(each, _COORDINATES.get(each, "string"))
-        text = ", ".join(f"`{name}` {of}" for name, of in ddl.items())
-        frame = self.session.createDataFrame([], f"{text}, `{DELETED}` boolean, `{ORDER}` bigint")
+        frame = _no_rows(self.session, {**ddl, DELETED: "boolean", ORDER: "bigint"})
         return self.with_derived(table.name, frame).toArrow()
 
     # ---- a stage: affected, fetched, recomputed, compared
@@ -505,7 +503,9 @@ class DeltaRun:
         arrow_shape = to_arrow_schema(shape, timezone="UTC")
         if size <= _ROWS_BY_FILE:
             if not size:  # an Arrow table without chunks is refused
-                return self.session.createDataFrame([], shape).coalesce(1)
+                return _no_rows(
+                    self.session, {each.name: each.dataType.simpleString() for each in shape.fields}
+                )
             found = self.state.db.sql(sql).to_arrow_table().cast(arrow_shape)
             # In one partition, which Spark knows: joins and groups need no exchange, and the batch is one task.
             return self.session.createDataFrame(found, shape).coalesce(1)
@@ -652,6 +652,12 @@ def split(run: DeltaRun, rows: DataFrame) -> dict[str, pa.Table]:
         mine = column.drop_null()
         changes[name] = pa.Table.from_struct_array(mine)
     return changes
+
+
+def _no_rows(session: SparkSession, columns: Mapping[str, str]) -> DataFrame:
+    """An empty frame, which Spark knows to be empty: no task is made for it."""
+    listed = ", ".join(f"CAST(NULL AS {of}) AS {_b(name)}" for name, of in columns.items())
+    return session.sql(f"SELECT {listed} WHERE false")
 
 
 def _q(name: str) -> str:

@@ -310,7 +310,7 @@ def test_what_was_emitted_folds_to_what_the_sql_says(
     view: dict[str, Any] = {}
     used = {table.name for table in made.tables}
     last = 0
-    for batch_id, most in enumerate([12, 1, 3, 2, 1, 4]):
+    for batch_id, most in enumerate([12, 1, 3, 2] * int(os.environ.get("HUB_DELTA_ROUNDS", "1"))):
         changes = world.batch(most)
         given = {
             table.name: arrow(spark_session, run, table, changes[table.name])
@@ -321,7 +321,7 @@ def test_what_was_emitted_folds_to_what_the_sql_says(
         assert emitted.version > last and emitted.version >> 40 == 1
         last = emitted.version
         fold(view, emitted)
-        if batch_id in (2, 5):
+        if batch_id % 2:
             expected = recomputed(spark_session, world, sql)
             assert ordered(list(view.values())) == ordered(expected), (
                 f"after batch {batch_id}: {made.explain()}"
