@@ -16,18 +16,19 @@ Edges translate: the HTTP app to status codes, the command line to one line and 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class HubError(Exception):
     """What failed, with the object's kind and name, then the way out.
 
     ``code`` is stable and documented; ``hint`` is one sentence that tells what to do; ``retriable`` says
-    whether the same call may succeed later.
+    whether the same call may succeed later; ``details`` is what programs may want beside the message.
     """
 
     code = "HUB-0000"
     retriable = False
+    details: Mapping[str, str] = {}
 
     def __init__(self, message: str, *, hint: str | None = None, code: str | None = None) -> None:
         super().__init__(message)

@@ -10,6 +10,8 @@ from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.websockets import WebSocket
+from starlette.requests import HTTPConnection
 
 from hub.api.dashboard import add_dashboard
 from hub.api.docs import add_docs
@@ -132,14 +134,18 @@ def status_of(error: HubError) -> int:
 
 def body_of(error: HubError) -> dict[str, str | None]:
     """The JSON body of an error."""
-    return {"error_code": error.code, "message": error.message, "hint": error.hint}
+    return {"error_code": error.code, "message": error.message, "hint": error.hint, **error.details}
 
 
-async def on_hub_error(_request: Request, error: Exception) -> JSONResponse:
+async def on_hub_error(connection: HTTPConnection, error: Exception) -> JSONResponse:
+    """The error as an answer; instead of the upgrade when a WebSocket was asked for."""
     assert isinstance(error, HubError)
     status = status_of(error)
     headers = {"Retry-After": "1"} if status == 503 else None
-    return JSONResponse(body_of(error), status, headers)
+    response = JSONResponse(body_of(error), status, headers)
+    if isinstance(connection, WebSocket):
+        await connection.send_denial_response(response)
+    return response
 
 
 async def on_invalid_request(_request: Request, error: Exception) -> JSONResponse:

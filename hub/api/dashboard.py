@@ -94,7 +94,7 @@ class StoreViews:
     def recent_keys(self, view: str, limit: int) -> Sequence[str]:
         reached = self.store.positions(view, "changelog")
         since = Positions({tp: max(0, offset - RECENT_OFFSETS) for tp, offset in reached})
-        rows, _ = self.store.changes(view, since, RECENT_OFFSETS * max(1, len(reached)))
+        rows = self.store.changes(view, since, RECENT_OFFSETS * max(1, len(reached))).rows
         ends = {tp.partition: offset for tp, offset in reached}
         # Partitions have no common order: what is nearest to its own partition's end is taken as newest.
         newest = sorted(rows, key=lambda row: ends[row.partition] - row.offset)

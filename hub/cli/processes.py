@@ -27,6 +27,8 @@ def serve() -> None:
         access_log=False,
         # Subscribers of changes hold their connections open for ever: a stop does not wait for them.
         timeout_graceful_shutdown=2,
+        # They say nothing but "ping".
+        ws_max_size=1 << 12,
     )
     uvicorn.Server(config).run()
 

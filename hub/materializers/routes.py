@@ -1,19 +1,20 @@
-"""[edge] FastAPI: a view by key, by index and by subscription, served from the store alone."""
+"""[edge] FastAPI: a view by key, by index and by subscription (server-sent events, WebSocket), from the store alone."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import anyio.to_thread
 import orjson
-from fastapi import APIRouter, Header, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Header, Query, Request, Response, WebSocket
+from starlette.datastructures import QueryParams
 
 from hub.errors import NotFound, PeerError, nearest
-from hub.materializers.push import Watcher, parse_event_id, subscribe
-from hub.materializers.query import conditions, limit_of
+from hub.materializers.push import Event, Wanted, Watcher, parse_event_id, subscribe
+from hub.materializers.push_wire import ServerSentEvents, over_websocket
+from hub.materializers.query import Condition, conditions, limit_of
 from hub.materializers.stores.columns import plain_type
 from hub.materializers.stores.sql import Store, StoredRow, ViewTable
 from hub.materializers.tokens import POSITION_HEADER, row_covers, wanted
@@ -23,6 +24,7 @@ _LONGEST_WAIT_MS = 60_000
 # Each asks the store for itself whenever something was applied.
 _MOST_SUBSCRIBERS = 1_000
 _OWN = ("limit", "after", "timeout_ms")
+_OWN_OF_CHANGES = ("snapshot", "covered", "last_event_id")
 
 
 def create_router(store: Store, watcher: Watcher, query_timeout_ms: int) -> APIRouter:
@@ -40,9 +42,7 @@ def create_router(store: Store, watcher: Watcher, query_timeout_ms: int) -> APIR
     ) -> Response:
         """Rows in key order, filtered on declared indexes: ``?city=Oslo&points.gte=100&limit=50&after=<key>``."""
         table = await anyio.to_thread.run_sync(_table, store, view)
-        parameters = [(name, value) for name, value in request.query_params.multi_items() if name not in _OWN]
-        types = {name: plain_type(kind) for name, kind in table.types.items()}
-        filters = [each.as_tuple() for each in conditions(view, parameters, types, table.indexes)]
+        filters = [each.as_tuple() for each in _filters(table, request.query_params, _OWN)]
         limit = limit_of(request.query_params.get("limit"))
         token = wanted(hub_position, await _topics(store, view), view)
         _, covered = await _wait(store, watcher, view, None, token, _timeout(timeout_ms))
@@ -52,22 +52,46 @@ def create_router(store: Store, watcher: Watcher, query_timeout_ms: int) -> APIR
         cursor = found[limit - 1].key if len(found) > limit else None
         return _json({"rows": page, "next": cursor}, covered)
 
-    @router.get("/views/{view}/changes")
-    async def changes(
-        view: str, key: str | None = None, snapshot: bool = True, last_event_id: str | None = Header(None)
-    ) -> StreamingResponse:
-        """Server-sent events: a snapshot, then every change; resumes after Last-Event-ID."""
-        await anyio.to_thread.run_sync(_table, store, view)
+    async def opened(
+        view: str, query: QueryParams, snapshot: bool, covered: bool, last: str | None
+    ) -> AsyncGenerator[Event, None]:
+        """A subscription; what is wrong with it is said while there is still a status to say it with."""
+        table = await anyio.to_thread.run_sync(_table, store, view)
         if sum(watcher.subscribers_by_view().values()) >= _MOST_SUBSCRIBERS:
             raise PeerError(
                 f"server: {_MOST_SUBSCRIBERS} subscribers follow views already",
                 hint="try again later, or ask another server on the same store",
                 code="HUB-3052",
             )
-        parse_event_id(last_event_id)  # refused with a status, while there is still one to send
-        stream = subscribe(store, watcher, view, key=key, last_event_id=last_event_id, snapshot=snapshot)
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+        parse_event_id(last)
+        filters = tuple(_filters(table, query, _OWN_OF_CHANGES))
+        return subscribe(store, watcher, Wanted(view, filters, snapshot, covered), last)
+
+    @router.get("/views/{view}/changes")
+    async def changes(
+        view: str,
+        request: Request,
+        snapshot: bool = True,
+        covered: bool = False,
+        last_event_id: str | None = Query(None),
+        last_event_id_header: str | None = Header(None, alias="Last-Event-ID"),
+    ) -> ServerSentEvents:
+        """Server-sent events: a snapshot, then every change; resumes after Last-Event-ID. Filtered as a query is:
+        ``?key=C-1``, ``?city=Oslo&points.gte=100``. A WebSocket on the same path hears the same."""
+        last = last_event_id_header or last_event_id
+        return ServerSentEvents(await opened(view, request.query_params, snapshot, covered, last))
+
+    @router.websocket("/views/{view}/changes")
+    async def changes_over_websocket(
+        socket: WebSocket,
+        view: str,
+        snapshot: bool = True,
+        covered: bool = False,
+        last_event_id: str | None = None,
+    ) -> None:
+        """The same as JSON messages ``{"event", "id", "data"}``."""
+        last = last_event_id or socket.headers.get("last-event-id")
+        await over_websocket(socket, await opened(view, socket.query_params, snapshot, covered, last))
 
     @router.get("/views/{view}/{key:path}")
     async def by_key(
@@ -101,6 +125,13 @@ def create_router(store: Store, watcher: Watcher, query_timeout_ms: int) -> APIR
     return router
 
 
+def _filters(table: ViewTable, query: QueryParams, own: tuple[str, ...]) -> list[Condition]:
+    """The conditions of a request: every parameter that is not a route's own. Raises CallerError."""
+    parameters = [(name, value) for name, value in query.multi_items() if name not in own]
+    types = {name: plain_type(kind) for name, kind in table.types.items()}
+    return conditions(table.name, parameters, types, table.indexes)
+
+
 async def _wait(
     store: Store, watcher: Watcher, view: str, key: str | None, token: Positions, timeout_s: float
 ) -> tuple[StoredRow | None, Positions]:
@@ -130,11 +161,13 @@ def _behind(view: str, covered: Positions, token: Positions) -> PeerError:
         f"{tp.topic}:{tp.partition} is at {covered.get(tp)} of {offset} ({offset - covered.get(tp)} to go)"
         for tp, offset in missing
     )
-    return PeerError(
+    error = PeerError(
         f'view "{view}" does not cover the write yet: {lag}',
         hint="ask again, or with a longer timeout_ms; hub lag tells whether the view is running",
         code="HUB-3050",
     )
+    error.details = {"position": str(covered), "missing": str(missing)}
+    return error
 
 
 def known_views(store: Store) -> list[str]:

@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -50,6 +50,7 @@ from sqlalchemy import (
     or_,
     select,
     text,
+    true,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import (
@@ -67,6 +68,8 @@ from hub.materializers.stores.columns import Convert, from_sql, json_text, kept_
 from hub.record import Positions, TopicPartition
 
 RowKind = Literal["changelog", "source"]
+# Column, operator (eq gt gte lt lte), value as the column keeps it.
+Filter = tuple[str, str, Any]
 
 # How many rows one statement carries; bounds memory and the time that the write lock is held between steps.
 _CHUNK = 500
@@ -123,6 +126,15 @@ class StoredRow:
     partition: int
     offset: int
     values: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Rows in (partition, offset) order, the changelog positions to ask from next, and the source positions covered."""
+
+    rows: list[StoredRow]
+    positions: Positions
+    sources: Positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,24 +408,35 @@ class Store:
         return (_stored(known, found) if found is not None else None), covered
 
     def select(
-        self, view: str, conditions: Iterable[tuple[str, str, Any]], limit: int, after: str | None
+        self, view: str, conditions: Iterable[Filter], limit: int, after: str | None
     ) -> list[StoredRow]:
         """Live rows in key order that meet every (column, operator, value); operators: eq gt gte lt lte."""
         with self._reading() as connection:
             known = self._definition(connection, view)
             table = known.table
-            where: list[ColumnElement[bool]] = [table.c._deleted.is_(False)]
-            for name, comparison, value in conditions:
-                column = table.c[name]
-                wanted = self._key(value) if isinstance(value, str) else value
-                where.append(_COMPARE[comparison](column, wanted))
+            where = [table.c._deleted.is_(False), *self._meeting(known, conditions)]
             if after is not None:
                 where.append(table.c.key > self._key(after))
             query = select(table).where(*where).order_by(table.c.key).limit(limit)
             return [_stored(known, found) for found in connection.execute(query).mappings()]
 
+    def _meeting(self, known: ViewTable, conditions: Iterable[Filter]) -> list[ColumnElement[bool]]:
+        """What SQL must find true. Raises CallerError for a column that the view has no more."""
+        found: list[ColumnElement[bool]] = []
+        for name, comparison, value in conditions:
+            if name not in known.table.c:
+                raise CallerError(f'view "{known.name}" has no field "{name}"', code="HUB-1422")
+            wanted = self._key(value) if isinstance(value, str) else value
+            found.append(_COMPARE[comparison](known.table.c[name], wanted))
+        return found
+
     def snapshot(
-        self, view: str, after: str | None, limit: int, key: str | None = None, incarnation: str | None = None
+        self,
+        view: str,
+        after: str | None,
+        limit: int,
+        conditions: Iterable[Filter] = (),
+        incarnation: str | None = None,
     ) -> tuple[list[StoredRow], Positions]:
         """Live rows with keys past ``after`` and the changelog positions they are read at: one consistent cut a call.
 
@@ -421,11 +444,9 @@ class Store:
         with self._reading() as connection:
             known = self._of_incarnation(connection, view, incarnation)
             table = known.table
-            where: list[ColumnElement[bool]] = [table.c._deleted.is_(False)]
+            where = [table.c._deleted.is_(False), *self._meeting(known, conditions)]
             if after is not None:
                 where.append(table.c.key > self._key(after))
-            if key is not None:
-                where.append(table.c.key == self._key(key))
             positions = self._positions_of(connection, view, "changelog")
             rows = connection.execute(
                 select(table).where(*where).order_by(table.c.key).limit(limit)
@@ -437,19 +458,23 @@ class Store:
         view: str,
         since: Positions,
         limit: int,
-        key: str | None = None,
+        conditions: Iterable[Filter] = (),
         incarnation: str | None = None,
-    ) -> tuple[list[StoredRow], Positions]:
+    ) -> Changes:
         """Rows made by the changelog from ``since`` on, deletes included, coalesced per key, and the positions reached.
 
         At most ``limit``, in (partition, offset) order; the positions are those after the last row returned when there
-        are more, so that asking again from them leaves nothing out. Raises BuiltAnew when the view is not of this
-        incarnation any more: ``since`` means nothing then.
+        are more, so that asking again from them leaves nothing out. A row that does not meet the conditions is told as
+        a deleted one: it may have met them before. Rows of other keys than the conditions name are left out.
+
+        Raises BuiltAnew when the view is not of this incarnation any more: ``since`` means nothing then.
         """
+        wanted = list(conditions)
         with self._reading() as connection:
             known = self._of_incarnation(connection, view, incarnation)
             table = known.table
             reached = self._positions_of(connection, view, "changelog")
+            sources = self._positions_of(connection, view, "source")
             fresh = [
                 and_(
                     table.c._partition == tp.partition,
@@ -460,12 +485,22 @@ class Store:
                 if offset > since.get(tp)
             ]
             if not fresh:
-                return [], reached
-            where = [or_(*fresh)] if key is None else [or_(*fresh), table.c.key == self._key(key)]
-            query = select(table).where(*where).order_by(table.c._partition, table.c._offset).limit(limit + 1)
-            found = [_stored(known, row) for row in connection.execute(query).mappings()]
+                return Changes([], reached, sources)
+            # A row's key never changes, so no row comes or goes by a condition on it; by any other it may.
+            where = [or_(*fresh), *self._meeting(known, [each for each in wanted if each[0] == "key"])]
+            meets = and_(true(), *self._meeting(known, [each for each in wanted if each[0] != "key"]))
+            query = (
+                select(table, meets.label("_meets"))
+                .where(*where)
+                .order_by(table.c._partition, table.c._offset)
+                .limit(limit + 1)
+            )
+            found = [
+                _stored(known, row) if row["_meets"] else replace(_stored(known, row), values=None)
+                for row in connection.execute(query).mappings()
+            ]
         if len(found) <= limit:
-            return found, reached
+            return Changes(found, reached, sources)
         kept = found[:limit]
         at = dict(since.offsets)
         for tp, offset in reached:
@@ -473,7 +508,7 @@ class Store:
                 at[tp] = offset
             elif tp.partition == kept[-1].partition:
                 at[tp] = kept[-1].offset + 1
-        return kept, Positions(at)
+        return Changes(kept, Positions(at), sources)
 
     def _of_incarnation(self, connection: Connection, view: str, incarnation: str | None) -> ViewTable:
         known = self._definition(connection, view)

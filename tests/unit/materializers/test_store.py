@@ -21,7 +21,7 @@ from hub.api.app import on_hub_error
 from hub.errors import HubError, NotFound
 from hub.materializers.applier import GENERATION_SHIFT
 from hub.materializers.progress import Progress
-from hub.materializers.push import Watcher, subscribe
+from hub.materializers.push import Wanted, Watcher, subscribe
 from hub.materializers.routes import create_router
 from hub.materializers.stores.sql import Change, ViewBatch
 from hub.record import NewRecord, Positions
@@ -156,30 +156,24 @@ def follow(bench: Bench, last: str | None, copy: dict[str, Any], stop_after: int
     """Take events into ``copy`` until ``synced`` and a pause, or a number of them; returns the last id."""
 
     async def run() -> str | None:
-        mark, name, seen = last, "", 0
+        mark, seen = last, 0
         # The last look must see everything; a line that breaks may break anywhere.
         patience_s = 1.0 if stop_after == EVERYTHING else 0.1
         watcher = Watcher(bench.store)
-        async with aclosing(subscribe(bench.store, watcher, "v", last_event_id=last)) as stream:  # type: ignore[type-var]
+        async with aclosing(subscribe(bench.store, watcher, Wanted("v"), last)) as stream:
             while True:
                 try:
-                    chunk = await asyncio.wait_for(anext(stream), patience_s)
+                    event = await asyncio.wait_for(anext(stream), patience_s)
                 except TimeoutError:
                     return mark
-                for line in chunk.decode().splitlines():
-                    if line.startswith("id: "):
-                        mark = line[4:]
-                    elif line.startswith("event: "):
-                        name = line[7:]
-                    elif line.startswith("data: "):
-                        body = json.loads(line[6:])
-                        if name == "reset":
-                            copy.clear()
-                        elif name in ("snapshot", "upsert"):
-                            copy[body["key"]] = body["row"]["points"]
-                        elif name == "delete":
-                            copy.pop(body["key"], None)
-                        seen += 1
+                mark = mark if event.mark is None else str(event.mark)
+                if event.name == "reset":
+                    copy.clear()
+                elif event.name in ("snapshot", "upsert"):
+                    copy[event.body["key"]] = event.body["row"]["points"]
+                elif event.name == "delete":
+                    copy.pop(event.body["key"], None)
+                seen += 1
                 if seen >= stop_after:
                     return mark
 
