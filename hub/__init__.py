@@ -3,6 +3,7 @@
 Layers, importing downwards only::
 
     cli                                    one file a noun; the composition root
+    client                                 the hub from Python, over HTTP alone; knows nothing of the server's packages
     api                                    the HTTP app: every package's routes, errors to status codes
     demo                                   sample systems whose events fill the log
     materializers replication observability    (siblings: they do not know each other)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
-from hub.cli.http import get
+from hub.cli.context import load_settings
+from hub.cli.http import base_url
 from hub.cli.output import Output, OutputOption, note, show, show_one
+from hub.client import Hub
 from hub.errors import CallerError
 
 _OPERATORS = {">=": ".gte", "<=": ".lte", ">": ".gt", "<": ".lt", "=": ""}
@@ -35,31 +36,34 @@ def query(
 
     Examples: hub query customer_360 C-00001      hub query customer_360 -w city=Oslo -w "points>=100"
     """
-    path = f"/views/{quote(view, safe='')}"
-    headers = {"Hub-Position": after_write} if after_write else {}
-    parameters = [("timeout_ms", str(timeout_ms))] if timeout_ms is not None else []
-    if key is not None:
-        if where or start_after is not None:
-            raise CallerError(
-                "KEY and --where do not go together", hint="leave KEY out, or say --where key=VALUE"
-            )
-        show_one(get(f"{path}/{quote(key, safe='')}", parameters, headers), output)
-        return
-    parameters += [("limit", str(limit)), *map(_condition, where or ())]
-    if start_after is not None:
-        parameters.append(("after", start_after))
-    page = get(path, parameters, headers)
+    timeout_s = (load_settings().query_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+    with Hub(base_url(), retry=False) as hub:
+        if key is not None:
+            if where or start_after is not None:
+                raise CallerError(
+                    "KEY and --where do not go together", hint="leave KEY out, or say --where key=VALUE"
+                )
+            show_one(hub.get(view, key, after=after_write, timeout_s=timeout_s), output)
+            return
+        page = hub.page(
+            view,
+            where=[condition(each) for each in where or ()],
+            limit=limit,
+            cursor=start_after,
+            after=after_write,
+            timeout_s=timeout_s,
+        )
     if output is Output.json:
-        show_one(page, output)
+        show_one({"rows": page.rows, "next": page.next}, output)
         return
-    rows = [{name: value for name, value in row.items() if not name.startswith("_")} for row in page["rows"]]
+    rows = [{name: value for name, value in row.items() if not name.startswith("_")} for row in page.rows]
     show(rows, output)
-    if page["next"] is not None:
-        note(f"More: --start-after {page['next']}")
+    if page.next is not None:
+        note(f"More: --start-after {page.next}")
 
 
-def _condition(text: str) -> tuple[str, str]:
-    """The query parameter of a condition; the first sign counts, the value may have more of them."""
+def condition(text: str) -> tuple[str, str]:
+    """Field, operator and value of a condition, as ``hub.client`` takes them; the first sign counts, the value may have more of them."""
     found = _CONDITION.match(text)
     if found is None:
         raise CallerError(

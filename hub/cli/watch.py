@@ -5,95 +5,59 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, NamedTuple
-from urllib.parse import quote
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-import httpx2
 import typer
 
-from hub.cli.http import base_url, refused, unreachable
+from hub.cli.http import base_url
 from hub.cli.interrupt import pause
 from hub.cli.output import Output, OutputOption, note, text_of
-
-_SILENCE_S = 30.0  # the server says "still here" every 10 s
-_PAUSE_S = 1.0
-
-
-class Event(NamedTuple):
-    """One server-sent event."""
-
-    name: str
-    mark: str | None
-    body: Any
+from hub.cli.query import condition
+from hub.client import Behind, Delete, Hub, Reset, Snapshot, Synced, Upsert
 
 
 def watch(
     view: str,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Only this row")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--where", "-w", help="Rows that meet it: city=Oslo, points>=100; repeatable"),
+    ] = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Follow a view: `+` a field that came, `~` one that changed, `-` one that went, and deleted rows. Ctrl-C ends.
 
-    Example: hub watch customer_360 --key C-00001
+    Examples: hub watch customer_360 --key C-00001      hub watch customer_360 -w city=Oslo
     """
     rows: dict[str, Mapping[str, Any]] = {}
-    for event in follow(f"{base_url()}/views/{quote(view)}/changes", {"key": key} if key else {}):
-        if event.name == "reset":
-            rows.clear()
-            note("The view was built anew: a new snapshot follows.")
-        elif event.name == "synced":
-            note(f"{len(rows)} rows; waiting for changes. Ctrl-C ends.")
-        elif event.name in ("snapshot", "upsert", "delete"):
-            changed = event.body["key"]
-            before, after = rows.pop(changed, {}), event.body["row"]
-            if after is not None:
-                rows[changed] = after
-            if event.name != "snapshot" or key is not None:
-                _print(changed, before, after, output)
+    hub = Hub(base_url(), retry=False, sleep=pause)
+    with (
+        hub,
+        hub.subscribe(
+            view, key=key, where=[condition(each) for each in where or ()], on_disconnect=_broke
+        ) as changes,
+    ):
+        for change in changes:
+            match change:
+                case Reset():
+                    rows.clear()
+                    note("The view was built anew: a new snapshot follows.")
+                case Synced():
+                    note(f"{len(rows)} rows; waiting for changes. Ctrl-C ends.")
+                case Behind(coalesced=int(states)):
+                    note(f"This reader was slow: {states} states between are not shown.")
+                case Snapshot(changed, row, _) | Upsert(changed, row, _):
+                    before = rows.get(changed, {})
+                    rows[changed] = row
+                    if isinstance(change, Upsert) or key is not None:
+                        _print(changed, before, row, output)
+                case Delete(changed, _):
+                    _print(changed, rows.pop(changed, {}), None, output)
 
 
-def follow(url: str, parameters: Mapping[str, str]) -> Iterator[Event]:
-    """Events for ever; a broken connection is opened again after the last event seen. Raises what the server refuses,
-    and PeerError when it cannot be reached at first."""
-    last: str | None = None
-    reached = quiet = False
-    while True:
-        headers = {"Last-Event-ID": last} if last else {}
-        if reached and last is None:
-            yield Event("reset", None, None)  # the line broke within the snapshot: it comes whole again
-        try:
-            with httpx2.stream(
-                "GET", url, params=dict(parameters), headers=headers, timeout=_SILENCE_S
-            ) as stream:
-                if stream.is_success:
-                    reached, quiet = True, False
-                    for event in _events(stream.iter_lines()):
-                        last = event.mark or last
-                        yield event
-                elif not reached or stream.status_code < 500:  # a server that starts again is waited for
-                    stream.read()
-                    raise refused(stream)
-        except httpx2.HTTPError as error:
-            if not reached:
-                raise unreachable(base_url(), error) from None
-        if not quiet:
-            note("The connection broke; trying again until the server is back.")
-        quiet = True
-        pause(_PAUSE_S)
-
-
-def _events(lines: Iterator[str]) -> Iterator[Event]:
-    name, mark = "message", None
-    for line in lines:
-        field, _, value = line.partition(": ")
-        if field == "event":
-            name = value
-        elif field == "id":
-            mark = value
-        elif field == "data":
-            yield Event(name, mark, json.loads(value))
-            name, mark = "message", None
+def _broke(_reason: str) -> None:
+    note("The connection broke; trying again until the server is back.")
 
 
 def _print(key: str, before: Mapping[str, Any], after: Mapping[str, Any] | None, output: Output) -> None:

@@ -1,0 +1,63 @@
+"""The hub from Python: write events, read views, hear of changes; for threads (``Hub``) and for tasks (``AsyncHub``).
+
+::
+
+    from hub.client import Hub
+
+    hub = Hub("http://127.0.0.1:8088")
+    token = hub.produce("crm.customers", {"customer_id": "C-1", "name": "Ada"})
+    hub.get("customer_360", "C-1", after=token)          # includes that write
+    for change in hub.subscribe("customer_360"): ...     # for ever, through every broken line
+
+One core without sockets, two thin shells around it::
+
+    calls.py       [core] a call as a generator of requests: retries, tokens, pages, bodies of produce requests
+    changes.py     [core] typed changes; what is resumed where, what was told already
+    local_copy.py  [core] changes folded into rows
+    errors.py      [core] the errors, and how an answer becomes one
+    wire.py        [edge] httpx and websockets
+    sync.py aio.py [shell] the calls waited for, and awaited
+
+It knows nothing of the server's packages, and loads its libraries when a hub is made.
+"""
+
+from hub.client.aio import AsyncChanges, AsyncCopy, AsyncHub
+from hub.client.calls import DECLARED, Column, Event, Page, Result, Row
+from hub.client.changes import Behind, Change, Covered, Delete, Reset, Snapshot, Synced, Upsert
+from hub.client.errors import NotCovered, Reason, Refused, Unreachable
+from hub.client.sync import Changes, Copy, Hub
+from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
+from hub.record import Positions
+
+__all__ = [
+    "DECLARED",
+    "AsyncChanges",
+    "AsyncCopy",
+    "AsyncHub",
+    "Behind",
+    "CallerError",
+    "Change",
+    "Changes",
+    "Column",
+    "Conflict",
+    "Copy",
+    "Covered",
+    "Delete",
+    "Event",
+    "Hub",
+    "HubError",
+    "NotCovered",
+    "NotFound",
+    "Page",
+    "PeerError",
+    "Positions",
+    "Reason",
+    "Refused",
+    "Reset",
+    "Result",
+    "Row",
+    "Snapshot",
+    "Synced",
+    "Unreachable",
+    "Upsert",
+]

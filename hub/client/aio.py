@@ -1,0 +1,341 @@
+"""[shell] The client for tasks: every call of calls.py awaited, and a copy kept by a task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from hub.client.calls import (
+    DECLARED,
+    Call,
+    Calls,
+    Event,
+    Page,
+    Pause,
+    Result,
+    Row,
+    Token,
+    Where,
+    events_of,
+    headers_of,
+)
+from hub.client.changes import Change, Denied, Listener, Transport
+from hub.client.errors import Broken, NotCovered, Unreachable
+from hub.client.local_copy import Rows
+from hub.errors import HubError
+from hub.record import Positions
+
+if TYPE_CHECKING:
+    from hub.client.wire import AsyncWire
+
+T = TypeVar("T")
+
+
+class AsyncHub:
+    """A hub, for asyncio. One event loop; any number of tasks. The methods are those of ``Hub``, awaited.
+
+    >>> async with AsyncHub("http://127.0.0.1:8088") as hub:
+    ...     token = await hub.produce("crm.customers", {"customer_id": "C-1", "name": "Ada"})
+    ...     row = await hub.get("customer_360", "C-1", after=token)
+    ...     async for change in hub.subscribe("customer_360", key="C-1"):
+    ...         print(change)
+    """
+
+    def __init__(
+        self, url: str, *, token: str | None = None, timeout_s: float = 10.0, retry: bool = True
+    ) -> None:
+        from hub.client.wire import AsyncWire
+
+        self._wire = AsyncWire(url, headers_of(token))
+        self._calls = Calls(timeout_s, retry)
+
+    async def produce(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Any = DECLARED,
+        headers: Mapping[str, str | bytes] | None = None,
+        partition: int | None = None,
+        timestamp: datetime | int | None = None,
+        type: str | None = None,
+        idempotency_key: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Positions:
+        """As ``Hub.produce``."""
+        event = Event(value, key, headers or {}, partition, timestamp, type)
+        return await self._run(self._calls.produce(topic, [event], idempotency_key, timeout_s))
+
+    async def produce_many(
+        self,
+        topic: str,
+        events: Iterable[Event | Mapping[str, Any]],
+        *,
+        idempotency_key: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Positions:
+        """As ``Hub.produce_many``."""
+        return await self._run(self._calls.produce(topic, events_of(events), idempotency_key, timeout_s))
+
+    async def get(
+        self, view: str, key: str, *, after: Token | None = None, timeout_s: float | None = None
+    ) -> Row:
+        """As ``Hub.get``."""
+        return await self._run(self._calls.get(view, key, after, timeout_s))
+
+    async def page(
+        self,
+        view: str,
+        *,
+        where: Where | None = None,
+        order: str | Sequence[str] | None = None,
+        fields: Sequence[str] | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        after: Token | None = None,
+        timeout_s: float | None = None,
+    ) -> Page:
+        """As ``Hub.page``."""
+        return await self._run(self._calls.page(view, where, order, fields, limit, cursor, after, timeout_s))
+
+    async def rows(
+        self,
+        view: str,
+        *,
+        where: Where | None = None,
+        order: str | Sequence[str] | None = None,
+        fields: Sequence[str] | None = None,
+        after: Token | None = None,
+        page_rows: int = 500,
+        timeout_s: float | None = None,
+    ) -> AsyncIterator[Row]:
+        """As ``Hub.rows``."""
+        cursor: str | None = None
+        while True:
+            call = self._calls.page(view, where, order, fields, page_rows, cursor, after, timeout_s)
+            page = await self._run(call)
+            for row in page.rows:
+                yield row
+            if (cursor := page.next) is None:
+                return
+
+    async def query(
+        self,
+        sql: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        limit: int | None = None,
+        after: Token | None = None,
+        timeout_s: float | None = None,
+    ) -> Result:
+        """As ``Hub.query``."""
+        return await self._run(self._calls.query(sql, parameters, limit, after, timeout_s))
+
+    def subscribe(
+        self,
+        view: str,
+        *,
+        key: str | None = None,
+        where: Where | None = None,
+        snapshot: bool = True,
+        covered: bool = False,
+        last_id: str | None = None,
+        transport: Transport = "sse",
+        on_disconnect: Callable[[str], object] | None = None,
+        timeout_s: float | None = None,
+    ) -> AsyncChanges:
+        """As ``Hub.subscribe``: ``async for change in hub.subscribe(...)``."""
+        wait_s = self._calls.timeout_s if timeout_s is None else timeout_s
+        listener = Listener(
+            view,
+            key=key,
+            where=where,
+            snapshot=snapshot,
+            covered=covered,
+            last_id=last_id,
+            patience_s=wait_s if self._calls.retry else 0.0,
+            on_disconnect=on_disconnect,
+        )
+        return AsyncChanges(self._wire, listener, transport)
+
+    async def follow(
+        self,
+        view: str,
+        *,
+        where: Where | None = None,
+        transport: Transport = "sse",
+        timeout_s: float | None = 60.0,
+    ) -> AsyncCopy:
+        """As ``Hub.follow``; a task of this event loop keeps the copy."""
+        copy = AsyncCopy(self, view, where, transport)
+        try:
+            await copy.wait_whole(timeout_s)
+        except BaseException:
+            await copy.close()
+            raise
+        return copy
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        await self._wire.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _run(self, call: Call[T]) -> T:
+        try:
+            step = call.send(None)
+            while True:
+                if isinstance(step, Pause):
+                    await asyncio.sleep(step.seconds)
+                    step = call.send(None)
+                    continue
+                try:
+                    reply = await self._wire.ask(step)
+                except Broken as failure:
+                    step = call.throw(failure)
+                else:
+                    step = call.send(reply)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+
+class AsyncChanges(AsyncIterator[Change]):
+    """Changes as they come, for ever. ``last_id``: where to go on from, in this process or another.
+
+    ``async with`` it, or ``aclose`` it, to give its connection back at once."""
+
+    def __init__(self, wire: AsyncWire, listener: Listener, transport: Transport) -> None:
+        self._wire, self._listener, self._transport = wire, listener, transport
+        self._changes = self._for_ever()
+
+    @property
+    def last_id(self) -> str | None:
+        return self._listener.last_id
+
+    async def __anext__(self) -> Change:
+        return await anext(self._changes)
+
+    async def aclose(self) -> None:
+        await self._changes.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def _for_ever(self) -> AsyncGenerator[Change, None]:
+        while True:
+            try:
+                async with self._wire.line(self._listener.request(), self._transport) as events:
+                    async for told in events:
+                        change = self._listener.heard(told)
+                        if change is not None:
+                            yield change
+                raise Broken("the line ended")
+            except (Broken, Denied) as failure:
+                pause = self._listener.broken(failure)
+            await asyncio.sleep(pause)
+
+
+class AsyncCopy(Mapping[str, Row]):
+    """A view's rows by key, kept up to date by a task: reads cost nothing and never wait.
+
+    A view that is built anew is swapped in when it is whole. When the server refuses to go on (the view was dropped),
+    reads raise that error: a copy that stands still is none."""
+
+    def __init__(self, hub: AsyncHub, view: str, where: Where | None, transport: Transport) -> None:
+        self.view = view
+        self.connected = False
+        self._hub = hub
+        self._rows = Rows()
+        self._error: HubError | None = None
+        self._changed = asyncio.Event()
+        self._changes = hub.subscribe(
+            view, where=where, covered=True, transport=transport, on_disconnect=self._lost
+        )
+        self._task = asyncio.create_task(self._keep())
+
+    @property
+    def covered(self) -> Positions:
+        """The source positions that the copy includes."""
+        return self._rows.covered
+
+    def __getitem__(self, key: str) -> Row:
+        return self._served()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._served()))
+
+    def __len__(self) -> int:
+        return len(self._served())
+
+    async def wait_until(self, token: Token, timeout_s: float = 30.0) -> None:
+        """Until the copy includes the write. Raises NotCovered; Refused when the view does not read its topic."""
+        end_s = asyncio.get_running_loop().time() + timeout_s
+        calls = self._hub._calls
+        wanted = await self._hub._run(calls.covered(self.view, token, timeout_s))
+        left_s = max(0.0, end_s - asyncio.get_running_loop().time())
+        if not await self._until(lambda: self.covered.covers(wanted), left_s):
+            missing = self.covered.behind(wanted)
+            raise NotCovered(
+                f'the copy of view "{self.view}" does not include the write yet', self.covered, missing
+            )
+
+    async def wait_whole(self, timeout_s: float | None = 60.0) -> None:
+        """Until the first snapshot is there. Raises Unreachable."""
+        if not await self._until(lambda: self._rows.whole, timeout_s):
+            raise Unreachable(f'view "{self.view}": no whole snapshot within {timeout_s:g} s')
+
+    async def close(self) -> None:
+        """Stop keeping it; what it holds stays readable."""
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _served(self) -> dict[str, Row]:
+        if self._error is not None:
+            raise self._error
+        return self._rows.now
+
+    def _lost(self, _reason: str) -> None:
+        self.connected = False
+
+    async def _keep(self) -> None:
+        try:
+            async with self._changes as changes:
+                async for change in changes:
+                    self.connected = True
+                    self._rows.apply(change)
+                    self._changed.set()
+        except HubError as error:
+            self._error = error
+        finally:
+            self.connected = False
+            self._changed.set()
+
+    async def _until(self, done: Callable[[], bool], timeout_s: float | None) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not done():
+                    if self._error is not None:
+                        raise self._error
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True

@@ -1,0 +1,473 @@
+"""[core] Every call of the client as a generator that says what is to be asked and is given the answers.
+
+::
+
+    call = calls.get("customer_360", "C-1")     yields Request and Pause, is sent a Reply (or has Broken thrown in),
+                                                returns the result: the same for a thread that waits and a task that awaits
+
+Each request may be repeated: reads change nothing, and a produce request carries an idempotency key. So what fails for a
+reason that may pass (no connection, 429, 502, 503, 504) is tried again, with growing pauses, until the call's time is over.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import orjson
+
+from hub.client.errors import Broken, NotCovered, Reason, Refused, Unreachable, error_of, reason_of, said
+from hub.errors import CallerError, HubError, NotFound
+from hub.record import Positions
+
+T = TypeVar("T")
+Row = dict[str, Any]
+Where = Mapping[str, Any] | Sequence[tuple[str, Any]]
+Token = Positions | str
+
+_POSITION = "Hub-Position"
+_PASSING = (429, 502, 503, 504)
+_LONGEST_WAIT_S = 60.0  # the server's own bound for waiting on a token
+_GRACE_S = 2.0
+_MOST_RECORDS, _MOST_BYTES = 10_000, 12 << 20  # a request; the gateway takes 16 MiB
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+# Keys that a path cannot say: the subscription's own, and what URLs treat as folders.
+_NO_PATH = ("changes", "", ".", "..")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be asked. ``path`` is quoted already."""
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+    timeout_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Nothing for so long."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer; header names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+Call = Generator[Request | Pause, Any, T]
+
+
+class _Declared:
+    def __repr__(self) -> str:
+        return "DECLARED"
+
+
+#: The key is what topics.yaml declares for the topic: a field of the event.
+DECLARED: Any = _Declared()
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event to be written. ``value`` in the topic's schema; None is a tombstone; bytes are written as they are.
+
+    ``type``: JSON or STRING for topics without a schema. ``headers``: texts or bytes. Everything but ``value`` wants
+    ``key`` said, None for no key.
+
+    >>> Event({"customer_id": "C-1", "name": "Ada"}, key="C-1", headers={"trace": "42"})
+    """
+
+    value: Any
+    key: Any = DECLARED
+    headers: Mapping[str, str | bytes] = field(default_factory=dict)
+    partition: int | None = None
+    timestamp: datetime | int | None = None
+    type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Rows of a view; ``next`` begins the next page, None: there is none. ``positions``: source events included."""
+
+    rows: list[Row]
+    next: str | None
+    positions: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of an answer; ``type`` is SQL's name."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The answer to SQL. ``truncated``: there were more rows than the limit."""
+
+    columns: tuple[Column, ...]
+    rows: list[tuple[Any, ...]]
+    truncated: bool
+    positions: Positions
+
+    def dicts(self) -> list[Row]:
+        """Each row by its columns' names."""
+        names = [column.name for column in self.columns]
+        return [dict(zip(names, row, strict=True)) for row in self.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The time that a call has."""
+
+    end_s: float
+    retry: bool
+    now: Callable[[], float]
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.end_s - self.now())
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The calls that a hub answers. ``retry`` False: one try each."""
+
+    timeout_s: float = 10.0
+    retry: bool = True
+    now: Callable[[], float] = time.monotonic
+    chance: Callable[[], float] = random.random
+
+    def budget(self, timeout_s: float | None) -> Budget:
+        return Budget(self.now() + (self.timeout_s if timeout_s is None else timeout_s), self.retry, self.now)
+
+    # ---- reads
+
+    def get(self, view: str, key: str, after: Token | None, timeout_s: float | None) -> Call[Row]:
+        """A row. Raises NotFound, NotCovered."""
+        budget = self.budget(timeout_s)
+        if key in _NO_PATH:
+            page = yield from self._page(view, {"key": key}, (("limit", "1"),), after, budget)
+            if not page.rows:
+                raise NotFound(f'view "{view}": key "{key}" does not exist', code="HUB-1411")
+            return page.rows[0]
+        path = f"{_view(view)}/{quote(key, safe='')}"
+        reply = yield from self._read(Request("GET", path), after, budget)
+        row: Row = orjson.loads(reply.body)
+        return row
+
+    def page(
+        self,
+        view: str,
+        where: Where | None,
+        order: str | Sequence[str] | None,
+        fields: Sequence[str] | None,
+        limit: int,
+        cursor: str | None,
+        after: Token | None,
+        timeout_s: float | None,
+    ) -> Call[Page]:
+        """A page of rows."""
+        asked = [("limit", str(limit))]
+        if cursor is not None:
+            asked.append(("after", cursor))
+        if order:
+            asked.append(("order", order if isinstance(order, str) else ",".join(order)))
+        if fields is not None:
+            asked.append(("fields", ",".join(fields)))
+        return (yield from self._page(view, where, tuple(asked), after, self.budget(timeout_s)))
+
+    def covered(self, view: str, token: Token, timeout_s: float | None) -> Call[Positions]:
+        """What the view covers once it covers the token. Raises NotCovered."""
+        page = yield from self._page(view, None, (("limit", "1"),), token, self.budget(timeout_s))
+        return page.positions
+
+    def _page(
+        self,
+        view: str,
+        where: Where | None,
+        asked: tuple[tuple[str, str], ...],
+        after: Token | None,
+        budget: Budget,
+    ) -> Call[Page]:
+        request = Request("GET", _view(view), query=(*conditions_of(where), *asked))
+        reply = yield from self._read(request, after, budget)
+        body = orjson.loads(reply.body)
+        return Page(body["rows"], body["next"], _position(reply))
+
+    def _read(self, request: Request, after: Token | None, budget: Budget) -> Call[Reply]:
+        """The server waits for the token, at most a minute a request; then it is asked again."""
+        token = str(after or "")
+        if not token:
+            return (yield from self._ask(request, budget))
+        headers = (*request.headers, (_POSITION, token))
+        while True:
+            wait_s = min(budget.left_s, _LONGEST_WAIT_S)
+            query = (*request.query, ("timeout_ms", str(round(wait_s * 1000))))
+            try:
+                return (yield from self._ask(replace(request, query=query, headers=headers), budget))
+            except NotCovered:
+                if not budget.retry or budget.left_s <= 0:
+                    raise
+
+    def query(
+        self,
+        sql: str,
+        parameters: Mapping[str, Any] | None,
+        limit: int | None,
+        after: Token | None,
+        timeout_s: float | None,
+    ) -> Call[Result]:
+        """SQL over views. The server's time limit is the call's."""
+        budget = self.budget(timeout_s)
+        asked: dict[str, Any] = {
+            "sql": sql,
+            "parameters": {name: _plain(value) for name, value in (parameters or {}).items()},
+            "timeout_ms": max(1, round(min(budget.left_s, _LONGEST_WAIT_S) * 1000)),
+        }
+        if limit is not None:
+            asked["limit"] = limit
+        if after:
+            asked["after"] = str(after)
+        request = Request("POST", "/query", headers=_JSON, body=orjson.dumps(asked))
+        reply = yield from self._ask(request, budget)
+        body = orjson.loads(reply.body)
+        positions = body.get("positions") or reply.headers.get(_POSITION.lower(), "")
+        return Result(
+            tuple(Column(each["name"], each["type"]) for each in body["columns"]),
+            [tuple(row) for row in body["rows"]],
+            bool(body["truncated"]),
+            Positions.parse(positions) if isinstance(positions, str) else Positions(),
+        )
+
+    # ---- writes
+
+    def produce(
+        self, topic: str, events: Iterable[Event], idempotency_key: str | None, timeout_s: float | None
+    ) -> Call[Positions]:
+        """The token of the writes. Raises Refused with a reason a record that was refused, when all others are written.
+
+        Events are sent in requests of some megabytes; each has a key of its own, made from the call's."""
+        budget = self.budget(timeout_s)
+        key = idempotency_key or uuid.uuid4().hex
+        requests = list(requests_of(topic, events))
+        written, reasons, total = Positions(), [], 0
+        for number, (request, count) in enumerate(requests):
+            named = key if number == 0 else f"{key}.{number}"
+            keyed = replace(request, headers=(*request.headers, ("Idempotency-Key", named)))
+            position, refused = yield from self._produce(keyed, count, total, written, budget)
+            written, total = written.advanced(position), total + count
+            reasons.extend(refused)
+        if reasons:
+            first = reasons[0]
+            others = f" (record {first.record}; {len(reasons)} of {total} were refused)" if total > 1 else ""
+            raise Refused(
+                f"{first.message}{others}", hint=first.hint, code=first.code, reasons=reasons, written=written
+            )
+        return written
+
+    def _produce(
+        self, request: Request, count: int, first: int, written: Positions, budget: Budget
+    ) -> Call[tuple[Positions, list[Reason]]]:
+        """One request until each of its records is written or refused."""
+        attempt = 0
+        while True:
+            reply = yield from self._ask(request, budget, raises=False)
+            if reply.status != 200 and (count > 1 or reply.status in (404, 409)):
+                error = error_of(reply.status, reply.body)
+                if isinstance(error, Refused):
+                    error.written = written
+                raise error
+            lines = [said(line) for line in reply.body.splitlines() if line.strip()]
+            failed = [(first + index, line) for index, line in enumerate(lines) if line["error_code"] != 200]
+            unknown = [line for _, line in failed if line["error_code"] in _PASSING]
+            if not unknown:
+                return _position(reply), [reason_of(index, line) for index, line in failed]
+            # The same key again: what is in the log is found there, what is not is written.
+            yield from self._pause(attempt, budget, Unreachable(str(unknown[0].get("message"))), None)
+            attempt += 1
+
+    # ---- one request
+
+    def _ask(self, request: Request, budget: Budget, *, raises: bool = True) -> Call[Reply]:
+        """The answer; what may pass is tried again. ``raises`` False: refusals (400 to 499) are answers too."""
+        attempt = 0
+        while True:
+            failure: HubError
+            hint: str | None = None
+            try:
+                reply: Reply = yield replace(request, timeout_s=max(0.05, budget.left_s) + _GRACE_S)
+            except Broken as error:
+                failure = Unreachable(
+                    f"the hub does not answer: {error}", hint="is it running? hub up starts one"
+                )
+            else:
+                if reply.status < 300 or (not raises and reply.status not in _PASSING and reply.status < 500):
+                    return reply
+                failure = error_of(reply.status, reply.body)
+                if reply.status not in _PASSING or isinstance(failure, NotCovered):
+                    raise failure
+                hint = reply.headers.get("retry-after")
+            yield from self._pause(attempt, budget, failure, hint)
+            attempt += 1
+
+    def _pause(self, attempt: int, budget: Budget, failure: HubError, retry_after: str | None) -> Call[None]:
+        """Before the next try; raises the failure when there is no time for one."""
+        seconds = pause_s(attempt, self.chance(), _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        if retry_after is not None and retry_after.isdecimal():
+            seconds = max(seconds, min(float(retry_after), _LONGEST_PAUSE_S) * (0.5 + self.chance() / 2))
+        if not budget.retry or seconds >= budget.left_s:
+            raise failure
+        yield Pause(seconds)
+
+
+def pause_s(attempt: int, chance: float, first_s: float, longest_s: float) -> float:
+    """Growing pauses with jitter, so that those who wait do not come at once. ``chance`` from 0 to 1."""
+    return float(min(longest_s, first_s * 2 ** min(attempt, 20)) * (0.5 + chance / 2))
+
+
+_JSON = (("Content-Type", "application/json"),)
+_LINES = (("Content-Type", "application/x-ndjson"),)
+
+
+def _view(view: str) -> str:
+    return f"/views/{quote(view, safe='')}"
+
+
+def _position(reply: Reply) -> Positions:
+    return Positions.parse(reply.headers.get(_POSITION.lower(), ""))
+
+
+def conditions_of(where: Where | None) -> tuple[tuple[str, str], ...]:
+    """``{"city": "Oslo", "points.gte": 100}``, or such pairs, as a query string's."""
+    pairs = where.items() if isinstance(where, Mapping) else where or ()
+    return tuple((_operated(name), _text(value)) for name, value in pairs)
+
+
+def _operated(name: str) -> str:
+    """With its operator: a field may be called as a parameter of the route is."""
+    return name if "." in name or name == "key" else f"{name}.eq"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return _text(value)
+
+
+def headers_of(token: str | None) -> dict[str, str]:
+    """What every request carries. ``token``: a bearer token."""
+    agent = {"User-Agent": "hub.client"}
+    return agent if token is None else {**agent, "Authorization": f"Bearer {token}"}
+
+
+def events_of(given: Iterable[Event | Mapping[str, Any]]) -> Iterable[Event]:
+    """A plain object is an event whose key is the topic's declared one."""
+    return (each if isinstance(each, Event) else Event(each) for each in given)
+
+
+# ---- the bodies of produce requests
+
+
+def requests_of(topic: str, events: Iterable[Event]) -> Iterable[tuple[Request, int]]:
+    """(request, how many events it has). Raises CallerError for an event that cannot be said.
+
+    Events that are a value and nothing else go the short way, where the topic's declared key is found in them."""
+    given = list(events)
+    short = [each.key is DECLARED for each in given]
+    if any(short) and not all(short):
+        raise CallerError(
+            "produce: some events have a key and some have none", hint="say key=None for no key"
+        )
+    make, kind = (_event_line, "events") if all(short) else (_record_line, "records")
+    name = quote(topic, safe="")
+    path = f"/topics/{name}/events" if kind == "events" else f"/v3/clusters/-/topics/{name}/records"
+    lines = [make(each) for each in given]
+    start = size = 0
+    for index, line in enumerate(lines):
+        if index > start and (index - start == _MOST_RECORDS or size + len(line) > _MOST_BYTES):
+            yield _request(path, lines[start:index]), index - start
+            start, size = index, 0
+        size += len(line) + 1
+    if lines:
+        yield _request(path, lines[start:]), len(lines) - start
+
+
+def _request(path: str, lines: list[bytes]) -> Request:
+    headers = _JSON if len(lines) == 1 else _LINES
+    return Request("POST", path, headers=headers, body=b"\n".join(lines))
+
+
+def _event_line(event: Event) -> bytes:
+    more = event.headers or event.partition is not None or event.timestamp is not None or event.type
+    if more or not isinstance(event.value, Mapping):
+        raise CallerError(
+            "produce: headers, partition, timestamp, type and values that are no object want a key",
+            hint="say key=…, or key=None for no key",
+        )
+    return _dumped(event.value)
+
+
+def _record_line(event: Event) -> bytes:
+    record: dict[str, Any] = {"value": _data(event.value, event.type)}
+    if event.key is not None:
+        record["key"] = _data(event.key, None)
+    if event.headers:
+        record["headers"] = [
+            {"name": name, "value": _base64(value.encode() if isinstance(value, str) else value)}
+            for name, value in event.headers.items()
+        ]
+    if event.partition is not None:
+        record["partition_id"] = event.partition
+    if event.timestamp is not None:
+        at = event.timestamp
+        record["timestamp"] = at.isoformat() if isinstance(at, datetime) else at
+    return _dumped(record)
+
+
+def _data(value: Any, kind: str | None) -> dict[str, Any]:
+    if isinstance(value, bytes):
+        return {"type": "BINARY", "data": _base64(value)}
+    return {"data": value} if kind is None else {"type": kind, "data": value}
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _dumped(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value, default=_unusual)
+    except TypeError as error:
+        raise CallerError(f"produce: the event cannot be said in JSON: {error}") from None
+
+
+def _unusual(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} has no JSON")

@@ -1,0 +1,265 @@
+"""[core] A view's changes as a client hears them: typed, in order, resumed where the line broke.
+
+``Listener`` is the whole contract without a socket: what to ask next, what of an event the caller gets, how long to wait
+after a failure. It remembers the last id, and which rows came after it (at most a page: only a page's last row has an id),
+so that what the server says again after a break is not told again.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import quote
+
+import orjson
+
+from hub.client.calls import Reply, Request, Row, Where, conditions_of, pause_s
+from hub.client.errors import Broken, Unreachable, error_of
+from hub.errors import HubError
+from hub.record import Positions
+
+Transport = Literal["sse", "websocket"]
+
+SILENCE_S = 30.0  # the server says something every 10 s
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
+_MOST_BYTES = 64 << 20  # of one event
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A row as it is at the beginning."""
+
+    key: str
+    row: Row
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The snapshot is whole; from here on changes come. ``positions`` are of the view's changelog."""
+
+    positions: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """A row came or changed: this is all of it."""
+
+    key: str
+    row: Row
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A row is gone, or does not meet the filters any more."""
+
+    key: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The view was built anew: forget every row, a new snapshot follows."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """This reader was slow: it took ``slow_ms`` for the rows before. Of ``records`` changes since then ``coalesced`` are
+    states that it does not see (at most: commit markers count; None: not known under a filter on the key)."""
+
+    slow_ms: int
+    records: int
+    rows: int
+    coalesced: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """Everything told so far includes these positions of the source topics. Only with ``covered=True``."""
+
+    positions: Positions
+
+
+Change = Snapshot | Synced | Upsert | Delete | Reset | Behind | Covered
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One event off the wire. ``name`` alive: nothing but a sign of life, and perhaps an id."""
+
+    name: str
+    mark: str | None
+    data: Any
+
+
+class Denied(Exception):
+    """The server does not open the line. Never leaves the client."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(f"HTTP {reply.status}")
+        self.reply = reply
+
+
+class SseDecoder:
+    """Server-sent events out of bytes, however they are cut. An event counts when its empty line is there."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []  # of a line that is not whole yet
+        self._size = 0
+        self._name = "message"
+        self._mark: str | None = None
+        self._data: list[str] = []
+
+    def feed(self, chunk: bytes) -> Iterator[Told]:
+        """Raises Broken for an event beyond all bounds, or what is no event."""
+        first, *lines = chunk.split(b"\n")
+        self._size += len(chunk)
+        if self._size > _MOST_BYTES:
+            raise Broken("an event is too large")
+        # Parts are joined once a line is whole: a long one in small parts is not copied for each.
+        if not lines:
+            self._parts.append(first)
+            return
+        lines.insert(0, b"".join((*self._parts, first)))
+        self._parts = [lines.pop()]
+        for line in lines:
+            try:
+                told = self._line(line.removesuffix(b"\r").decode())
+            except UnicodeDecodeError as error:
+                raise Broken(f"an event is no UTF-8: {error}") from None
+            if told is not None:
+                self._size = 0
+                yield told
+
+    def _line(self, line: str) -> Told | None:
+        if not line:
+            name, mark, data = self._name, self._mark, self._data
+            self._name, self._mark, self._data = "message", None, []
+            if not data:
+                return Told("alive", mark, None)
+            try:
+                return Told(name, mark, orjson.loads("\n".join(data)))
+            except orjson.JSONDecodeError as error:
+                raise Broken(f"an event is no JSON: {error}") from None
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            self._name = value
+        elif name == "id":
+            self._mark = value
+        elif name == "data":
+            self._data.append(value)
+        return None
+
+
+def told_of_message(text: str | bytes) -> Told:
+    """An event of a WebSocket message. Raises Broken."""
+    try:
+        body = orjson.loads(text)
+        return Told(str(body["event"]), body.get("id"), body.get("data"))
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise Broken(f"a message is no event: {error}") from None
+
+
+def change_of(told: Told) -> Change | None:
+    """The typed change; None for what is not the caller's. Raises Broken when it lacks what it must have."""
+    make = _MAKE.get(told.name)
+    try:
+        return None if make is None else make(told.data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Broken(f"event {told.name} lacks {error}") from None
+
+
+_MAKE: Mapping[str, Callable[[Any], Change]] = {
+    "snapshot": lambda data: Snapshot(data["key"], data["row"], data["version"]),
+    "synced": lambda data: Synced(Positions.parse(data["positions"])),
+    "upsert": lambda data: Upsert(data["key"], data["row"], data["version"]),
+    "delete": lambda data: Delete(data["key"], data["version"]),
+    "reset": lambda data: Reset(data["reason"]),
+    "behind": lambda data: Behind(data["slow_ms"], data["records"], data["rows"], data["coalesced"]),
+    "covered": lambda data: Covered(Positions.parse(data["positions"])),
+}
+
+
+class Listener:
+    """Where a subscription is. ``last_id``: resumes there, also in another process."""
+
+    def __init__(
+        self,
+        view: str,
+        *,
+        key: str | None = None,
+        where: Where | None = None,
+        snapshot: bool = True,
+        covered: bool = False,
+        last_id: str | None = None,
+        patience_s: float | None = None,
+        on_disconnect: Callable[[str], object] | None = None,
+        now: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.view = view
+        self.last_id = last_id
+        self._path = f"/views/{quote(view, safe='')}/changes"
+        options = (("snapshot", snapshot is False), ("covered", covered is True))
+        said = {"snapshot": "false", "covered": "true"}
+        only = () if key is None else (("key", key),)
+        self._query = (*only, *conditions_of(where), *((name, said[name]) for name, on in options if on))
+        self._on_disconnect = on_disconnect
+        self._end_s = None if patience_s is None else now() + patience_s
+        self._now, self._chance = now, chance
+        self._reached = False
+        self._quiet = False
+        self._failures = 0
+        self._unmarked: dict[str, tuple[type, int]] = {}
+
+    def request(self) -> Request:
+        """What to open next."""
+        headers = () if self.last_id is None else (("Last-Event-ID", self.last_id),)
+        return Request("GET", self._path, self._query, headers, timeout_s=SILENCE_S)
+
+    def heard(self, told: Told) -> Change | None:
+        """What of it the caller gets. Raises Broken for what is no event of ours, or the last one of a line."""
+        if told.name == "closing":
+            raise Broken(str((told.data or {}).get("reason", "the server closes the line")))
+        change = change_of(told)
+        self._reached, self._quiet, self._failures = True, False, 0
+        again = False
+        if isinstance(change, Upsert | Delete):
+            state = (type(change), change.version)
+            again = self._unmarked.get(change.key) == state
+            self._unmarked[change.key] = state
+        if told.mark is not None:
+            self.last_id = told.mark
+        if told.mark is not None or isinstance(change, Reset):
+            self._unmarked.clear()
+        if isinstance(change, Reset):
+            self.last_id = None
+        return None if again else change
+
+    def broken(self, failure: Broken | Denied) -> float:
+        """Seconds to wait before the next try. Raises what the server refuses, and Unreachable when the first line does
+        not come about in time; once there was one, it is tried for ever."""
+        error: HubError
+        if isinstance(failure, Denied):
+            error = error_of(failure.reply.status, failure.reply.body)
+            if not isinstance(error, Unreachable):
+                raise error
+        else:
+            error = Unreachable(
+                f"the hub does not answer: {failure}", hint="is it running? hub up starts one"
+            )
+        pause = pause_s(self._failures, self._chance(), _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        if not self._reached and self._end_s is not None and self._now() + pause >= self._end_s:
+            raise error
+        self._failures += 1
+        if not self._quiet and self._on_disconnect is not None:
+            self._on_disconnect(error.message)
+        self._quiet = True
+        return pause

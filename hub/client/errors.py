@@ -1,0 +1,123 @@
+"""[core] What a call of the client may raise, and how an answer of the server becomes one of them.
+
+::
+
+    CallerError
+    ├── NotFound       the view, row or topic does not exist
+    ├── Conflict       an idempotency key that was used with another request
+    └── Refused        the request is understood and wrong; ``reasons`` say which record and which field
+    PeerError
+    ├── NotCovered     the view does not include the write yet; ``missing`` says what it lacks
+    └── Unreachable    the hub did not answer in time, or says that it cannot now
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
+from hub.record import Positions
+
+_FIELD = re.compile(r"((?:key|value|headers)[^\s:]*): ")
+_NOT_COVERED = "HUB-3050"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why one record was refused. ``record`` counts from 0; ``field`` is a path such as ``value.items[1].price``."""
+
+    record: int
+    message: str
+    field: str | None = None
+    hint: str | None = None
+    code: str | None = None
+
+
+class Refused(CallerError):
+    """The hub does not take it; the same again is refused again. ``written``: the token of those records of the call
+    that are in the log all the same."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        code: str | None = None,
+        reasons: Sequence[Reason] = (),
+        written: Positions | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, code=code)
+        self.reasons = tuple(reasons)
+        self.written = written or Positions()
+
+
+class NotCovered(PeerError):
+    """The time is over and the view does not include the write. ``position``: what it covers; ``missing``: what of the
+    token it does not."""
+
+    code = _NOT_COVERED
+
+    def __init__(
+        self, message: str, position: Positions, missing: Positions, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.position = position
+        self.missing = missing
+
+    @property
+    def lag_records(self) -> int:
+        """How many records of the log lie between."""
+        return sum(offset - self.position.get(tp) for tp, offset in self.missing)
+
+
+class Unreachable(PeerError):
+    """No answer in time, or one that says "not now". Reads changed nothing; a produce call may be made again with the
+    same ``idempotency_key``, and nothing is written twice."""
+
+    code = "HUB-3090"
+
+
+class Broken(Exception):
+    """A connection that failed, as the wire tells the core. Never leaves the client."""
+
+
+def said(body: bytes) -> Mapping[str, Any]:
+    """The JSON object of an error's body; {} when it is none."""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def error_of(status: int, body: bytes) -> HubError:
+    """The error that an answer means."""
+    told = said(body)
+    message, hint = str(told.get("message") or f"the hub answers HTTP {status}"), told.get("hint")
+    # The gateway has REST Proxy's shape: a number as error_code, ours beside it.
+    named = told.get("code") or told.get("error_code")
+    code = named if isinstance(named, str) else None
+    if status == 404:
+        return NotFound(message, hint=hint, code=code)
+    if status == 409:
+        return Conflict(message, hint=hint, code=code)
+    if code == _NOT_COVERED:
+        position, missing = (str(told.get(name) or "") for name in ("position", "missing"))
+        return NotCovered(message, Positions.parse(position), Positions.parse(missing), hint)
+    if status >= 500 or status == 429:
+        return Unreachable(message, hint=hint, code=code)
+    return Refused(message, hint=hint, code=code, reasons=[reason_of(0, told)] if told else ())
+
+
+def reason_of(record: int, told: Mapping[str, Any]) -> Reason:
+    """Why a record was refused, of its line in an answer."""
+    message = str(told.get("message"))
+    found = _FIELD.search(message)
+    code = told.get("code") or told.get("error_code")
+    return Reason(
+        record, message, found and found.group(1), told.get("hint"), None if code is None else str(code)
+    )

@@ -1,0 +1,371 @@
+"""[shell] The client for threads: every call of calls.py waited for, and a copy kept by a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from hub.client.aio import AsyncCopy, AsyncHub
+from hub.client.calls import (
+    DECLARED,
+    Call,
+    Calls,
+    Event,
+    Page,
+    Pause,
+    Result,
+    Row,
+    Token,
+    Where,
+    events_of,
+    headers_of,
+)
+from hub.client.changes import Change, Denied, Listener, Transport
+from hub.client.errors import Broken
+from hub.record import Positions
+
+if TYPE_CHECKING:
+    from hub.client.wire import Wire
+
+T = TypeVar("T")
+
+
+class Hub:
+    """A hub. Thread safe.
+
+    ``token``: a bearer token, sent with everything. ``timeout_s``: what a call may take, its retries included; each call
+    has its own ``timeout_s`` too. ``retry`` False: one try, for those who repeat by themselves. Errors: ``NotFound``,
+    ``NotCovered``, ``Refused``, ``Conflict``, ``Unreachable``.
+
+    >>> hub = Hub("http://127.0.0.1:8088")
+    >>> hub.get("customer_360", "C-1", after=hub.produce("crm.customers", {"customer_id": "C-1", "name": "Ada"}))
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout_s: float = 10.0,
+        retry: bool = True,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        from hub.client.wire import Wire
+
+        self._url, self._token = url, token
+        self._wire = Wire(url, headers_of(token))
+        self._calls = Calls(timeout_s, retry)
+        self._sleep = sleep
+
+    def produce(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Any = DECLARED,
+        headers: Mapping[str, str | bytes] | None = None,
+        partition: int | None = None,
+        timestamp: datetime | int | None = None,
+        type: str | None = None,
+        idempotency_key: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Positions:
+        """Write an event; returns once all in-sync replicas have it, with the token to read it by.
+
+        ``value`` is an object in the topic's schema, None a tombstone, bytes what is written as it is. Without ``key`` it
+        is the field that topics.yaml declares for the topic. ``type``: JSON or STRING for a topic without a schema. A
+        retry never writes twice: each call has an ``idempotency_key``, yours or one that is made.
+
+        Raises Refused (``reasons`` name the field), NotFound, Unreachable.
+
+        >>> hub.produce("shop.orders", {"order_id": "o-1", "status": "placed"}, key="o-1", headers={"trace": "42"})
+        """
+        event = Event(value, key, headers or {}, partition, timestamp, type)
+        return self._run(self._calls.produce(topic, [event], idempotency_key, timeout_s))
+
+    def produce_many(
+        self,
+        topic: str,
+        events: Iterable[Event | Mapping[str, Any]],
+        *,
+        idempotency_key: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Positions:
+        """Write events in their order; each is an object or an ``Event``. Returns the token of them all.
+
+        Raises Refused when any was: ``reasons`` say which and why, ``written`` is the token of the others, which are in
+        the log.
+
+        >>> hub.produce_many("shop.orders", [{"order_id": "o-1"}, Event({"order_id": "o-2"}, key="o-2")])
+        """
+        return self._run(self._calls.produce(topic, events_of(events), idempotency_key, timeout_s))
+
+    def get(self, view: str, key: str, *, after: Token | None = None, timeout_s: float | None = None) -> Row:
+        """A row. With ``after`` it includes that write: the server waits for it, up to the call's time.
+
+        Raises NotFound (no such row or view), NotCovered (with how far the view is).
+
+        >>> hub.get("customer_360", "C-1", after=token, timeout_s=5)
+        """
+        return self._run(self._calls.get(view, key, after, timeout_s))
+
+    def page(
+        self,
+        view: str,
+        *,
+        where: Where | None = None,
+        order: str | Sequence[str] | None = None,
+        fields: Sequence[str] | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        after: Token | None = None,
+        timeout_s: float | None = None,
+    ) -> Page:
+        """A page of rows; ``cursor`` is ``next`` of the page before."""
+        return self._run(self._calls.page(view, where, order, fields, limit, cursor, after, timeout_s))
+
+    def rows(
+        self,
+        view: str,
+        *,
+        where: Where | None = None,
+        order: str | Sequence[str] | None = None,
+        fields: Sequence[str] | None = None,
+        after: Token | None = None,
+        page_rows: int = 500,
+        timeout_s: float | None = None,
+    ) -> Iterator[Row]:
+        """Every row that meets the conditions, page by page as it is read on; in key order unless ``order`` says
+        another. ``where`` and ``order`` name declared indexes. ``timeout_s`` is a page's.
+
+        Pages are read one after the other: a row that changes meanwhile is told as it is when its page is.
+
+        >>> for row in hub.rows("customer_360", where={"city": "Oslo", "points.gte": 100}, order="-points"):
+        ...     print(row["key"], row["points"])
+        """
+        cursor: str | None = None
+        while True:
+            call = self._calls.page(view, where, order, fields, page_rows, cursor, after, timeout_s)
+            page = self._run(call)
+            yield from page.rows
+            if (cursor := page.next) is None:
+                return
+
+    def query(
+        self,
+        sql: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        limit: int | None = None,
+        after: Token | None = None,
+        timeout_s: float | None = None,
+    ) -> Result:
+        """SQL over views, read-only; ``:name`` in it is a parameter.
+
+        >>> hub.query("SELECT city, count(*) AS n FROM customer_360 WHERE points > :p GROUP BY city", {"p": 9}).dicts()
+        """
+        return self._run(self._calls.query(sql, parameters, limit, after, timeout_s))
+
+    def subscribe(
+        self,
+        view: str,
+        *,
+        key: str | None = None,
+        where: Where | None = None,
+        snapshot: bool = True,
+        covered: bool = False,
+        last_id: str | None = None,
+        transport: Transport = "sse",
+        on_disconnect: Callable[[str], object] | None = None,
+        timeout_s: float | None = None,
+    ) -> Changes:
+        """The view's rows, then every change, for ever: Snapshot …, Synced, then Upsert and Delete; Reset when the view
+        was built anew, Behind when this reader was slow. A row that leaves ``where`` is a Delete.
+
+        A line that breaks is opened again after the last event, with growing pauses, for ever; nothing is left out or
+        told twice. ``last_id`` goes on where another subscription was. ``snapshot`` False: changes from now on.
+        ``covered``: Covered tells what source positions everything so far includes. ``timeout_s``: what the FIRST line may
+        take to come about. ``on_disconnect`` is called with the reason once a break.
+
+        >>> for change in hub.subscribe("customer_360", where={"city": "Oslo"}):
+        ...     match change:
+        ...         case Upsert(key, row, _): print(key, row["points"])
+        ...         case Delete(key, _): print(key, "is gone")
+        """
+        wait_s = self._calls.timeout_s if timeout_s is None else timeout_s
+        listener = Listener(
+            view,
+            key=key,
+            where=where,
+            snapshot=snapshot,
+            covered=covered,
+            last_id=last_id,
+            patience_s=wait_s if self._calls.retry else 0.0,
+            on_disconnect=on_disconnect,
+        )
+        return Changes(self._wire, listener, transport, self._sleep)
+
+    def follow(
+        self,
+        view: str,
+        *,
+        where: Where | None = None,
+        transport: Transport = "sse",
+        timeout_s: float | None = 60.0,
+    ) -> Copy:
+        """A copy of the view in this process, kept up to date by a thread: a read-only dict of rows by key. Returns when
+        its first snapshot is whole.
+
+        >>> with hub.follow("customer_360", where={"segment": "private"}) as customers:
+        ...     customers.wait_until(hub.produce("crm.customers", {"customer_id": "C-1", "name": "Ada"}))
+        ...     print(customers["C-1"], len(customers))
+        """
+        copy = Copy(self._url, self._token, view, where, transport)
+        try:
+            copy.wait_whole(timeout_s)
+        except BaseException:
+            copy.close()
+            raise
+        return copy
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._wire.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, call: Call[T]) -> T:
+        try:
+            step = call.send(None)
+            while True:
+                if isinstance(step, Pause):
+                    self._sleep(step.seconds)
+                    step = call.send(None)
+                    continue
+                try:
+                    reply = self._wire.ask(step)
+                except Broken as failure:
+                    step = call.throw(failure)
+                else:
+                    step = call.send(reply)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+
+class Changes(Iterator[Change]):
+    """Changes as they come, for ever. ``last_id``: where to go on from, in this process or another.
+
+    For one thread. ``with`` it, or ``close`` it, to give its connection back at once."""
+
+    def __init__(
+        self, wire: Wire, listener: Listener, transport: Transport, sleep: Callable[[float], object]
+    ) -> None:
+        self._wire, self._listener, self._transport, self._sleep = wire, listener, transport, sleep
+        self._changes = self._for_ever()
+
+    @property
+    def last_id(self) -> str | None:
+        return self._listener.last_id
+
+    def __next__(self) -> Change:
+        return next(self._changes)
+
+    def close(self) -> None:
+        self._changes.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _for_ever(self) -> Generator[Change, None, None]:
+        while True:
+            try:
+                with self._wire.line(self._listener.request(), self._transport) as events:
+                    for told in events:
+                        change = self._listener.heard(told)
+                        if change is not None:
+                            yield change
+                raise Broken("the line ended")
+            except (Broken, Denied) as failure:
+                pause = self._listener.broken(failure)
+            self._sleep(pause)
+
+
+class Copy(Mapping[str, Row]):
+    """A view's rows by key, kept up to date by a thread: reads cost nothing and never wait. For any number of threads.
+
+    As ``AsyncCopy``, which it has in an event loop of its own."""
+
+    def __init__(
+        self, url: str, token: str | None, view: str, where: Where | None, transport: Transport
+    ) -> None:
+        begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, AsyncCopy]] = Future()
+
+        async def keep() -> None:
+            try:
+                async with AsyncHub(url, token=token) as hub, AsyncCopy(hub, view, where, transport) as copy:
+                    stop = asyncio.Event()
+                    begun.set_result((asyncio.get_running_loop(), stop, copy))
+                    await stop.wait()
+            except BaseException as error:
+                if not begun.done():
+                    begun.set_exception(error)
+                raise
+
+        self._thread = threading.Thread(target=asyncio.run, args=(keep(),), name=f"copy-{view}", daemon=True)
+        self._thread.start()
+        self._loop, self._stop, self._copy = begun.result()
+
+    @property
+    def connected(self) -> bool:
+        """False while the line is broken: the copy is as old as that."""
+        return self._copy.connected
+
+    @property
+    def covered(self) -> Positions:
+        """The source positions that the copy includes."""
+        return self._copy.covered
+
+    def __getitem__(self, key: str) -> Row:
+        return self._copy[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._copy)
+
+    def __len__(self) -> int:
+        return len(self._copy)
+
+    def wait_until(self, token: Token, timeout_s: float = 30.0) -> None:
+        """Until the copy includes the write. Raises NotCovered; Refused when the view does not read its topic."""
+        self._wait(self._copy.wait_until(token, timeout_s))
+
+    def wait_whole(self, timeout_s: float | None = 60.0) -> None:
+        """Until the first snapshot is there. Raises Unreachable."""
+        self._wait(self._copy.wait_whole(timeout_s))
+
+    def close(self) -> None:
+        """Stop keeping it; what it holds stays readable."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(10.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _wait(self, waiting: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(waiting, self._loop).result()

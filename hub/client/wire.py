@@ -1,0 +1,189 @@
+"""[edge] httpx and websockets: requests, and the events of an open line, for threads and for tasks.
+
+The two halves are the same code twice because the libraries are; all that decides is in calls.py and changes.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import httpx2 as httpx
+
+from hub.client.calls import Reply, Request
+from hub.client.changes import SILENCE_S, Denied, SseDecoder, Told, Transport, told_of_message
+from hub.client.errors import Broken
+
+_CONNECT_S = 5.0
+_CLOSE_S = 1.0
+_MOST_BYTES = 64 << 20  # of one message
+
+
+class Wire:
+    """Connections for threads. Thread safe."""
+
+    def __init__(self, url: str, headers: dict[str, str]) -> None:
+        self.url = url.rstrip("/")
+        self._headers = headers
+        self._http = httpx.Client(base_url=self.url, headers=headers)
+
+    def ask(self, request: Request) -> Reply:
+        """Raises Broken."""
+        try:
+            return _reply(self._http.send(_built(self._http, request)))
+        except httpx.HTTPError as error:
+            raise _broken(self.url, error) from None
+
+    @contextmanager
+    def line(self, request: Request, transport: Transport) -> Iterator[Iterator[Told]]:
+        """The events of a line. Raises Broken, Denied."""
+        with self._websocket(request) if transport == "websocket" else self._sse(request) as events:
+            yield events
+
+    @contextmanager
+    def _sse(self, request: Request) -> Iterator[Iterator[Told]]:
+        try:
+            answer = self._http.send(_built(self._http, request), stream=True)
+            try:
+                if answer.status_code != 200:
+                    answer.read()
+                    raise Denied(_reply(answer))
+                decoder = SseDecoder()
+                yield (told for chunk in answer.iter_bytes() for told in decoder.feed(chunk))
+            finally:
+                answer.close()
+        except httpx.HTTPError as error:
+            raise _broken(self.url, error) from None
+
+    @contextmanager
+    def _websocket(self, request: Request) -> Iterator[Iterator[Told]]:
+        from websockets.exceptions import InvalidStatus, WebSocketException
+        from websockets.sync.client import connect
+
+        try:
+            with connect(
+                _ws_url(self.url, request),
+                additional_headers=[*self._headers.items(), *request.headers],
+                compression=None,
+                open_timeout=_CONNECT_S,
+                close_timeout=_CLOSE_S,
+                max_size=_MOST_BYTES,
+            ) as socket:
+
+                def events() -> Iterator[Told]:
+                    while True:
+                        yield told_of_message(socket.recv(SILENCE_S))
+
+                yield events()
+        except InvalidStatus as error:
+            raise Denied(_denied(error)) from None
+        except (WebSocketException, OSError, TimeoutError) as error:
+            raise _broken(self.url, error) from None
+
+    def close(self) -> None:
+        self._http.close()
+
+
+class AsyncWire:
+    """Connections for the tasks of one event loop."""
+
+    def __init__(self, url: str, headers: dict[str, str]) -> None:
+        self.url = url.rstrip("/")
+        self._headers = headers
+        self._http = httpx.AsyncClient(base_url=self.url, headers=headers)
+
+    async def ask(self, request: Request) -> Reply:
+        """Raises Broken."""
+        try:
+            return _reply(await self._http.send(_built(self._http, request)))
+        except httpx.HTTPError as error:
+            raise _broken(self.url, error) from None
+
+    @asynccontextmanager
+    async def line(self, request: Request, transport: Transport) -> AsyncIterator[AsyncIterator[Told]]:
+        """The events of a line. Raises Broken, Denied."""
+        opened = self._websocket(request) if transport == "websocket" else self._sse(request)
+        async with opened as events:
+            yield events
+
+    @asynccontextmanager
+    async def _sse(self, request: Request) -> AsyncIterator[AsyncIterator[Told]]:
+        try:
+            answer = await self._http.send(_built(self._http, request), stream=True)
+            try:
+                if answer.status_code != 200:
+                    await answer.aread()
+                    raise Denied(_reply(answer))
+                decoder = SseDecoder()
+                yield (told async for chunk in answer.aiter_bytes() for told in decoder.feed(chunk))
+            finally:
+                await answer.aclose()
+        except httpx.HTTPError as error:
+            raise _broken(self.url, error) from None
+
+    @asynccontextmanager
+    async def _websocket(self, request: Request) -> AsyncIterator[AsyncIterator[Told]]:
+        import asyncio
+
+        from websockets.asyncio.client import connect
+        from websockets.exceptions import InvalidStatus, WebSocketException
+
+        try:
+            async with connect(
+                _ws_url(self.url, request),
+                additional_headers=[*self._headers.items(), *request.headers],
+                compression=None,
+                open_timeout=_CONNECT_S,
+                close_timeout=_CLOSE_S,
+                max_size=_MOST_BYTES,
+            ) as socket:
+
+                async def events() -> AsyncIterator[Told]:
+                    while True:
+                        async with asyncio.timeout(SILENCE_S):
+                            message = await socket.recv()
+                        yield told_of_message(message)
+
+                yield events()
+        except InvalidStatus as error:
+            raise Denied(_denied(error)) from None
+        except (WebSocketException, OSError, TimeoutError) as error:
+            raise _broken(self.url, error) from None
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+
+def _built(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:
+    timeout = httpx.Timeout(request.timeout_s, connect=min(request.timeout_s, _CONNECT_S))
+    return client.build_request(
+        request.method,
+        request.path,
+        params=httpx.QueryParams(list(request.query)) if request.query else None,
+        headers=list(request.headers),
+        content=request.body,
+        timeout=timeout,
+    )
+
+
+def _reply(answer: httpx.Response) -> Reply:
+    return Reply(
+        answer.status_code, {name.lower(): value for name, value in answer.headers.items()}, answer.content
+    )
+
+
+def _denied(error: object) -> Reply:
+    response = error.response  # type: ignore[attr-defined]
+    headers = {name.lower(): value for name, value in response.headers.raw_items()}
+    return Reply(response.status_code, headers, bytes(response.body or b""))
+
+
+def _ws_url(url: str, request: Request) -> str:
+    scheme, _, rest = url.partition("://")
+    query = f"?{httpx.QueryParams(list(request.query))}" if request.query else ""
+    return f"{'wss' if scheme == 'https' else 'ws'}://{rest}{request.path}{query}"
+
+
+def _broken(url: str, error: Exception) -> Broken:
+    said = f": {error}" if str(error) else ""
+    return Broken(f"{url} ({type(error).__name__}{said})")
