@@ -249,7 +249,7 @@ async def _from(
     if fresh or start.after is not None:
         yield Event("synced", place(), {"positions": str(at)})
     pace = _Pace(counts=all(each.column != KEY for each in wanted.filters))
-    told_at, covered = time.monotonic(), Positions()
+    told_at, covered, unmarked = time.monotonic(), Positions(), False
     while True:
         seen = watcher.generation
         look = await anyio.to_thread.run_sync(store.changes, view, at, _PAGE, conditions, incarnation)
@@ -257,7 +257,7 @@ async def _from(
         behind = pace.behind(look.rows, lag_records(look.positions, at))
         if behind is not None:
             yield Event("behind", None, behind)
-        moved, at = at != look.positions, look.positions
+        unmarked, at = unmarked or at != look.positions, look.positions
         begun_at = time.monotonic()
         for index, row in enumerate(rows):
             # Only the last event of a page carries an id: resuming in the middle repeats rows, never skips one.
@@ -265,18 +265,18 @@ async def _from(
             yield Event("delete" if row.values is None else "upsert", mark, _body(row))
         pace.took_s = time.monotonic() - begun_at
         if rows:
-            told_at, moved = time.monotonic(), False
+            told_at, unmarked = time.monotonic(), False
         if len(look.rows) == _PAGE:
             continue  # there is more, and nothing is covered before it is told
         if wanted.covered and look.sources != covered:
             covered = look.sources
             yield Event("covered", place(), {"positions": str(covered)})
-            told_at, moved = time.monotonic(), False
+            told_at, unmarked = time.monotonic(), False
         # By the clock: another view's changes, or those of other rows, wake this one without anything to tell.
         left_s = told_at + _HEARTBEAT_S - time.monotonic()
         if left_s <= 0:
-            yield Event("alive", place() if moved else None, {})
-            told_at = time.monotonic()
+            yield Event("alive", place() if unmarked else None, {})
+            told_at, unmarked = time.monotonic(), False
         else:
             await watcher.wait(seen, left_s)
 

@@ -10,69 +10,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
-from changelog import Bench
-from fastapi import FastAPI
 from ports import free_ports
-
-from hub.api.app import on_hub_error
-from hub.errors import HubError
-from hub.materializers.push import Watcher
-from hub.materializers.routes import create_router
-
-PATIENCE_S = 20.0
-
-
-class Server:
-    """The read side of a hub over a changelog in memory; may be stopped and started on its port."""
-
-    def __init__(self, folder: Path) -> None:
-        self.bench = Bench(folder)
-        self.port = free_ports(1)[0]
-        self.environment = {**os.environ, "HUB_HTTP_PORT": str(self.port), "HUB_HOME": str(folder)}
-        self.start()
-
-    def start(self) -> None:
-        watcher = Watcher(self.bench.store)
-
-        @contextlib.asynccontextmanager
-        async def watching(_: FastAPI) -> AsyncIterator[None]:
-            import asyncio
-
-            task = asyncio.create_task(watcher.run())
-            yield
-            task.cancel()
-
-        app = FastAPI(lifespan=watching)
-        app.add_exception_handler(HubError, on_hub_error)
-        app.include_router(create_router(self.bench.store, watcher, 200))
-        config = uvicorn.Config(app, "127.0.0.1", self.port, log_level="error", timeout_graceful_shutdown=1)
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.server.run, daemon=True)
-        self.thread.start()
-        deadline = time.monotonic() + PATIENCE_S
-        while not self.server.started:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-
-    def stop(self) -> None:
-        self.server.should_exit = True
-        self.thread.join(PATIENCE_S)
-        assert not self.thread.is_alive()
-
-    def write(self, key: str, version: int, row: dict[str, object] | None) -> None:
-        self.bench.write(key, version, row)
-        self.bench.drain()
-
-    def hub(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "hub.cli", *arguments],
-            env=self.environment, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+from view_server import PATIENCE_S, Server
 
 
 @pytest.fixture

@@ -1,11 +1,24 @@
-"""Event ids of subscriptions: what a client hands back is the place that it was."""
+"""Subscriptions: ids come back as the place they were, filters tell who left, a slow reader is told, two encodings."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
 import pytest
+from changelog import Bench
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hub.errors import CallerError
-from hub.materializers.push import Place, parse_event_id
+from hub.materializers import push
+from hub.materializers.push import Event, Held, Place, Wanted, Watcher, parse_event_id, subscribe
+from hub.materializers.push_wire import as_message, as_sse
+from hub.materializers.query import Condition
 from hub.record import Positions
 
 AT = Positions.of([("views.v", 0, 3), ("views.v", 1, 0)])
@@ -16,8 +29,11 @@ AT = Positions.of([("views.v", 0, 3), ("views.v", 1, 0)])
     "incarnation", ["aVvpPY86T6Wm64CszHIsIQ", "U/zWUdCEQU6i+jEyLJe5VA.1099511627776", "//", ""]
 )
 @pytest.mark.parametrize("after", [None, "", "a/b", "50 %", "é\n/+"])
-def test_an_event_id_comes_back_as_the_place_it_was(incarnation: str, after: str | None) -> None:
-    place = Place(incarnation, AT, after)
+@pytest.mark.parametrize("filters", ["", "0a1b2c3d"])
+def test_an_event_id_comes_back_as_the_place_it_was(
+    incarnation: str, after: str | None, filters: str
+) -> None:
+    place = Place(incarnation, AT, after, filters)
     text = str(place)
     assert text.isascii() and text.isprintable()
     assert parse_event_id(text) == place
@@ -28,3 +44,140 @@ def test_an_id_of_somebody_else_is_refused(text: str) -> None:
     with pytest.raises(CallerError, match="not one that this server sent"):
         parse_event_id(text)
     assert parse_event_id("") is None
+
+
+@given(st.booleans(), st.lists(st.tuples(st.sampled_from("abcde"), st.booleans())))
+def test_who_may_have_a_key_is_told_that_it_left(assumed: bool, steps: list[tuple[str, bool]]) -> None:
+    held, has = Held(assumed, most=2), set[str]("abcde" if assumed else "")
+    told_for_nothing = 0
+    for key, comes in steps:
+        if comes:
+            held.put(key)
+            has.add(key)
+        else:
+            told = held.drop(key)
+            assert told or key not in has
+            told_for_nothing += told and key not in has
+            has.discard(key)
+    if not assumed and len({key for key, _ in steps}) <= 2:
+        assert told_for_nothing == 0  # within its memory it is exact
+
+
+OSLO = (Condition("city", "eq", "Oslo"),)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Any:
+    made = Bench(tmp_path)
+    yield made
+    made.store.close()
+
+
+def told(
+    bench: Bench, wanted: Wanted, count: int, last: str | None = None, meanwhile: Any = None
+) -> list[Event]:
+    """The first events; ``meanwhile`` is called with each as it is read."""
+
+    async def run() -> list[Event]:
+        found: list[Event] = []
+        async with aclosing(subscribe(bench.store, Watcher(bench.store), wanted, last)) as stream:
+            while len(found) < count:
+                found.append(await asyncio.wait_for(anext(stream), 10.0))
+                if meanwhile is not None:
+                    meanwhile(found[-1])
+        return found
+
+    with ThreadPoolExecutor(1) as thread:  # the browser tests leave an event loop running in this one
+        return thread.submit(asyncio.run, run()).result(30.0)
+
+
+def test_a_row_that_leaves_the_filter_is_a_delete_and_one_that_was_never_in_is_nothing(bench: Bench) -> None:
+    bench.write("a", 1, {"city": "Oslo", "points": 1})
+    bench.write("b", 2, {"city": "Kiel", "points": 2})
+    bench.drain()
+
+    def meanwhile(event: Event) -> None:
+        if event.name == "synced":
+            bench.write("b", 3, {"city": "Rome", "points": 3})  # never in
+            bench.write("a", 4, {"city": "Kiel", "points": 4})  # leaves
+            bench.write("c", 5, {"city": "Oslo", "points": 5})  # enters
+            bench.drain()
+
+    events = told(bench, Wanted("v", OSLO), 4, meanwhile=meanwhile)
+    assert [each.name for each in events[:2]] == ["snapshot", "synced"]
+    changes = {
+        each.body["key"]: (each.name, each.body["row"] and each.body["row"]["points"]) for each in events[2:]
+    }
+    assert changes == {"a": ("delete", None), "c": ("upsert", 5)}
+
+
+def test_an_id_of_another_filter_starts_over(bench: Bench) -> None:
+    bench.write("a", 1, {"city": "Oslo", "points": 1})
+    bench.drain()
+    last = str(told(bench, Wanted("v", OSLO), 2)[-1].mark)
+    again = told(bench, Wanted("v"), 3, last)
+    assert [each.name for each in again] == ["reset", "snapshot", "synced"]
+    assert "another filter" in again[0].body["reason"]
+
+
+def test_a_slow_reader_is_told_how_many_states_it_does_not_see(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push, "_SLOW_S", 0.0)  # whoever takes any time at all is slow
+    bench.write("a", 1, {"points": 1})
+    bench.drain()
+    version = 1
+
+    def meanwhile(event: Event) -> None:
+        nonlocal version
+        if event.name in ("synced", "upsert"):
+            for _ in range(4):
+                version += 1
+                bench.write("a", version, {"points": version})
+            bench.drain()
+
+    events = told(bench, Wanted("v"), 4, meanwhile=meanwhile)
+    assert [each.name for each in events] == ["snapshot", "synced", "behind", "upsert"]
+    assert {name: events[2].body[name] for name in ("records", "rows", "coalesced")} == {
+        "records": 4,
+        "rows": 1,
+        "coalesced": 3,
+    }
+    assert events[2].mark is None
+
+
+def test_what_is_covered_is_told_once_it_is_and_only_to_who_asks(bench: Bench) -> None:
+    bench.write("a", 1, {"points": 1})
+    bench.tell(7)
+    bench.drain()
+    events = told(bench, Wanted("v", covered=True), 3)
+    assert [each.name for each in events] == ["snapshot", "synced", "covered"]
+    assert events[-1].body == {"positions": "in:0:7"} and events[-1].mark is not None
+
+
+def test_a_busy_neighbour_does_not_silence_the_sign_of_life(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push, "_HEARTBEAT_S", 0.05)
+    bench.write("a", 1, {"city": "Kiel", "points": 1})
+    bench.drain()
+
+    def meanwhile(event: Event) -> None:
+        if event.name == "synced":
+            bench.write("b", 2, {"city": "Rome", "points": 2})
+            bench.drain()
+
+    events = told(bench, Wanted("v", OSLO), 2, meanwhile=meanwhile)
+    assert [each.name for each in events] == ["synced", "alive"]
+    # Nothing to tell, and yet the place moves: a resumed subscriber does not read it all again.
+    assert events[1].mark is not None and str(events[1].mark) != str(events[0].mark)
+
+
+def test_both_encodings_say_the_same() -> None:
+    event = Event("upsert", Place("t", AT), {"key": "a\n", "row": {"x": "é"}, "version": 3})
+    lines = as_sse(event).decode().split("\n")
+    message = json.loads(as_message(event))
+    assert lines[0] == f"id: {message['id']}" and lines[1] == f"event: {message['event']}"
+    assert json.loads(lines[2].removeprefix("data: ")) == message["data"]
+    assert lines[3:] == ["", ""]
+    assert "id" not in json.loads(as_message(Event("alive", None, {})))
