@@ -35,7 +35,7 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        watcher = Watcher(self.bench.store)
+        watcher = self.watcher = Watcher(self.bench.store)
 
         @contextlib.asynccontextmanager
         async def watching(_: FastAPI) -> AsyncIterator[None]:
