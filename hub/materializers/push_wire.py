@@ -52,9 +52,9 @@ class ServerSentEvents(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[Event, None], send_s: float = SEND_S) -> None:
+    def __init__(self, events: AsyncGenerator[Event, None]) -> None:
         super().__init__((), headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
-        self.events, self.send_s = events, send_s
+        self.events = events
 
     async def stream_response(self, send: Send) -> None:
         def sent(body: bytes, *, more: bool = True) -> Awaitable[None]:
@@ -65,15 +65,13 @@ class ServerSentEvents(StreamingResponse):
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
             async for event in events:
-                if not await _in_time(sent(as_sse(event)), self.send_s):
-                    await _in_time(sent(as_sse(_too_slow(self.send_s)), more=False), _LAST_WORD_S)
+                if not await _in_time(sent(as_sse(event)), SEND_S):
+                    await _in_time(sent(as_sse(_too_slow()), more=False), _LAST_WORD_S)
                     return
         await _in_time(sent(b"", more=False), _LAST_WORD_S)
 
 
-async def over_websocket(
-    socket: WebSocket, events: AsyncGenerator[Event, None], send_s: float = SEND_S
-) -> None:
+async def over_websocket(socket: WebSocket, events: AsyncGenerator[Event, None]) -> None:
     """Events as messages until the client goes or does not read. A message ``{"event": "ping"}`` is answered with
     ``{"event": "pong"}``, for browsers, which cannot send the protocol's own; everything else a client says is ignored.
     """
@@ -81,7 +79,7 @@ async def over_websocket(
     async def listen() -> None:
         while (message := await socket.receive())["type"] != "websocket.disconnect":
             if _is_ping(message.get("text")) and not await _in_time(
-                socket.send_text('{"event":"pong"}'), send_s
+                socket.send_text('{"event":"pong"}'), SEND_S
             ):
                 break
         group.cancel_scope.cancel()
@@ -93,8 +91,8 @@ async def over_websocket(
                 last = event
                 if event.name == "closing":
                     break
-                if not await _in_time(socket.send_text(as_message(event)), send_s):
-                    last = _too_slow(send_s)
+                if not await _in_time(socket.send_text(as_message(event)), SEND_S):
+                    last = _too_slow()
                     break
         reason = str(last.body.get("reason", "")) if last is not None else ""
         cut = reason.encode()[:_LONGEST_REASON].decode(errors="ignore")
@@ -108,9 +106,9 @@ async def over_websocket(
         group.cancel_scope.cancel()
 
 
-def _too_slow(send_s: float) -> Event:
+def _too_slow() -> Event:
     return Event(
-        "closing", None, {"reason": f"nothing was read for {send_s:g} s; come back with the last id"}
+        "closing", None, {"reason": f"nothing was read for {SEND_S:g} s; come back with the last id"}
     )
 
 

@@ -331,7 +331,8 @@ def test_rows_that_enter_and_leave_a_filter(server: Server, transport: Any) -> N
         assert isinstance(rows[3], Synced)
         server.write("k2", 10, {"city": "Rome", "points": 2})  # outside before and after
         server.write("k2", 11, {"city": "Oslo", "points": 2})
-        assert isinstance(change := next(changes), Upsert) and change.key == "k2"
+        change = next(changes)
+        assert isinstance(change, Upsert) and change.key == "k2"
         server.write("k3", 12, {"city": None, "points": 3})
         assert next(changes) == Delete("k3", 12)
         server.stop()
@@ -372,7 +373,8 @@ def test_a_slow_reader_is_told_and_one_that_does_not_read_is_let_go_and_resumes(
                 behind.append(change)
         assert behind and behind[0].slow_ms >= 200 and behind[0].coalesced
         storm(300)
-        assert isinstance(change := next(changes), Upsert)
+        change = next(changes)
+        assert isinstance(change, Upsert)
         copy = {change.key: change.version}
         deadline = time.monotonic() + PATIENCE_S
         while server.watcher.subscribers_by_view():  # does not read for SEND_S, and is gone
