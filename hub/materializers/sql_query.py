@@ -967,6 +967,20 @@ def _sorts(tree: Any) -> bool:
     return any(tree.args.get(name) is not None for name in ("order", "limit", "offset"))
 
 
+# What the parser calls otherwise than people do.
+_CALLED: Mapping[type, str] = {
+    exp.TimestampTrunc: "date_trunc",
+    exp.LogicalOr: "bool_or",
+    exp.LogicalAnd: "bool_and",
+    exp.GroupConcat: "string_agg",
+    exp.StrPosition: "position",
+    exp.CurrentTimestamp: "now",
+    exp.UnixToTime: "to_timestamp",
+    exp.StartsWith: "starts_with",
+    exp.ConcatWs: "concat_ws",
+}
+
+
 def _name_of(node: Any) -> str:
     """What a column of the result is called without AS."""
     if isinstance(node, exp.Column):
@@ -975,8 +989,8 @@ def _name_of(node: Any) -> str:
         return _name_of(node.this)
     if isinstance(node, exp.Anonymous):
         return str(node.this).lower()
-    if isinstance(node, exp.TimestampTrunc):
-        return "date_trunc"
+    if type(node) in _CALLED:
+        return _CALLED[type(node)]
     if isinstance(node, exp.JSONExtract | exp.JSONExtractScalar) and isinstance(
         node.expression, exp.JSONPath
     ):

@@ -248,12 +248,25 @@ class Store:
     def views(self) -> list[str]:
         """The names of the views that have a table."""
         with self._reading() as connection:
-            return sorted(connection.execute(select(self._views.c.view)).scalars())
+            return self.view_names(connection)
 
     def view(self, name: str) -> ViewTable:
         """The view's table as it is now. Raises NotFound."""
         with self._reading() as connection:
             return self._definition(connection, name)
+
+    # For queries over several views, in a transaction of their own (stores/queries.py):
+
+    def view_names(self, connection: Connection) -> list[str]:
+        return sorted(connection.execute(select(self._views.c.view)).scalars())
+
+    def definition(self, connection: Connection, name: str) -> ViewTable:
+        """As ``view``. Raises NotFound."""
+        return self._definition(connection, name)
+
+    def covered(self, connection: Connection, view: str) -> Positions:
+        """The source positions that the view's rows cover."""
+        return self._positions_of(connection, view, "source")
 
     def _definition(self, connection: Connection, name: str) -> ViewTable:
         views, positions = self._views, self._positions
