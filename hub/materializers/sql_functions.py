@@ -21,7 +21,7 @@ from sqlglot import exp
 
 from hub.materializers.sql_text import SqlError
 
-Node = exp.Expression
+Node = exp.Expr
 
 NUMBERS = ("long", "double", "decimal")
 _DAY_MS = 86_400_000
@@ -292,24 +292,29 @@ def given(w: Writer, value: Any, node: Any) -> Piece:
 
 def _interval(w: Writer, node: exp.Interval) -> Piece:
     w.only(node, "this", "unit")
-    said = node.this
-    if not isinstance(said, exp.Literal):
-        raise w.fail("an interval is a text: INTERVAL '90 minutes'", node)
-    unit = node.args.get("unit")
-    text = f"{said.this} {unit.name if unit is not None else ''}".strip().lower()
-    total, end = 0, 0
-    for found in _INTERVAL.finditer(text):
-        if text[end : found.start()].strip(" ,"):
-            break
-        name = found[2].removesuffix("s")
-        if name not in _UNITS_MS:
-            raise w.fail(
-                f'an interval of "{found[2]}"', node, f"units of one length each: {', '.join(_UNITS_MS)}"
-            )
-        total, end = total + int(found[1]) * _UNITS_MS[name], found.end()
-    if not text or end != len(text):
-        raise w.fail(f"'{text[:40]}' is no interval", node, "such as INTERVAL '90 minutes'")
+    total = interval_ms(node)
+    if total is None:
+        raise w.fail(
+            "this is no interval of one length",
+            node,
+            f"a text such as INTERVAL '90 minutes'; units: {', '.join(_UNITS_MS)}",
+        )
     return Piece(_whole(w, total), "interval")
+
+
+def interval_ms(node: exp.Interval) -> int | None:
+    """The length of ``INTERVAL '1 day 2 hours'``; None for what has none (months), or is no text."""
+    said, unit = node.this, node.args.get("unit")
+    if not isinstance(said, exp.Literal) or len(str(said.this)) > 100:
+        return None
+    text = f"{said.this} {unit.name if unit is not None else ''}".strip().lower()
+    total = end = 0
+    for found in _INTERVAL.finditer(text):
+        name = found[2].removesuffix("s")
+        if text[end : found.start()].strip(" ,") or name not in _UNITS_MS:
+            return None
+        total, end = total + int(found[1]) * _UNITS_MS[name], found.end()
+    return total if end and end == len(text) else None
 
 
 # ---- operators

@@ -28,7 +28,9 @@ from hub.materializers.sql_functions import (
     boolean,
     call,
     comparable,
+    epoch_ms,
     given,
+    interval_ms,
     made,
     ordered,
 )
@@ -39,6 +41,7 @@ MOST_COLUMNS = 500
 MOST_TABLES = 40
 MOST_WRITTEN = 400_000
 MOST_ROWS = 10_000
+_DAY_MS = 86_400_000
 
 Value = str | int | float | bool | None
 
@@ -89,6 +92,77 @@ def tables_of(statement: Statement) -> list[str]:
         each.name for each in statement.tree.find_all(exp.Table) if isinstance(each.this, exp.Identifier)
     ]
     return [name for name in dict.fromkeys(found) if name not in own]
+
+
+def names_of(statement: Statement) -> frozenset[str] | None:
+    """Every name in the statement; None when it has a ``*`` that is more than COUNT's."""
+    for star in statement.tree.find_all(exp.Star):
+        if not isinstance(star.parent, exp.Count):
+            return None
+    return frozenset(each.name for each in statement.tree.find_all(exp.Identifier))
+
+
+def since_of(statement: Statement, parameters: Mapping[str, Value], now_ms: int) -> int | None:
+    """The earliest ``_timestamp`` (milliseconds) that a statement over one topic can want: what its WHERE says.
+
+    None when it does not say, or says it in a way that is not understood here: then too much is read, never too little.
+    """
+    tree = statement.tree
+    if not isinstance(tree, exp.Select) or len(list(tree.find_all(exp.Table))) != 1:
+        return None
+    where = tree.args.get("where")
+    found = [_lower_bound(each, parameters, now_ms) for each in _conjuncts(where.this)] if where else []
+    return max((each for each in found if each is not None), default=None)
+
+
+def _conjuncts(node: Any) -> Iterable[Any]:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.And):
+        yield from _conjuncts(node.this)
+        yield from _conjuncts(node.expression)
+    else:
+        yield node
+
+
+def _lower_bound(node: Any, parameters: Mapping[str, Value], now_ms: int) -> int | None:
+    if isinstance(node, exp.GT | exp.GTE):
+        column, moment = node.this, node.expression
+    elif isinstance(node, exp.LT | exp.LTE):
+        column, moment = node.expression, node.this
+    elif isinstance(node, exp.Between):
+        column, moment = node.this, node.args["low"]
+    else:
+        return None
+    if not isinstance(column, exp.Column) or column.name.lower() != "_timestamp":
+        return None
+    return _constant_ms(moment, parameters, now_ms)
+
+
+def _constant_ms(node: Any, parameters: Mapping[str, Value], now_ms: int) -> int | None:
+    if isinstance(node, exp.Paren):
+        return _constant_ms(node.this, parameters, now_ms)
+    if isinstance(node, exp.Cast):
+        moment = _constant_ms(node.this, parameters, now_ms)
+        # The day of a moment begins before it.
+        return None if moment is None else moment - moment % _DAY_MS
+    if isinstance(node, exp.CurrentTimestamp):
+        return now_ms
+    value: Value = None
+    if isinstance(node, exp.Literal) and node.is_string:
+        value = str(node.this)
+    elif isinstance(node, exp.Placeholder):
+        value = parameters.get(str(node.this))
+    if isinstance(value, str):
+        try:
+            return epoch_ms(value)
+        except (ValueError, OverflowError):
+            return None
+    if isinstance(node, exp.Sub) and isinstance(node.expression, exp.Interval):
+        moment = _constant_ms(node.this, parameters, now_ms)
+        length = interval_ms(node.expression)
+        return None if moment is None or length is None else moment - length
+    return None
 
 
 def compile_query(
@@ -584,7 +658,7 @@ class _Compiler:
         scope.place = "ORDER BY"
         distinct = self._distinct(tree, pieces)
         by_itself = tree.args.get("order") is not None and not distinct
-        order, sorted_by = "", []
+        order, sorted_by = "", list[Piece]()
         if by_itself:
             order, sorted_by = self._order(
                 tree.args["order"], lambda node: self._sort_key(node, pieces, list(outputs))

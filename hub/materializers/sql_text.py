@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.dialects import Postgres
 from sqlglot.errors import ParseError, SqlglotError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.parsers.postgres import PostgresParser
+from sqlglot.tokenizer_core import Token, TokenType
 
 from hub.errors import CallerError
 
@@ -38,7 +38,7 @@ class _OutOfSteps(Exception):
     """The parser tried too much."""
 
 
-class _Parser(Postgres.Parser):
+class _Parser(PostgresParser):
     steps = 0
     most_steps = _MORE_STEPS
 
@@ -80,7 +80,7 @@ class Statement:
     def error(
         self,
         message: str,
-        node: exp.Expression | None = None,
+        node: exp.Expr | None = None,
         *,
         hint: str | None = None,
         code: str | None = None,
@@ -124,7 +124,7 @@ def error_at(
     )
 
 
-def place_of(node: exp.Expression) -> tuple[int | None, int | None]:
+def place_of(node: exp.Expr) -> tuple[int | None, int | None]:
     """First and last character of what the parser remembers of a node: itself, or the first and last part of it."""
     if "start" in node.meta:
         return int(node.meta["start"]), int(node.meta["end"])
@@ -248,7 +248,7 @@ def _too_deep(text: str, start: int | None) -> SqlError:
     )
 
 
-def _within_limits(text: str, tree: exp.Expression) -> None:
+def _within_limits(text: str, tree: exp.Expr) -> None:
     """Depth and size of the tree, without recursion."""
     waiting, nodes = [(tree, 1)], 0
     while waiting:

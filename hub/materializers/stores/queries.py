@@ -174,6 +174,7 @@ class Queries:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._postgres = store.engine.dialect.name == "postgresql"
+        self._reader: Engine
         if self._postgres:
             self._reader = store.engine.execution_options(
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
