@@ -471,7 +471,9 @@ def _matched(w: Writer, node: exp.Binary, ignore_case: bool, escape: str | None)
         if piece.kind not in ("string", "null"):
             raise w.fail(f"LIKE takes texts, this is a {piece.kind}", part)
     if w.postgres:
-        words = f"{text.text} {'ILIKE' if ignore_case else 'LIKE'} {pattern.text}"
+        # Its ILIKE knows fewer letters than its lower().
+        one, other = (f"lower({each.text})" if ignore_case else each.text for each in (text, pattern))
+        words = f"{one} LIKE {other}"
         words += f" ESCAPE {w.bound(escape)}" if escape is not None else ""
     else:  # SQLite's own takes a time that grows with a power of the wildcards, and cannot be interrupted in it
         name = "hub_ilike" if ignore_case else "hub_like"

@@ -86,7 +86,7 @@ class Compiled:
 
 
 def tables_of(statement: Statement) -> list[str]:
-    """The names behind FROM and JOIN that are no WITH of the statement, in the order of the text."""
+    """The names behind FROM and JOIN that are no WITH of the statement."""
     own = {each.alias for each in statement.tree.find_all(exp.CTE)}
     found = [
         each.name for each in statement.tree.find_all(exp.Table) if isinstance(each.this, exp.Identifier)
@@ -189,7 +189,7 @@ def compile_query(
 
 
 def placeholders(statement: Statement) -> list[str]:
-    """The names of the statement's parameters, in its order."""
+    """The names of the statement's parameters, each once."""
     found = [str(each.this) for each in statement.tree.find_all(exp.Placeholder) if each.this]
     return list(dict.fromkeys(found))
 

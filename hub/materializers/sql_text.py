@@ -9,6 +9,7 @@ back, for ``t JOIN t JOIN t …`` in a time that doubles with each word: its ste
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import sqlglot
 from sqlglot import exp
@@ -39,6 +40,8 @@ class _OutOfSteps(Exception):
 
 
 class _Parser(PostgresParser):
+    # In f(a -> 1) the arrow looks into a; it is no function of one argument.
+    LAMBDAS: ClassVar[dict[Any, Any]] = {}
     steps = 0
     most_steps = _MORE_STEPS
 
