@@ -401,9 +401,9 @@ class _Compiler:
             raise self.fail("parameters have names: write :name", node)
         if name not in self._parameters:
             given_ = nearest(name, self._parameters)
-            raise self._statement.error(
+            raise self._statement.parameter_error(
+                name,
                 f'parameter "{name}" was not given',
-                node,
                 hint=f'did you mean "{given_}"?' if given_ else f'give it: {{"parameters": {{"{name}": …}}}}',
                 code="HUB-1447",
             )

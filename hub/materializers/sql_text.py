@@ -92,6 +92,14 @@ class Statement:
         start, end = place_of(node) if node is not None else (None, None)
         return error_at(self.text, message, start, end, hint=hint, code=code)
 
+    def parameter_error(self, name: str, message: str, *, hint: str, code: str) -> SqlError:
+        """An error about a parameter: the parser forgets where it stood."""
+        tokens = _tokens(self.text)
+        for colon, word in zip(tokens, tokens[1:], strict=False):
+            if colon.token_type == TokenType.COLON and word.text == name:
+                return error_at(self.text, message, colon.start, word.end, hint=hint, code=code)
+        return error_at(self.text, message, None, hint=hint, code=code)
+
 
 def error_at(
     text: str,

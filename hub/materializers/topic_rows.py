@@ -224,10 +224,11 @@ class Topics:
 def columns_of(parsed: Any) -> dict[str, str]:
     """A schema's top fields as columns: name to kind; {} for what is no record."""
     if isinstance(parsed, AvroSchema):
-        schema = avro.spelled_out(parsed.value, list(parsed.types))
+        schema = parsed.value
         if not isinstance(schema, dict) or schema.get("type") != "record":
             return {}
-        return {each["name"]: _avro_kind(each["type"]) for each in schema["fields"]}
+        known = avro.definitions(avro.spelled_out(schema, list(parsed.types)))  # without logical types
+        return {each["name"]: _avro_kind(each["type"], known) for each in schema["fields"]}
     if isinstance(parsed, JsonSchema):
         raw = parsed.raw if isinstance(parsed.raw, dict) else {}
         properties = raw.get("properties")
@@ -239,14 +240,19 @@ def columns_of(parsed: Any) -> dict[str, str]:
     return {}
 
 
-def _avro_kind(avro_type: Any) -> str:
+def _avro_kind(avro_type: Any, known: Mapping[str, Any]) -> str:
     branches = [each for each in avro_type if each != "null"] if isinstance(avro_type, list) else [avro_type]
-    if len(branches) == 1 and isinstance(branches[0], dict):
-        if branches[0].get("logicalType") == "local-timestamp-micros":
+    if len(branches) != 1:
+        return "json"
+    one = branches[0]
+    if isinstance(one, str):  # a type that is defined elsewhere in the schema, or a primitive
+        one = known.get(one) or next((each for name, each in known.items() if name.endswith(f".{one}")), one)
+    if isinstance(one, dict):
+        if one.get("logicalType") == "local-timestamp-micros":
             return "timestamp"
-        if branches[0]["type"] == "fixed" and branches[0].get("logicalType") != "decimal":
+        if one["type"] == "fixed" and one.get("logicalType") != "decimal":
             return "bytes"
-    return kind_of(avro_type)
+    return kind_of(one)
 
 
 def _json_kind(schema: Any) -> str:

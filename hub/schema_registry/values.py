@@ -32,6 +32,7 @@ _MOST_INDEXES = 32
 _TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros", "date")
 _UNREADABLE = (
     *(EOFError, ValueError, IndexError, TypeError, KeyError, AttributeError, OverflowError, MemoryError),
+    fastavro.schema.SchemaParseException,
     ArithmeticError,  # a decimal with more digits than it may have
 )
 
@@ -71,15 +72,24 @@ def decoder_of(source: Source) -> Callable[[bytes, int], Any]:
     """
     parsed = source.parsed()
     if isinstance(parsed, AvroSchema):
-        return _avro_decoder(avro.spelled_out(parsed.value, list(parsed.types)))
+        return _avro_decoder(parsed)
     return JsonText(parsed).value if isinstance(parsed, JsonSchema) else Protobuf(parsed).value
 
 
-def _avro_decoder(schema: Any) -> Callable[[bytes, int], Any]:
+def _avro_decoder(parsed: AvroSchema) -> Callable[[bytes, int], Any]:
     # Judged first: fastavro recurses in C as deep as the bytes say.
-    check = checker(schema, avro.definitions(schema))
-    prepared = fastavro.parse_schema(_times_as_numbers(schema))
-    fields = schema.get("fields", ()) if isinstance(schema, dict) else ()
+    plain = avro.spelled_out(parsed.value, list(parsed.types))
+    check = checker(plain, avro.definitions(plain))
+    known: dict[str, Any] = {}
+    try:
+        for each in parsed.types:
+            fastavro.parse_schema(each, named_schemas=known, _ignore_default_error=True)
+        prepared = fastavro.parse_schema(
+            _times_as_numbers(parsed.value), named_schemas=known, _ignore_default_error=True
+        )
+    except _UNREADABLE as error:
+        raise InvalidSchema(f"values cannot be read with the schema: {str(error)[:300]}") from None
+    fields = parsed.value.get("fields", ()) if isinstance(parsed.value, dict) else ()
     in_micros = [each["name"] for each in fields if _is_in_micros(each["type"])]
 
     def decode(value: bytes, start: int) -> Any:
