@@ -34,7 +34,7 @@ from hub.materializers.sql_functions import (
     made,
     ordered,
 )
-from hub.materializers.sql_text import SqlError, Statement
+from hub.materializers.sql_text import SqlError, Statement, placeholders_in
 
 MOST_COLUMNS = 500
 # References to tables, each WITH counted as often as it is used: databases plan each of them for itself.
@@ -190,8 +190,7 @@ def compile_query(
 
 def placeholders(statement: Statement) -> list[str]:
     """The names of the statement's parameters, each once."""
-    found = [str(each.this) for each in statement.tree.find_all(exp.Placeholder) if each.this]
-    return list(dict.fromkeys(found))
+    return placeholders_in(statement.tree)
 
 
 def _as_sql_error(statement: Statement, act: Callable[[], _Query]) -> _Query:

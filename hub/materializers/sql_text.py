@@ -9,6 +9,7 @@ back, for ``t JOIN t JOIN t …`` in a time that doubles with each word: its ste
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import sqlglot
@@ -95,7 +96,7 @@ class Statement:
     def parameter_error(self, name: str, message: str, *, hint: str, code: str) -> SqlError:
         """An error about a parameter: the parser forgets where it stood."""
         tokens = _tokens(self.text)
-        for colon, word in zip(tokens, tokens[1:], strict=False):
+        for colon, word in pairwise(tokens):
             if colon.token_type == TokenType.COLON and word.text == name:
                 return error_at(self.text, message, colon.start, word.end, hint=hint, code=code)
         return error_at(self.text, message, None, hint=hint, code=code)
@@ -179,6 +180,12 @@ def parse(text: str) -> Statement:
         raise error_at(text, "only SELECT is answered here", 0, code="HUB-1443")
     _within_limits(text, tree)
     return Statement(text, tree)
+
+
+def placeholders_in(tree: exp.Expr) -> list[str]:
+    """The names of the parameters in it, each once."""
+    found = [str(each.this) for each in tree.find_all(exp.Placeholder) if each.this]
+    return list(dict.fromkeys(found))
 
 
 def is_complete(text: str) -> bool:
