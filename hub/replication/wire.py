@@ -873,7 +873,7 @@ _PRODUCE_VERSION = 8
 
 def send_produce(
     connection: Connection,
-    transactional_id: str,
+    transactional_id: str | None,
     batches: Sequence[tuple[TopicPartition, bytes | bytearray | memoryview]],
     timeout_s: float,
 ) -> None:

@@ -3,21 +3,22 @@ is killed, cut, damaged or hung."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import os
 import random
 import signal
-import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient
 from pipeline import wait_until
 from ports import free_pair
 
@@ -27,7 +28,7 @@ from hub.kafka import KafkaCluster
 from hub.log import WriterFenced
 from hub.record import TopicPartition
 from hub.replication.batch_engine import BatchEngine, EngineSettings, PartitionProgress
-from hub.replication.batches import Aborted, batches_in, is_intact
+from hub.replication.batches import Aborted, CorruptBatch, batches_in, is_intact
 from hub.replication.checkpoint import (
     CHECKPOINTS_CONFIG,
     CHECKPOINTS_TOPIC,
@@ -40,7 +41,7 @@ from hub.replication.checkpoint import (
     newest,
     offset_map,
 )
-from hub.replication.reencode import Fields, fields_of, records_in
+from hub.replication.reencode import Fields, RawRecord, batch_of, fields_of, records_in, rest_of
 from hub.replication.wire import (
     EARLIEST,
     READ_COMMITTED,
@@ -48,9 +49,12 @@ from hub.replication.wire import (
     ClusterAccess,
     FetchFrom,
     fetched,
+    produced,
     raise_for,
     send_fetch,
+    send_produce,
 )
+from hub.runtime import die_with_parent
 
 Found = tuple[int, int, Fields]
 """Offset, timestamp and the rest of a record."""
@@ -103,6 +107,18 @@ class Pair:
     def carry(self, engine: BatchEngine) -> None:
         """Step until everything that can be is mirrored."""
         done(engine)
+
+    def check_map_only(self) -> None:
+        """For a source whose cleaner still works: all that is there now is where the map says, and unchanged."""
+        for tp in self.tps:
+            table = maps_of(self.target, self.link)[tp]
+            theirs = {offset: rest for offset, *rest in read(self.target, [tp])[tp]}
+            ours = read(self.source, [tp])[tp]
+            for offset, *rest in ours:
+                translated = table.translate(offset)
+                assert translated.kind == "exact"
+                assert theirs[translated.offset] == rest
+            assert ours
 
     def check(self) -> dict[TopicPartition, list[Found]]:
         """Same records on both sides, and every offset where the map says. The source's records."""
@@ -245,6 +261,49 @@ def fill(pair: Pair, records: int, seed: int, *, codecs: Sequence[str] = CODECS,
         assert producer.flush(30) == 0
 
 
+def produce_raw(bootstrap: str, tp: TopicPartition, payload: bytes) -> None:
+    """A batch as it is, which no client would write."""
+    cluster = Cluster(ClusterAccess(bootstrap=bootstrap))
+    try:
+        cluster.refresh([tp.topic])
+        connection = cluster.connection(cluster.leader(tp).node)
+        send_produce(connection, None, [(tp, payload)], 10.0)
+        frame, at = connection.receive()
+        (answer,) = produced(frame, at)
+        raise_for(answer.error, str(tp), answer.message)
+    finally:
+        cluster.close()
+
+
+def batch_counts(bootstrap: str, tps: Sequence[TopicPartition]) -> list[int]:
+    """How many batches each partition has."""
+    cluster = Cluster(ClusterAccess(bootstrap=bootstrap))
+    counts = []
+    try:
+        cluster.refresh({tp.topic for tp in tps})
+        for tp in tps:
+            leader = cluster.leader(tp)
+            connection = cluster.connection(leader.node)
+            wanted = [FetchFrom(tp, cluster.topics[tp.topic].uuid, leader.epoch, 0)]
+            version = send_fetch(
+                connection, wanted, max_wait_ms=100, max_bytes=1 << 24, partition_bytes=1 << 23
+            )
+            frame, at = connection.receive()
+            _, (part,) = fetched(frame, at, version, cluster.names())
+            counts.append(
+                sum(not batch.is_control for batch in batches_in(part.buffer, part.start, part.end))
+            )
+    finally:
+        cluster.close()
+    return counts
+
+
+def delete_records(bootstrap: str, tp: TopicPartition, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (done_,) = admin.delete_records([KafkaTopicPartition(tp.topic, tp.partition, before)]).values()
+    done_.result(10)
+
+
 def test_every_record_arrives_once_in_order_and_at_a_known_offset(pair: Callable[..., Pair]) -> None:
     topic = pair()
     fill(topic, 20_000, seed=1)
@@ -260,3 +319,325 @@ def test_every_record_arrives_once_in_order_and_at_a_known_offset(pair: Callable
     finally:
         engine.close()
     assert sum(map(len, topic.check().values())) == 20_500
+
+
+# ---- processes that are killed and that hang
+
+WORKER = """
+import sys
+from hub.log import WriterFenced
+from hub.record import TopicPartition
+from hub.replication.batch_engine import BatchEngine, EngineSettings
+from hub.replication.wire import ClusterAccess
+
+source, target, link, topic, partitions = sys.argv[1:]
+engine = BatchEngine(
+    ClusterAccess(bootstrap=source),
+    ClusterAccess(bootstrap=target),
+    link=link,
+    shard=0,
+    partitions=[TopicPartition(topic, number) for number in range(int(partitions))],
+    settings=EngineSettings(commit_interval_s=0.02, commit_records=400, fetch_partition_bytes=20_000),
+)
+try:
+    while True:
+        print(engine.step(), flush=True)
+except WriterFenced:
+    sys.exit(7)
+"""
+
+
+@contextlib.contextmanager
+def worker(topic: Pair) -> Iterator[subprocess.Popen[bytes]]:
+    """An engine as a process of its own, killed with -9 in the end."""
+    arguments = [topic.source, topic.target, topic.link, topic.topic, str(len(topic.tps))]
+    with subprocess.Popen(
+        die_with_parent([sys.executable, "-W", "ignore", "-c", WORKER, *arguments]),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def carried(process: subprocess.Popen[bytes], records: int) -> None:
+    """Wait until the worker says that it has committed so many."""
+    assert process.stdout is not None
+    while records > 0:
+        line = process.stdout.readline()
+        assert line, f"the worker ended with {process.wait(10)}"
+        records -= int(line)
+
+
+def test_kills_at_any_moment_lose_and_double_nothing(pair: Callable[..., Pair]) -> None:
+    topic = pair()
+    fill(topic, 12_000, seed=3)
+    chance = random.Random(4)
+    for _ in range(5):
+        with worker(topic) as process:
+            carried(process, 1)
+            time.sleep(chance.random() * 0.15)
+    engine = topic.engine()
+    try:
+        done(engine)
+    finally:
+        engine.close()
+    assert sum(map(len, topic.check().values())) == 12_000
+
+
+def test_a_worker_that_hung_is_fenced_and_says_so(pair: Callable[..., Pair]) -> None:
+    topic = pair()
+    fill(topic, 6_000, seed=5)
+    with worker(topic) as process:
+        carried(process, 1)
+        process.send_signal(signal.SIGSTOP)
+        engine = topic.engine()
+        try:
+            done(engine)
+            process.send_signal(signal.SIGCONT)
+            fill(topic, 500, seed=6)
+            assert process.wait(30) == 7
+            done(engine)
+        finally:
+            engine.close()
+    assert sum(map(len, topic.check().values())) == 6_500
+
+
+def test_an_engine_in_this_process_does_not_take_its_shard_back(pair: Callable[..., Pair]) -> None:
+    topic = pair(1)
+    first, second = topic.engine(), topic.engine()
+    try:
+        first.step()
+        second.step()
+        first.retry()  # as after a lost connection
+        with pytest.raises(WriterFenced):
+            first.step()
+        with pytest.raises(WriterFenced):
+            first.step()
+        fill(topic, 100, seed=7)
+        done(second)
+    finally:
+        first.close()
+        second.close()
+    assert sum(map(len, topic.check().values())) == 100
+
+
+# ---- what the source may hold
+
+
+def transaction(bootstrap: str, name: str) -> Producer:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 5})
+    producer.init_transactions(30)
+    return producer
+
+
+def test_aborted_transactions_are_left_out(pair: Callable[..., Pair]) -> None:
+    topic = pair(2)
+    producer = transaction(topic.source, f"{topic.link}.writer")
+    for number in range(20):
+        producer.begin_transaction()
+        for at in range(30):
+            producer.produce(topic.topic, f"{number}.{at}".encode(), partition=at % 2, on_delivery=delivered)
+        if number % 3 == 0:
+            producer.flush(10)
+            producer.abort_transaction(10)
+        else:
+            producer.commit_transaction(10)
+    engine = topic.engine()
+    try:
+        assert sum(each.records for each in done(engine)) == 13 * 30
+    finally:
+        engine.close()
+    values = [fields.value for found in topic.check().values() for _, _, fields in found]
+    assert len(values) == 13 * 30
+    assert not [value for value in values if value is not None and int(value.split(b".")[0]) % 3 == 0]
+
+
+def test_a_compacted_topic_keeps_its_holes_out_and_its_map_exact(pair: Callable[..., Pair]) -> None:
+    compacting = {
+        "cleanup_policy": "compact",
+        "min_cleanable_dirty_ratio": "0.001",
+        "segment_bytes": "1048576",
+        "delete_retention_ms": "100000000",
+    }
+    topic = pair(1, **compacting)
+    chance = random.Random(8)
+    producer = Producer({"bootstrap.servers": topic.source, "compression.type": "lz4", "linger.ms": 50})
+    for number in range(6_000):
+        value = chance.randbytes(600) if number % 50 else None
+        producer.produce(
+            topic.topic, value, f"k{chance.randrange(1_500)}", partition=0, on_delivery=delivered
+        )
+        if number % 500 == 0:
+            producer.flush(10)
+    producer.flush(10)
+    tp = topic.tps[0]
+    wait_until(lambda: len(read(topic.source, [tp])[tp]) < 5_500, 90.0, lambda: "nothing was compacted")
+    engine = topic.engine()
+    try:
+        (progress,) = done(engine)
+    finally:
+        engine.close()
+    assert progress.error is None
+    assert progress.batches_rewritten > 0
+    topic.check_map_only()
+
+
+def test_tiny_batches_are_merged_and_stay_what_they_are(pair: Callable[..., Pair]) -> None:
+    topic = pair()
+    producer = Producer(
+        {
+            "bootstrap.servers": topic.source,
+            "batch.num.messages": 2,
+            "linger.ms": 0,
+            "compression.type": "zstd",
+        }
+    )
+    for number in range(3_000):
+        producer.produce(topic.topic, b"x" * 40, str(number), partition=number % 3, on_delivery=delivered)
+    assert producer.flush(30) == 0
+    engine = topic.engine()
+    try:
+        progress = done(engine)
+    finally:
+        engine.close()
+    assert sum(each.batches_rewritten for each in progress) > 1_000
+    topic.check()
+    assert sum(batch_counts(topic.target, topic.tps)) < sum(batch_counts(topic.source, topic.tps)) / 10
+
+
+def test_a_batch_larger_than_the_target_takes_is_split(pair: Callable[..., Pair]) -> None:
+    topic = pair(1)
+    KafkaCluster(topic.target).alter_config(topic.topic, {"max.message.bytes": "20000"})
+    producer = Producer({"bootstrap.servers": topic.source, "linger.ms": 100, "compression.type": "lz4"})
+    for number in range(400):
+        producer.produce(
+            topic.topic, random.Random(number).randbytes(1_000), partition=0, on_delivery=delivered
+        )
+    producer.flush(10)
+    engine = topic.engine()
+    try:
+        done(engine)
+        topic.check()
+        producer.produce(topic.topic, random.Random(0).randbytes(50_000), partition=0, on_delivery=delivered)
+        producer.flush(10)
+        (progress,) = done(engine)
+    finally:
+        engine.close()
+    assert "offset 400: its record takes" in str(progress.error)
+    assert "max.message.bytes" in str(progress.error)
+
+
+def test_bytes_that_no_client_can_show_stay_as_they_are(pair: Callable[..., Pair]) -> None:
+    """Timestamps 0 and -1, header names that are not UTF-8, empty and null: as a batch that passes and as one that is
+    written anew."""
+    topic = pair(1)
+    strange = [
+        RawRecord(0, 0, 0, rest_of(None, None, [(b"\xff\xfe", None), (b"\xff\xfe", b""), (b"", b"x")])),
+        RawRecord(1, -1, 0, rest_of(b"", b"", [])),
+        RawRecord(2, 1_700_000_000_000, 0, rest_of(b"k", None, [(b"a", b"1"), (b"a", b"2")])),
+    ]
+    for records in (strange * 20, strange[:2], strange[1:], strange):
+        produce_raw(topic.source, topic.tps[0], bytes(batch_of(records, 3).payload))
+    engine = topic.engine()
+    try:
+        (progress,) = done(engine)
+    finally:
+        engine.close()
+    assert (progress.batches_passed, progress.batches_rewritten) == (1, 3)
+    (found,) = topic.check().values()
+    assert [timestamp_ms for _, timestamp_ms, _ in found[:3]] == [0, -1, 1_700_000_000_000]
+    assert found[0][2].headers == ((b"\xff\xfe", None), (b"\xff\xfe", b""), (b"", b"x"))
+
+
+def test_a_damaged_batch_stops_its_partition_and_no_other(
+    pair: Callable[..., Pair], settings: Settings
+) -> None:
+    topic = pair(2)
+    for payload in (b"good", b"good too", b"to be damaged", b"after it"):
+        for tp in topic.tps:
+            records = [RawRecord(number, 1, 0, rest_of(None, payload * 500)) for number in range(30)]
+            produce_raw(topic.source, tp, bytes(batch_of(records).payload))
+    (segment,) = (settings.home / "kafka" / "data" / f"{topic.topic}-1").glob("*.log")
+    content = segment.read_bytes()
+    with segment.open("r+b") as file:
+        file.seek(content.index(b"to be damaged") + 5)
+        file.write(b"X")
+    engine = topic.engine()
+    try:
+        whole, damaged = done(engine)
+        assert (whole.records, whole.error) == (120, None)
+        assert (damaged.records, damaged.source_next) == (60, 60)
+        assert isinstance(damaged.error, CorruptBatch)
+        assert (
+            f'topic "{topic.topic}" partition 1 in the source, offset 60: the batch\'s checksum is wrong'
+            in str(damaged.error)
+        )
+        with segment.open("r+b") as file:
+            file.seek(content.index(b"to be damaged"))
+            file.write(b"to be damaged")
+        engine.retry()
+        done(engine)
+    finally:
+        engine.close()
+    assert sum(map(len, topic.check().values())) == 240
+
+
+def test_records_that_the_source_deleted_are_a_told_gap(pair: Callable[..., Pair]) -> None:
+    topic = pair(2)
+    fill(topic, 200, seed=9)
+    engine = topic.engine()
+    try:
+        done(engine)
+    finally:
+        engine.close()
+    fill(topic, 400, seed=10)
+    tp = topic.tps[0]
+    end = KafkaCluster(topic.source).end_offsets([topic.topic]).get(tp)
+    delete_records(topic.source, tp, end - 10)
+    engine = topic.engine()
+    try:
+        stopped, other = done(engine)
+        assert "before they were mirrored" in str(stopped.error)
+        assert other.error is None
+    finally:
+        engine.close()
+    engine = topic.engine(on_gap="continue")
+    try:
+        assert [each.error for each in done(engine)] == [None, None]
+    finally:
+        engine.close()
+    found = read(topic.target, [TopicPartition(CHECKPOINTS_TOPIC, number) for number in range(4)])
+    keys = [fields.key for records in found.values() for _, _, fields in records]
+    assert [key for key in keys if key and key.startswith(f"gap|{topic.link}|{topic.topic}|".encode())]
+    theirs = read(topic.target, [tp])[tp]
+    assert digest(theirs[-10:]) == digest(read(topic.source, [tp])[tp])
+
+
+def test_a_topic_made_anew_and_a_target_with_records_are_not_mirrored_into(pair: Callable[..., Pair]) -> None:
+    topic = pair(1)
+    fill(topic, 100, seed=11)
+    engine = topic.engine()
+    try:
+        done(engine)
+        source = KafkaCluster(topic.source)
+        source.delete_topic(topic.topic)
+        source.create_topic(topic.topic, partitions=1, config={}, replication_factor=1)
+        fill(topic, 300, seed=12)
+        (progress,) = done(engine)
+        assert "made again" in str(progress.error)
+    finally:
+        engine.close()
+    other = pair(1)
+    produce_raw(
+        other.target, other.tps[0], bytes(batch_of([RawRecord(0, 1, 0, rest_of(None, b"x"))]).payload)
+    )
+    engine = other.engine()
+    try:
+        (progress,) = done(engine)
+        assert "the target has records already" in str(progress.error)
+    finally:
+        engine.close()
