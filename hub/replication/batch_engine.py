@@ -53,6 +53,7 @@ from hub.replication.checkpoint import (
     checkpoint_partition,
     newest,
 )
+from hub.replication.cut import Seen, Txn, releasable, transactions_of
 from hub.replication.offset_map import Run
 from hub.replication.reencode import (
     NewBatch,
@@ -71,6 +72,8 @@ log = logging.getLogger(__name__)
 _LATEST_CODES = {5, 6, 9, 13, 74, 75, 76}  # who leads has changed, or will
 _RECREATED_CODES = {wire.UNKNOWN_TOPIC, wire.UNKNOWN_TOPIC_ID, 103}
 _REQUEST_BYTES = 16 * 1024 * 1024
+_LOOK_EVERY_S = 0.02
+_PEEKS = 4
 _RETRY_FIRST_S, _RETRY_MOST_S = 0.05, 5.0
 
 
@@ -78,7 +81,11 @@ _RETRY_FIRST_S, _RETRY_MOST_S = 0.05, 5.0
 class EngineSettings:
     """A transaction is committed when any of the three ``commit_`` limits is reached. ``on_gap``: what to do when the
     source has deleted records before they were mirrored. ``transaction_timeout_s``: for so long a hung worker may hold
-    back the target's readers."""
+    back the target's readers.
+
+    ``hold_``: a source's transaction becomes visible in all the shard's partitions at once, unless that would hold back
+    records for longer or more than this, or a partition is further behind (in offsets): then the mirror catches up first.
+    """
 
     commit_interval_s: float = 0.1
     commit_bytes: int = 8 * 1024 * 1024
@@ -90,6 +97,9 @@ class EngineSettings:
     transaction_timeout_s: float = 20.0
     start_timeout_s: float = 60.0
     on_gap: Literal["stop", "continue"] = "stop"
+    hold_s: float = 5.0
+    hold_bytes: int = 32 * 1024 * 1024
+    hold_lag: int = 10_000
     limits: Limits = DEFAULT_LIMITS
 
 
@@ -126,6 +136,7 @@ class _Staged(NamedTuple):
     after: int
     leader_epoch: int
     timestamp_ms: int
+    transactions: frozenset[Txn]
 
 
 @dataclass(slots=True)
@@ -151,6 +162,8 @@ class _Partition:
     source_end: int = -1
     stable_end: int = -1
     corrupt_at: int = -1
+    peeked_to: int = 0  # how far batches that are not readable yet have been looked at, and whose they are
+    peeked: dict[Txn, int] = field(default_factory=dict)
     # Of the open transaction, then of all that were committed.
     new_records: int = 0
     new_bytes: int = 0
@@ -239,6 +252,8 @@ class BatchEngine:
         self._acknowledging: deque[tuple[Connection, int, dict[TopicPartition, _Sent]]] = deque()
         self._transaction: _Transaction | None = None
         self._dirty = False
+        self._held_at: float | None = None
+        self._looked_at = 0.0
 
     # ---- what others see
 
@@ -288,6 +303,8 @@ class BatchEngine:
         try:
             self._producer = self._transactions.initialize(self._producer)
         except wire.TransactionLost as lost:  # the coordinator knows the id as another's, or no more
+            if self._producer is wire.NOBODY:
+                raise
             raise WriterFenced(lost.message) from None
         self._own_sequences.clear()
         checkpoints = self._read_checkpoints()
@@ -311,7 +328,8 @@ class BatchEngine:
             each.staged.clear()
             each.runs.clear()
             each.gaps.clear()
-            each.sequence = 0
+            each.peeked.clear()
+            each.peeked_to = each.sequence = 0
             each.new_records = each.new_bytes = each.new_passed = each.new_rewritten = each.new_left_out = 0
 
     def _metadata(self, topics: set[str]) -> None:
@@ -637,7 +655,15 @@ class BatchEngine:
         answer = answer_of(part.buffer, part.start, part.end, floor, part.aborted, limits)
         for piece in answer.pieces:
             last = piece.batches[-1]
-            each.staged.append(_Staged(piece, floor, last.next_offset, last.leader_epoch, last.max_timestamp))
+            staged = _Staged(
+                piece,
+                floor,
+                last.next_offset,
+                last.leader_epoch,
+                last.max_timestamp,
+                transactions_of(piece.batches),
+            )
+            each.staged.append(staged)
         each.new_left_out += answer.left_out
         if answer.next_offset > each.position:
             each.position = answer.next_offset
@@ -712,11 +738,11 @@ class BatchEngine:
             if each.failed is not None:
                 continue
             topic = self.source.topics.get(each.tp.topic)
-            error = refused.get(each.tp.topic)
+            missing = refused.get(each.tp.topic)
             if (
                 topic is None
-                and isinstance(error, wire.BrokerBusy)
-                and error.kafka_code == wire.UNKNOWN_TOPIC
+                and isinstance(missing, wire.BrokerBusy)
+                and missing.kafka_code == wire.UNKNOWN_TOPIC
             ):
                 each.failed = NotFound(
                     f"{_named(each.tp)} was deleted in the source cluster", code="HUB-1611"
@@ -743,7 +769,8 @@ class BatchEngine:
         waiting = [each for each in self._partitions.values() if each.staged and each.failed is None]
         if not waiting:
             return
-        ready = {each.tp: self._payloads(each) for each in waiting}
+        counts = self._cut(waiting)
+        ready = {each.tp: self._payloads(each, counts[each.tp]) for each in waiting}
         ready = {tp: payloads for tp, payloads in ready.items() if payloads}
         if not ready:
             return
@@ -766,12 +793,89 @@ class BatchEngine:
             for node, batches in by_node.items():
                 self._produce(node, batches, sent[node])
 
-    def _payloads(self, each: _Partition) -> deque[tuple[memoryview, _Sent]]:
-        """What is staged as batches of this producer's, in order."""
+    def _cut(self, waiting: Sequence[_Partition]) -> dict[TopicPartition, int]:
+        """How many staged pieces of each may go now: whole transactions of the source, as far as holding back is due."""
+        everything = {each.tp: len(each.staged) for each in waiting}
+        if not any(staged.transactions for each in waiting for staged in each.staged):
+            self._held_at = None
+            return everything
+        live = [each for each in self._partitions.values() if each.failed is None]
+        behind = any(each.stable_end - each.position > self.settings.hold_lag for each in live)
+        size = sum(staged.piece.size for each in waiting for staged in each.staged)
+        now = self._clock()
+        held_at = now if self._held_at is None else self._held_at
+        if (
+            len(live) < 2
+            or behind
+            or size > self.settings.hold_bytes
+            or now - held_at >= self.settings.hold_s
+        ):
+            self._held_at = None
+            return everything
+        seen = self._look(live) if now - self._looked_at >= _LOOK_EVERY_S else None
+        if seen is None:
+            counts = {
+                tp: _first([bool(staged.transactions) for staged in self._partitions[tp].staged])
+                for tp in everything
+            }
+        else:
+            counts = releasable(seen)
+        self._held_at = None if all(counts[tp] == count for tp, count in everything.items()) else held_at
+        return counts
+
+    def _look(self, live: Sequence[_Partition]) -> dict[TopicPartition, Seen] | None:
+        """What the source has beyond what was fetched: whose batches they are. None when it does not answer now."""
+        try:
+            ends = self.source.offsets([each.tp for each in live])
+            seen = {}
+            for each in live:
+                whole = self._peek(each, ends[each.tp])
+                staged = [one.transactions for one in each.staged]
+                seen[each.tp] = Seen(staged, frozenset(each.peeked), whole)
+        except HubError as error:
+            self.error = error
+            self._refresh_soon()
+            return None
+        finally:
+            self._looked_at = self._clock()
+        return seen
+
+    def _peek(self, each: _Partition, end: int) -> bool:
+        """Look at headers from the position up to ``end``, a bounded way at a time; whether all is seen."""
+        each.peeked = {txn: last for txn, last in each.peeked.items() if last >= each.position}
+        at = max(each.position, each.peeked_to)
+        leader = self.source.leader(each.tp)
+        for _ in range(_PEEKS):
+            if at >= end:
+                break
+            connection = self.source.connection(leader.node, "peek")
+            version = wire.send_fetch(
+                connection,
+                [FetchFrom(each.tp, self.source.topics[each.tp.topic].uuid, leader.epoch, at)],
+                max_wait_ms=0,
+                max_bytes=self.settings.fetch_partition_bytes,
+                partition_bytes=self.settings.fetch_partition_bytes,
+                isolation=wire.READ_UNCOMMITTED,
+            )
+            frame, begins = connection.receive()
+            code, (part,) = wire.fetched(frame, begins, version, self.source.names())
+            wire.raise_for(code or part.error, f"{_named(each.tp)} in the source: look ahead")
+            before = at
+            for batch in batches_in(part.buffer, part.start, part.end):
+                at = batch.next_offset
+                if batch.is_transactional and not batch.is_control:
+                    each.peeked[batch.producer_id, batch.producer_epoch] = batch.last_offset
+            if at == before:
+                break
+        each.peeked_to = at
+        return at >= end
+
+    def _payloads(self, each: _Partition, count: int) -> deque[tuple[memoryview, _Sent]]:
+        """The first ``count`` pieces that are staged, as batches of this producer's, in order."""
         payloads: deque[tuple[memoryview, _Sent]] = deque()
         producer = self._producer
-        while each.staged:
-            piece, floor, after, leader_epoch, timestamp_ms = each.staged[0]
+        for _ in range(count):
+            piece, floor, after, leader_epoch, timestamp_ms, _ = each.staged[0]
             if piece.rewrite:
                 made = self._rewritten(each, piece, floor)
                 if made is None:
@@ -938,6 +1042,11 @@ class BatchEngine:
         each.left_out += each.new_left_out
         each.new_records = each.new_bytes = each.new_passed = each.new_rewritten = each.new_left_out = 0
         return done
+
+
+def _first(flags: Sequence[bool]) -> int:
+    """The index of the first that is true, or their number."""
+    return flags.index(True) if True in flags else len(flags)
 
 
 def _named(tp: TopicPartition) -> str:

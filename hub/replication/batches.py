@@ -69,7 +69,7 @@ class Batch(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    count: int  # type: ignore[assignment]  # of records; a tuple's own count() is of no use here
 
     @property
     def size(self) -> int:

@@ -456,6 +456,56 @@ def test_aborted_transactions_are_left_out(pair: Callable[..., Pair]) -> None:
     assert not [value for value in values if value is not None and int(value.split(b".")[0]) % 3 == 0]
 
 
+def test_a_transaction_over_two_partitions_becomes_visible_at_once(pair: Callable[..., Pair]) -> None:
+    """In the source it is readable in one partition while in the other a transaction that began earlier is open."""
+    topic = pair(2)
+    earlier = transaction(topic.source, f"{topic.link}.earlier")
+    spanning = transaction(topic.source, f"{topic.link}.spanning")
+    earlier.begin_transaction()
+    earlier.produce(topic.topic, b"earlier", partition=1, on_delivery=delivered)
+    earlier.flush(10)
+    spanning.begin_transaction()
+    for tp in topic.tps:
+        spanning.produce(topic.topic, b"spanning", partition=tp.partition, on_delivery=delivered)
+    spanning.commit_transaction(10)
+    produce_raw(
+        topic.source, topic.tps[0], bytes(batch_of([RawRecord(0, 1, 0, rest_of(None, b"after"))]).payload)
+    )
+    assert len(read(topic.source, topic.tps)[topic.tps[0]]) == 2
+    engine = topic.engine(hold_s=600.0)
+    try:
+        for _ in range(8):
+            engine.step()
+        assert read(topic.target, topic.tps) == {tp: [] for tp in topic.tps}
+        earlier.commit_transaction(10)
+        done(engine)
+    finally:
+        engine.close()
+    topic.check()
+
+
+def test_holding_back_ends(pair: Callable[..., Pair]) -> None:
+    topic = pair(2)
+    earlier = transaction(topic.source, f"{topic.link}.earlier")
+    spanning = transaction(topic.source, f"{topic.link}.spanning")
+    earlier.begin_transaction()
+    earlier.produce(topic.topic, b"earlier", partition=1, on_delivery=delivered)
+    earlier.flush(10)
+    spanning.begin_transaction()
+    for tp in topic.tps:
+        spanning.produce(topic.topic, b"spanning", partition=tp.partition, on_delivery=delivered)
+    spanning.commit_transaction(10)
+    engine = topic.engine(hold_s=0.5)
+    try:
+        done(engine)
+        assert [len(found) for found in read(topic.target, topic.tps).values()] == [1, 0]
+        earlier.abort_transaction(10)
+        done(engine)
+    finally:
+        engine.close()
+    topic.check()
+
+
 def test_a_compacted_topic_keeps_its_holes_out_and_its_map_exact(pair: Callable[..., Pair]) -> None:
     compacting = {
         "cleanup_policy": "compact",
