@@ -11,9 +11,7 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
-from typing import Final
-
-import pyarrow as pa
+from typing import Any, Final
 
 from hub.replication.batches import CorruptBatch
 
@@ -30,6 +28,13 @@ _LZ4_PLAIN = 0x80000000
 MOST_BYTES = 512 * 1024 * 1024
 
 
+def _arrow() -> Any:
+    """Imported when first needed: a mirror of dense batches never does, and it takes 40 MB."""
+    import pyarrow
+
+    return pyarrow
+
+
 def decompress(codec: int, packed: bytes, most_bytes: int = MOST_BYTES) -> bytes:
     """The bytes that were packed. Raises CorruptBatch for bytes that are not of that codec, or that would be more
     than ``most_bytes``."""
@@ -41,11 +46,12 @@ def decompress(codec: int, packed: bytes, most_bytes: int = MOST_BYTES) -> bytes
         elif codec == GZIP:
             unpacked = zlib.decompressobj(31).decompress(packed, most_bytes + 1)
         elif codec in (LZ4, ZSTD):
+            pa = _arrow()
             with pa.CompressedInputStream(pa.BufferReader(packed), NAMES[codec]) as stream:
                 unpacked = stream.read(most_bytes + 1)
         else:
             raise CorruptBatch(f"codec {codec} is not known")
-    except (OSError, ValueError, zlib.error, struct.error, pa.ArrowException) as error:
+    except (OSError, ValueError, zlib.error, struct.error) as error:
         raise CorruptBatch(f"its {NAMES[codec]} cannot be unpacked: {error}") from None
     if len(unpacked) > most_bytes:
         raise CorruptBatch(f"its {NAMES[codec]} unpacks to more than {most_bytes} bytes")
@@ -61,11 +67,11 @@ def compress(codec: int, plain: bytes) -> bytes:
         return _snappy(plain)
     if codec == LZ4:
         return _lz4(plain)
-    return bytes(pa.Codec("zstd").compress(plain, asbytes=True))
+    return bytes(_arrow().Codec("zstd").compress(plain, asbytes=True))
 
 
 def _lz4(plain: bytes) -> bytes:
-    codec = pa.Codec("lz4_raw")
+    codec = _arrow().Codec("lz4_raw")
     parts = [_LZ4_HEAD]
     for at in range(0, len(plain), _BLOCK):
         block = plain[at : at + _BLOCK]
@@ -79,7 +85,7 @@ def _lz4(plain: bytes) -> bytes:
 
 
 def _snappy(plain: bytes) -> bytes:
-    codec = pa.Codec("snappy")
+    codec = _arrow().Codec("snappy")
     parts = [_XERIAL_HEAD]
     for at in range(0, len(plain), _BLOCK):
         packed = codec.compress(plain[at : at + _BLOCK], asbytes=True)
@@ -88,7 +94,7 @@ def _snappy(plain: bytes) -> bytes:
 
 
 def _unsnappy(packed: bytes, most_bytes: int) -> bytes:
-    codec = pa.Codec("snappy")
+    codec = _arrow().Codec("snappy")
     if not packed.startswith(_XERIAL):
         return _snappy_block(codec, packed, most_bytes)
     parts, at, total = [], len(_XERIAL_HEAD), 0
@@ -103,7 +109,7 @@ def _unsnappy(packed: bytes, most_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def _snappy_block(codec: pa.Codec, packed: bytes, most_bytes: int) -> bytes:
+def _snappy_block(codec: Any, packed: bytes, most_bytes: int) -> bytes:
     """A block begins with the size of what is in it, a varint of 7 bits a byte."""
     size = shift = 0
     for byte in packed[:5]:

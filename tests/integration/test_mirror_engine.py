@@ -24,9 +24,10 @@ from ports import free_pair
 
 from hub.config import Settings
 from hub.embedded import KafkaNode
+from hub.errors import Conflict
 from hub.kafka import KafkaCluster
 from hub.log import WriterFenced
-from hub.record import TopicPartition
+from hub.record import Record, TopicPartition
 from hub.replication.batch_engine import BatchEngine, EngineSettings, PartitionProgress
 from hub.replication.batches import Aborted, CorruptBatch, batches_in, is_intact
 from hub.replication.checkpoint import (
@@ -64,21 +65,27 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory, settings: Settings) -> Iterator[str]:
-    """Bootstrap servers of a second cluster, with the mirrors' own topics."""
-    port = free_pair()
+def second(tmp_path_factory: pytest.TempPathFactory, settings: Settings) -> Iterator[KafkaNode]:
+    """A second cluster, which tests may kill when they start it again."""
     home = tmp_path_factory.mktemp("target-home")
-    node = KafkaNode(settings.model_copy(update={"home": home, "kafka_port": port}))
+    node = KafkaNode(settings.model_copy(update={"home": home, "kafka_port": free_pair()}))
     node.start()
     try:
         node.wait_ready()
-        bootstrap = f"127.0.0.1:{port}"
-        cluster = KafkaCluster(bootstrap)
-        for name, config in ((CHECKPOINTS_TOPIC, CHECKPOINTS_CONFIG), (MAP_TOPIC, MAP_CONFIG)):
-            cluster.create_topic(name, partitions=4, config=config, replication_factor=1)
-        yield bootstrap
+        yield node
     finally:
         node.stop()
+
+
+@pytest.fixture(scope="module")
+def target(kafka: str, second: KafkaNode) -> str:
+    """Its bootstrap servers; the mirrors' own topics are on both sides."""
+    for bootstrap in (kafka, second.bootstrap):
+        cluster = KafkaCluster(bootstrap)
+        for name, config in ((CHECKPOINTS_TOPIC, CHECKPOINTS_CONFIG), (MAP_TOPIC, MAP_CONFIG)):
+            with contextlib.suppress(Conflict):
+                cluster.create_topic(name, partitions=4, config=config, replication_factor=1)
+    return second.bootstrap
 
 
 class Pair:
@@ -202,10 +209,11 @@ def read(bootstrap: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, 
 
 
 def maps_of(bootstrap: str, link: str) -> dict[TopicPartition, Any]:
-    from hub.record import Record
-
     def records(topic: str) -> Iterator[Record]:
-        for tp, found in read(bootstrap, [TopicPartition(topic, number) for number in range(4)]).items():
+        partitions = KafkaCluster(bootstrap).topics()[topic].partitions
+        for tp, found in read(
+            bootstrap, [TopicPartition(topic, number) for number in range(partitions)]
+        ).items():
             for offset, timestamp_ms, fields in found:
                 yield Record(*tp, offset, timestamp_ms, fields.key, fields.value)
 
@@ -326,7 +334,7 @@ def test_every_record_arrives_once_in_order_and_at_a_known_offset(pair: Callable
 WORKER = """
 import sys
 from hub.log import WriterFenced
-from hub.record import TopicPartition
+from hub.record import Record, TopicPartition
 from hub.replication.batch_engine import BatchEngine, EngineSettings
 from hub.replication.wire import ClusterAccess
 
@@ -423,6 +431,37 @@ def test_an_engine_in_this_process_does_not_take_its_shard_back(pair: Callable[.
         first.close()
         second.close()
     assert sum(map(len, topic.check().values())) == 100
+
+
+@pytest.mark.parametrize("killed", ["target", "source"])
+def test_a_broker_that_dies_costs_time_only(
+    pair: Callable[..., Pair], second: KafkaNode, killed: str
+) -> None:
+    topic = pair()
+    if killed == "source":
+        topic.source, topic.target = topic.target, topic.source
+    fill(topic, 6_000, seed=13)
+    engine = topic.engine(commit_records=300, commit_interval_s=0.02, fetch_partition_bytes=20_000)
+    try:
+        while engine.step() == 0:
+            assert engine.error is None
+        assert second.process is not None
+        second.process.kill()
+        second.process.wait(10)
+        errors = []
+        for _ in range(6):
+            engine.step()
+            errors += [engine.error] if engine.error is not None else []
+        assert errors
+        second.start()
+        second.wait_ready()
+        assert [each.error for each in done(engine)] == [None] * 3
+    finally:
+        engine.close()
+        if second.process is None or second.process.poll() is not None:
+            second.start()
+            second.wait_ready()
+    assert sum(map(len, topic.check().values())) == 6_000
 
 
 # ---- what the source may hold
