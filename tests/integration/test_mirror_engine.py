@@ -13,18 +13,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from pipeline import wait_until
-from ports import free_pair
+from ports import free_pair, free_ports
 
 from hub.config import Settings
 from hub.embedded import KafkaNode
-from hub.errors import Conflict
+from hub.errors import Conflict, HubError
 from hub.kafka import KafkaCluster
 from hub.log import WriterFenced
 from hub.record import Record, TopicPartition
@@ -64,11 +70,72 @@ _names = itertools.count()
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
+class GuardedNode(KafkaNode):
+    """Has, beside its open listener, one with TLS and passwords and one with passwords only."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.guarded_port, self.tls_port = free_ports(2)
+        self.certificate = self.folder / "certificate.pem"
+
+    def prepare(self) -> list[str]:
+        command = super().prepare()
+        key = self.folder / "key.pem"
+        if not key.exists():
+            subprocess.run(
+                [
+                    "openssl",
+                    "req",
+                    "-x509",
+                    "-newkey",
+                    "rsa:2048",
+                    "-nodes",
+                    "-days",
+                    "2",
+                    "-subj",
+                    "/CN=localhost",
+                    "-addext",
+                    "subjectAltName=IP:127.0.0.1",
+                    "-keyout",
+                    str(key),
+                    "-out",
+                    str(self.certificate),
+                ],
+                check=True,
+                capture_output=True,
+            )
+            (self.folder / "both.pem").write_text(key.read_text() + self.certificate.read_text())
+        properties = self.folder / "server.properties"
+        lines = [line for line in properties.read_text().splitlines() if "listener" not in line]
+        plain = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_mirror="right";'
+        scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        open_ = f"PLAINTEXT://127.0.0.1:{self.port},SASL_PLAINTEXT://127.0.0.1:{self.guarded_port}"
+        open_ += f",SASL_SSL://127.0.0.1:{self.tls_port}"
+        protocols = ("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL")
+        lines += [
+            f"listeners={open_},CONTROLLER://127.0.0.1:{self.port + 1}",
+            f"advertised.listeners={open_}",
+            "controller.listener.names=CONTROLLER",
+            f"listener.security.protocol.map={','.join(f'{each}:{each}' for each in protocols)},CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name=PLAINTEXT",
+            "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256",
+            "ssl.keystore.type=PEM",
+            f"ssl.keystore.location={self.folder / 'both.pem'}",
+        ]
+        for listener in ("sasl_plaintext", "sasl_ssl"):
+            lines += [
+                f"listener.name.{listener}.plain.sasl.jaas.config={plain}",
+                f"listener.name.{listener}.scram-sha-256.sasl.jaas.config={scram}",
+            ]
+        properties.write_text("\n".join(lines) + "\n")
+        return command
+
+
 @pytest.fixture(scope="module")
-def second(tmp_path_factory: pytest.TempPathFactory, settings: Settings) -> Iterator[KafkaNode]:
+def second(tmp_path_factory: pytest.TempPathFactory, settings: Settings) -> Iterator[GuardedNode]:
     """A second cluster, which tests may kill when they start it again."""
     home = tmp_path_factory.mktemp("target-home")
-    node = KafkaNode(settings.model_copy(update={"home": home, "kafka_port": free_pair()}))
+    node = GuardedNode(settings.model_copy(update={"home": home, "kafka_port": free_pair()}))
     node.start()
     try:
         node.wait_ready()
@@ -119,7 +186,7 @@ class Pair:
         """For a source whose cleaner still works: all that is there now is where the map says, and unchanged."""
         for tp in self.tps:
             table = maps_of(self.target, self.link)[tp]
-            theirs = {offset: rest for offset, *rest in read(self.target, [tp])[tp]}
+            theirs = {offset: rest for offset, *rest in settled(self.target, [tp])[tp]}
             ours = read(self.source, [tp])[tp]
             for offset, *rest in ours:
                 translated = table.translate(offset)
@@ -130,7 +197,7 @@ class Pair:
     def check(self) -> dict[TopicPartition, list[Found]]:
         """Same records on both sides, and every offset where the map says. The source's records."""
         ours = read(self.source, self.tps)
-        theirs = read(self.target, self.tps)
+        theirs = settled(self.target, self.tps)
         maps = maps_of(self.target, self.link)
         for tp in self.tps:
             assert digest(theirs[tp]) == digest(ours[tp]), tp
@@ -208,10 +275,25 @@ def read(bootstrap: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, 
     return found
 
 
+def settled(bootstrap: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, list[Found]]:
+    """As ``read``, when no transaction is open any more: a broker marks its end a moment after it confirmed it."""
+    cluster = Cluster(ClusterAccess(bootstrap=bootstrap))
+    try:
+        cluster.refresh({tp.topic for tp in tps})
+        wait_until(
+            lambda: cluster.offsets(tps) == cluster.offsets(tps, isolation=READ_COMMITTED),
+            30.0,
+            lambda: "a transaction stays open",
+        )
+    finally:
+        cluster.close()
+    return read(bootstrap, tps)
+
+
 def maps_of(bootstrap: str, link: str) -> dict[TopicPartition, Any]:
     def records(topic: str) -> Iterator[Record]:
         partitions = KafkaCluster(bootstrap).topics()[topic].partitions
-        for tp, found in read(
+        for tp, found in settled(
             bootstrap, [TopicPartition(topic, number) for number in range(partitions)]
         ).items():
             for offset, timestamp_ms, fields in found:
@@ -537,7 +619,7 @@ def test_holding_back_ends(pair: Callable[..., Pair]) -> None:
     engine = topic.engine(hold_s=0.5)
     try:
         done(engine)
-        assert [len(found) for found in read(topic.target, topic.tps).values()] == [1, 0]
+        assert [len(found) for found in settled(topic.target, topic.tps).values()] == [1, 0]
         earlier.abort_transaction(10)
         done(engine)
     finally:
@@ -699,10 +781,10 @@ def test_records_that_the_source_deleted_are_a_told_gap(pair: Callable[..., Pair
         assert [each.error for each in done(engine)] == [None, None]
     finally:
         engine.close()
-    found = read(topic.target, [TopicPartition(CHECKPOINTS_TOPIC, number) for number in range(4)])
+    found = settled(topic.target, [TopicPartition(CHECKPOINTS_TOPIC, number) for number in range(4)])
     keys = [fields.key for records in found.values() for _, _, fields in records]
     assert [key for key in keys if key and key.startswith(f"gap|{topic.link}|{topic.topic}|".encode())]
-    theirs = read(topic.target, [tp])[tp]
+    theirs = settled(topic.target, [tp])[tp]
     assert digest(theirs[-10:]) == digest(read(topic.source, [tp])[tp])
 
 
@@ -730,3 +812,46 @@ def test_a_topic_made_anew_and_a_target_with_records_are_not_mirrored_into(pair:
         assert "the target has records already" in str(progress.error)
     finally:
         engine.close()
+
+
+# ---- ways in
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_passwords_and_tls(pair: Callable[..., Pair], second: GuardedNode, mechanism: Any) -> None:
+    topic = pair()
+    fill(topic, 3_000, seed=14)
+    admin = AdminClient({"bootstrap.servers": second.bootstrap})
+    credential = UserScramCredentialUpsertion(
+        "mirror", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"right"
+    )
+    for waiting in admin.alter_user_scram_credentials([credential]).values():
+        waiting.result(10)
+    plain, tls = f"127.0.0.1:{second.guarded_port}", f"127.0.0.1:{second.tls_port}"
+    known: dict[str, Any] = {"sasl_mechanism": mechanism, "username": "mirror"}
+    right = ClusterAccess(
+        bootstrap=tls,
+        security_protocol="SASL_SSL",
+        ssl_cafile=str(second.certificate),
+        password="right",
+        **known,
+    )
+    engine = topic.engine()
+    engine.target.access = right
+    try:
+        wait_until(
+            lambda: engine.step() > 0, 20.0, lambda: str(engine.error)
+        )  # a new password takes a moment
+        done(engine)
+    finally:
+        engine.close()
+    topic.check()
+    guarded = ClusterAccess(bootstrap=plain, security_protocol="SASL_PLAINTEXT", password="right", **known)
+    Cluster(guarded).refresh([topic.topic])
+    for wrong, said in (
+        (replace(guarded, password="wrong"), "does not let us in"),
+        (replace(guarded, sasl_mechanism="SCRAM-SHA-512"), "not SCRAM-SHA-512"),
+        (replace(right, ssl_cafile=None), "CERTIFICATE_VERIFY_FAILED"),
+    ):
+        with pytest.raises(HubError, match=said):
+            Cluster(wrong).refresh([topic.topic])
