@@ -12,10 +12,14 @@ Flow::
     partitions   ─▶ shards.py: shards, leases ─▶ an engine a shard: fetch, patch, produce ─┬▶ target topic
                                                                                            ├▶ _hub.mirror.map
                                                                                            └▶ _hub.mirror.checkpoints
-    groups       ─▶ groups.py: exact, pending, clamped ─▶ committed at the target
+    groups       ─▶ groups.py: exact, pending, clamped ─▶ committed at the target (joint_map.py after a change of hands)
     failover     ─▶ failover.py: plan of steps, each safe to do twice ─▶ ownership epoch in both clusters
 
-[core]  offset_map.py  translation     checkpoint.py  records of progress     mirrors.py  the file     graph.py  ownership
-        plan.py  three-way diff        shards.py  who does what               groups.py  consumer groups
-        failover.py  drill, switchover, failover, failback, promote           digest.py  are both sides the same?
+[core]  offset_map.py  translation     joint_map.py  both directions as one     checkpoint.py  records of progress
+        mirrors.py  the file           graph.py  ownership, no circles          plan.py  three-way diff
+        shards.py  who does what       groups.py  consumer groups               digest.py  are both sides the same?
+        failover.py  drill, switchover, failover, failback, promote
+        batches.py  bytes of batches     reencode.py  records anew         cut.py  what becomes visible together
+[edge]  wire.py  the protocol            compression.py  codecs
+[shell] batch_engine.py  one shard: fetch, patch, produce, commit
 """

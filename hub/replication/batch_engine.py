@@ -69,7 +69,7 @@ from hub.replication.wire import ClusterAccess, Connection, Fetched, FetchFrom, 
 
 log = logging.getLogger(__name__)
 
-_LATEST_CODES = {5, 6, 9, 13, 74, 75, 76}  # who leads has changed, or will
+_MOVED_CODES = {5, 6, 9, 13, 74, 75}  # who leads has changed, or will
 _RECREATED_CODES = {wire.UNKNOWN_TOPIC, wire.UNKNOWN_TOPIC_ID, 103}
 _REQUEST_BYTES = 16 * 1024 * 1024
 _LOOK_EVERY_S = 0.02
@@ -680,7 +680,7 @@ class BatchEngine:
     def _fetch_failed(self, each: _Partition, part: Fetched) -> None:
         if part.error == wire.OFFSET_OUT_OF_RANGE:
             self._out_of_range(each)
-        elif part.error in _RECREATED_CODES or part.error in _LATEST_CODES:
+        elif part.error in _RECREATED_CODES or part.error in _MOVED_CODES:
             self._refresh_soon()
         else:
             error = wire.translated(part.error, f"{_named(each.tp)} in the source: fetch")

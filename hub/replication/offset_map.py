@@ -20,7 +20,7 @@ from typing import Literal
 
 from hub.errors import HubFault
 
-Kind = Literal["exact", "hole", "pending", "clamped_low"]
+Kind = Literal["exact", "hole", "pending", "clamped_low", "bounded"]
 
 _FORMAT = 1
 _MOST_RUNS = 1_000_000  # in one encoded value: a transaction of 50,000 records has far fewer
@@ -57,7 +57,9 @@ class Translation:
     - ``exact``: the record there is the very record here, or both sides are read to the end of what is mirrored;
     - ``hole``: there is no record at this offset; the position is that of the next one that there is;
     - ``pending``: ahead of the mirror by ``distance`` offsets; the position is the end of what is mirrored;
-    - ``clamped_low``: before all that is mapped, by ``distance`` offsets; the position is the first that is mapped.
+    - ``clamped_low``: before all that is mapped, by ``distance`` offsets; the position is the first that is mapped;
+    - ``bounded``: the two logs have their records in different orders here (joint_map.py); the position is before all
+      that was not read, and ``distance`` records are read again. An OffsetMap never says so.
     """
 
     kind: Kind

@@ -23,7 +23,6 @@ from hub.replication.batches import (
     APPEND_TIME,
     HEADER,
     HEADER_BYTES,
-    TRANSACTIONAL,
     Batch,
     CorruptBatch,
     batches_in,
@@ -243,10 +242,6 @@ def batch_of_new(records: Sequence[NewRecord], now_ms: int) -> NewBatch:
 def patched(payload: bytearray) -> Batch:
     """The batch in the payload of a NewBatch."""
     return Batch(payload, 0, *HEADER.unpack_from(payload, 0))
-
-
-def is_transactional_payload(payload: bytes | bytearray) -> bool:
-    return bool(patched(bytearray(payload)).attributes & TRANSACTIONAL)
 
 
 def runs_of(offsets: Sequence[int]) -> tuple[Run, ...]:

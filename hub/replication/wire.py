@@ -11,7 +11,7 @@ answer that comes later must not be taken for another's. ``translated`` makes of
     BrokerBusy       HUB-3602  not now, or not this broker: ask again, perhaps after new metadata
     TransactionLost  HUB-3603  the transaction cannot go on: abort, initialize, read the checkpoints
     WriterFenced     HUB-3001  another has our transactional id: stop
-    Refused          HUB-1601  the same again fails again
+    Refused          HUB-1620  the same again fails again
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class TransactionLost(PeerError):
 class Refused(CallerError):
     """The cluster refuses; ``kafka_code`` is the protocol's error code."""
 
-    code = "HUB-1601"
+    code = "HUB-1620"
 
     def __init__(self, message: str, *, hint: str | None = None, kafka_code: int = -1) -> None:
         super().__init__(message, hint=hint)

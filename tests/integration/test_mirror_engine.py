@@ -178,10 +178,6 @@ class Pair:
             settings=EngineSettings(**more),
         )
 
-    def carry(self, engine: BatchEngine) -> None:
-        """Step until everything that can be is mirrored."""
-        done(engine)
-
     def check_map_only(self) -> None:
         """For a source whose cleaner still works: all that is there now is where the map says, and unchanged."""
         for tp in self.tps:
