@@ -296,9 +296,10 @@ def topic_of(subject: str) -> str | None:
 def impacts_of(project: Path, made: Plan) -> dict[str, list[Impact]]:
     """By subject, what breaks in the project's views. A view that is no valid file is told and left out."""
     from hub.materializers.impact import impacts
+    from hub.materializers.sql_view import SqlView
     from hub.materializers.view import View, load_view, view_files
 
-    views: list[View] = []
+    views: list[View | SqlView] = []
     for file in view_files(project):
         try:
             views.append(load_view(file))

@@ -169,8 +169,7 @@ class _Classifier:
         if with_of(node) is not None:
             for cte in with_of(node).expressions:  # type: ignore[union-attr]
                 self.of(cte.this)
-        for what, reason, nearer in self._retracting(node):
-            del what
+        for reason, nearer in self._retracting(node):
             return _Shape("D", reason, nearer)
         base = self._from(node, scope)
         if base.name == "D":
@@ -209,52 +208,46 @@ class _Classifier:
     def _never(self, node: exp.Expr, what: str, hint: str) -> Exception:
         return self.query.error(what, hint, node, "HUB-2114")
 
-    def _retracting(self, select: exp.Select) -> Iterator[tuple[exp.Expr, str, str]]:
-        """What takes rows back wherever it stands: (node, reason, nearest native form)."""
+    def _retracting(self, select: exp.Select) -> Iterator[tuple[str, str]]:
+        """What takes rows back wherever it stands: (reason, nearest native form)."""
         if select.args.get("limit") is not None:
             yield (
-                select,
                 "ORDER BY … LIMIT: a row leaves when a better one comes",
                 "max_by(x, score, 10) keeps the top of each key natively",
             )
         if select.args.get("having") is not None:
             yield (
-                select,
                 "HAVING: a row leaves the view when its group no longer passes",
                 "leave HAVING out, index the column, and filter when you read the view",
             )
         if select.args.get("qualify") is not None:
             yield (
-                select,
                 "QUALIFY: a row leaves when another takes its rank",
                 "max_by(x, y, k) keeps the top k",
             )
         for node in _own(select):
             if isinstance(node, exp.Window):
                 yield (
-                    node,
                     f"`{node.this.sql('spark')[:40]} OVER (…)`: a new event changes the ranks and frames of others",
                     "max_by(x, y) keeps the latest of each key, max_by(x, y, k) the top k",
                 )
             if isinstance(node, exp.Select | exp.SetOperation):
                 yield (
-                    node,
                     "a query within an expression (IN, EXISTS, a scalar): its answer changes for rows that are written",
                     "a JOIN within an interval, or LEFT SEMI JOIN, is native between streams",
                 )
             if isinstance(node, exp.Distinct) and node.parent is not select:
                 yield (
-                    node,
                     f"`{node.parent.sql('spark')[:50] if node.parent else ''}` needs every value that was ever counted",
                     "approx_count_distinct(x) is native, within 5 %",
                 )
             if isinstance(node, exp.ArrayAgg | exp.ArrayUniqueAgg):
                 yield from self._collected(select, node)
 
-    def _collected(self, select: exp.Select, node: exp.Expr) -> Iterator[tuple[exp.Expr, str, str]]:
+    def _collected(self, select: exp.Select, node: exp.Expr) -> Iterator[tuple[str, str]]:
         windowed = any(_window_call(each) for each in _group(select))
         parent = node.parent
-        if not isinstance(parent, exp.SortArray) and not _calls(parent, "array_sort", "sort_array"):
+        if not isinstance(parent, exp.ArraySort):
             raise self._never(
                 node,
                 f"`{node.sql('spark')[:50]}` has its values in another order on every replay",
@@ -262,7 +255,6 @@ class _Classifier:
             )
         if not windowed:
             yield (
-                node,
                 f"`{node.sql('spark')[:50]}` without a window collects every event for ever",
                 "collect within window(event_time, '1 day'), or keep the top ones: max_by(x, y, 100)",
             )
@@ -518,7 +510,7 @@ class _Classifier:
                 "and no event is too late",
                 "declare event_time and watermark on the source to forget old windows",
             )
-        text = _text(self.query, call)
+        text = _text(call)
         hops = len(call.expressions) > 2 and call.expressions[1] != call.expressions[2]
         return _Shape(
             "B",
@@ -537,7 +529,7 @@ class _Classifier:
         return _Shape(
             "B-session",
             "a session is written once the watermark has closed it: later events may join two of them",
-            late=(Late(time.source, time.column, _over(_text(self.query, call), time.column)),),
+            late=(Late(time.source, time.column, _over(_text(call), time.column)),),
         )
 
     def _grouped(self, select: exp.Select) -> Iterator[exp.Expr]:
@@ -757,14 +749,6 @@ def _window_call(node: exp.Expr) -> str | None:
     return name if name in _WINDOWS else None
 
 
-def _calls(node: exp.Expr | None, *names: str) -> bool:
-    if node is None:
-        return False
-    if isinstance(node, exp.Anonymous):
-        return node.name.lower() in names
-    return isinstance(node, exp.Func) and any(name in node.sql_names() for name in map(str.upper, names))
-
-
 _JOINS: Mapping[tuple[str, str], str] = {
     ("", ""): "inner",
     ("", "INNER"): "inner",
@@ -797,10 +781,9 @@ def _terms(condition: exp.Expr) -> Iterator[exp.Expr]:
         yield condition
 
 
-def _text(query: Query, call: exp.Expr) -> str:
+def _text(call: exp.Expr) -> str:
     """A call as SQL. (Its arguments are a column and literals, which generate faithfully.)"""
-    del query
-    return call.sql("spark")
+    return str(call.sql("spark"))
 
 
 def _over(text: str, column: str) -> str:

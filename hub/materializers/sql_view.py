@@ -19,10 +19,9 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from sqlglot import TokenType, exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
-from sqlglot.tokens import Token
 
 from hub.errors import ConfigError, nearest
 from hub.materializers.avro_shape import AvroType, field_types, kind
@@ -646,8 +645,8 @@ class _Resolver:
         name = table.name
         alias = table.alias or name
         if not table.args.get("db") and name.lower() in ctes:
-            inner, made = ctes[name.lower()]
-            scope.relations.append(Relation(alias, made, query=inner))
+            inner, outputs = ctes[name.lower()]
+            scope.relations.append(Relation(alias, outputs, query=inner))
         elif not table.args.get("db") and name in view.sources:
             columns: dict[str, Origin | None] | None = None
             if name in self.types:
