@@ -622,14 +622,18 @@ def _projected(select: exp.Select, each: exp.Expr) -> exp.Expr:
     if isinstance(each, exp.Literal) and not each.is_string and each.name.isdecimal():
         n = int(each.name)
         if 1 <= n <= len(select.expressions):
-            found = select.expressions[n - 1]
-            return found.this if isinstance(found, exp.Alias) else found
+            found: exp.Expr = select.expressions[n - 1]
+            return _unnamed(found)
     if isinstance(each, exp.Column) and not each.table:
         for projection in select.expressions:
             if isinstance(projection, exp.Alias) and projection.alias == each.name:
-                made: exp.Expr = projection.this
-                return made
+                return _unnamed(projection)
     return each
+
+
+def _unnamed(projection: exp.Expr) -> exp.Expr:
+    made: exp.Expr = projection.this if isinstance(projection, exp.Alias) else projection
+    return made
 
 
 def _versions(query: Query) -> dict[int, str]:

@@ -44,9 +44,9 @@ def columns_read(view: View | SqlView) -> dict[str, set[tuple[str, ...]]]:
     """By source, the paths of columns that the view reads; without Kafka's own (``_offset``, …). What is no SQL is
     left out: it runs nowhere."""
     if isinstance(view, SqlView):
+        used = query_of(view).used
         return {
-            name: {(column,) for column in used} - {(each,) for each in META}
-            for name, used in query_of(view).used.items()
+            name: {(column,) for column in columns if column not in META} for name, columns in used.items()
         }
     found: dict[str, set[tuple[str, ...]]] = {name: set() for name in view.sources}
     for name, source in view.sources.items():

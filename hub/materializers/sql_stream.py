@@ -25,7 +25,7 @@ from typing import Any
 
 import orjson
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 from pyspark.sql.streaming.query import StreamingQuery
@@ -384,16 +384,16 @@ def _sweep_range(
                 found.append(_late(_taken_with_bytes(typed), late, plan.view, watermark_ms))
     if not found:
         return 0, 0
-    counts = Observation(f"hub_sweep_{plan.view.name}")
-    out = functools.reduce(DataFrame.unionByName, found).observe(
-        counts,
-        F.count_if(F.col("topic") != plan.view.late_topic).alias("dead"),
-        F.count_if(F.col("topic") == plan.view.late_topic).alias("late"),
-    )
-    out.write.format("kafka").option("kafka.bootstrap.servers", settings.bootstrap).options(
-        **sink_options()
-    ).save()
-    return int(counts.get["dead"]), int(counts.get["late"])
+    out = functools.reduce(DataFrame.unionByName, found).persist()
+    try:
+        counts = {row["topic"]: row["count"] for row in out.groupBy("topic").count().collect()}
+        late_events = counts.pop(plan.view.late_topic, 0)
+        if counts or late_events:
+            writing = out.write.format("kafka").option("kafka.bootstrap.servers", settings.bootstrap)
+            writing.options(**sink_options()).save()
+    finally:
+        out.unpersist()
+    return sum(counts.values()), late_events
 
 
 def _range(session: SparkSession, settings: Settings, start: Positions, end: Positions) -> DataFrame:
