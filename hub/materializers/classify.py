@@ -560,7 +560,7 @@ def _key(query: Query, shape: _Shape) -> tuple[tuple[str, ...], str]:
         inner = _reached(query, tree)
         if _group(inner) and inner is tree:
             names = [_name_of(tree, each) for each in _group(tree)]
-            natural = None if None in names else tuple(name for name in names if name is not None)
+            natural = None if None in names else tuple(name for name in query.columns if name in names)
             of = "GROUP BY"
             if natural is None and not declared:
                 missing = next(each for each, name in zip(_group(tree), names, strict=True) if name is None)
