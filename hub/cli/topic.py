@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -16,6 +15,7 @@ import typer
 
 from hub.cli.audit import audit
 from hub.cli.context import load_settings
+from hub.cli.interrupt import pause
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError, HubFault, NotFound
@@ -226,7 +226,7 @@ def drift(
             if output is Output.table and sys.stdout.isatty():
                 sys.stdout.write("\x1b[2J\x1b[H")
             _show_drift(found, output)
-        time.sleep(watch)
+        pause(watch)
 
 
 def _differences(settings: Settings, file: Path | None) -> tuple[Difference, ...]:
