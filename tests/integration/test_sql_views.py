@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -484,7 +485,7 @@ def test_a_kill_in_the_middle_gives_no_row_twice(shop: Shop, pipeline: Pipeline,
         for n in range(0, 6_000, 500):
             shop.orders(events[n : n + 500])
             if n in (1_500, 4_000):
-                wait_until(lambda: len(_changelog(elsewhere, lines)) > written, 120.0)
+                wait_until(partial(_has_more, elsewhere, lines, written), 120.0)
                 _kill(running)
                 written = len(_changelog(elsewhere, lines))
                 running = _materializer(settings)
@@ -521,6 +522,10 @@ def test_a_kill_in_the_middle_gives_no_row_twice(shop: Shop, pipeline: Pipeline,
 def _changelog(pipeline: Pipeline, view: str) -> list[Record]:
     topic = f"views.{view}"
     return records_of(pipeline.cluster, topic) if topic in pipeline.cluster.topics() else []
+
+
+def _has_more(pipeline: Pipeline, view: str, than: int) -> bool:
+    return len(_changelog(pipeline, view)) > than
 
 
 def _rows(store: Store, view: str) -> list[Any]:
