@@ -54,7 +54,7 @@ _STALE_CHECK_S = 2.0
 # Below this many unread events a start goes straight to live.
 _BULK_FROM = 20_000
 # How often the note is written that says how far a view's batches were swept.
-_NOTE_S = 5.0
+_NOTE_S = 1.0
 _UNKNOWN = re.compile(UNKNOWN_SCHEMA + r" (\d+) ([\w.\-]+)")
 
 
@@ -448,6 +448,8 @@ class Runner:
             return False
         finally:
             query.stop()
+            if isinstance(plan, SqlPlan):
+                sql_stream.keep(plan.checkpoint, self.swept)
 
     def _report_last(self, plan: AnyPlan, query: StreamingQuery, mode: Mode, reported: int) -> int:
         batch = spark.last_batch(query, reported)

@@ -303,11 +303,14 @@ def swept(checkpoint: Path) -> Swept:
 
 def quiet_batches(query: StreamingQuery) -> set[int]:
     """The batches of which Spark reports that they took every event."""
-    return {progress["batchId"] for progress in query.recentProgress if _took_all(progress)}
+    told = query.recentProgress
+    return {each["batchId"] for each in told} - {each["batchId"] for each in told if not _took_all(each)}
 
 
 def _took_all(progress: Any) -> bool:
-    metrics = (progress["observedMetrics"] or {}).values()
+    metrics = list((progress["observedMetrics"] or {}).values())
+    if progress["numInputRows"] and not metrics:
+        return False  # not counted: look
     dropped = sum(each["numRowsDroppedByWatermark"] for each in progress["stateOperators"])
     return not dropped and not any(row["bad"] for row in metrics)
 
