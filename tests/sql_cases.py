@@ -384,4 +384,14 @@ HOSTILE: list[tuple[str, str]] = [
         + " SELECT * FROM a11",
         "tables",
     ),
+    (
+        "SELECT t FROM " + "(SELECT t || t AS t FROM " * 25 + "(SELECT note AS t FROM plant) x" + ") x" * 25,
+        "becomes too long",
+    ),
+    (
+        "WITH a0 AS (SELECT n AS t FROM plant)"
+        + "".join(f", a{n} AS (SELECT t + t AS t FROM a{n - 1})" for n in range(1, 30))
+        + " SELECT t FROM a29",
+        "becomes too long",
+    ),
 ]

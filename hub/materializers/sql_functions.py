@@ -45,7 +45,9 @@ class Piece:
 
     ``kind``: long double decimal string boolean timestamp date bytes json, null (a bare NULL), interval (milliseconds).
     ``value``: what a text or a parameter says, so that beside a time it is read as a time. ``bare``: a column in it
-    that stands in no aggregate. A decimal is text until something computes with it.
+    that stands in no aggregate. A decimal is text until something computes with it. ``inlined``: how much longer the
+    text is when a database writes a subquery's expressions where its columns are named, as both do: a chain of
+    subqueries that each say a || a would double at every step.
     """
 
     text: str
@@ -54,6 +56,7 @@ class Piece:
     bare: Node | None = None
     aggregate: bool = False
     window: bool = False
+    inlined: int = 0
 
 
 class Writer(Protocol):
@@ -86,6 +89,7 @@ def made(text: str, kind: str, *parts: Piece) -> Piece:
         bare,
         any(each.aggregate for each in parts),
         any(each.window for each in parts),
+        sum(each.inlined * max(1, text.count(each.text)) for each in parts if each.inlined),
     )
 
 

@@ -209,7 +209,7 @@ class _Query:
     text: str
     columns: Mapping[str, str]
     weight: int
-    literals: frozenset[str] = frozenset()
+    sizes: tuple[int, ...]  # of each column's expression, written out
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +221,7 @@ class _Source:
     noun: str
     columns: Mapping[str, str]
     hidden: Mapping[str, str]
+    sizes: Mapping[str, int]
 
     def column(self, name: str, quoted: bool) -> tuple[str, str] | None:
         """(name, kind): as it is written, or without regard to case when it was not quoted."""
@@ -297,8 +298,8 @@ class _Compiler:
 
     def expr(self, node: Any) -> Piece:
         piece = self._expr(node)
-        if len(piece.text) > MOST_WRITTEN:
-            raise self.fail("this becomes too long", node, "take parts of it in WITH")
+        if len(piece.text) + piece.inlined > MOST_WRITTEN:
+            raise self.fail("this becomes too long", node, "subqueries count as often as they are used")
         if piece.bare is not None and piece.text in self._scope.grouped:
             piece = replace(piece, bare=None)
         return piece
@@ -340,7 +341,7 @@ class _Compiler:
             if found is not None:
                 source, (column, kind) = found
                 text = f'"{source.alias}".{self._quoted(column)}'
-                return Piece(text, kind, bare=None if outer else node)
+                return Piece(text, kind, bare=None if outer else node, inlined=source.sizes.get(column, 0))
             scope, outer = scope.parent, True
         raise self._no_column(node, name, table)
 
@@ -436,7 +437,7 @@ class _Compiler:
     def subquery(self, node: exp.Subquery) -> Piece:
         self.only(node, "this")
         inner = self._nested(node.this, node)
-        return Piece(f"({inner.text})", self._single(inner, node))
+        return Piece(f"({inner.text})", self._single(inner, node), inlined=inner.sizes[0])
 
     def _nested(self, tree: Any, node: Node) -> _Query:
         scope = self._scope
@@ -596,7 +597,8 @@ class _Compiler:
             columns[name] = kind
         words = word if distinct else f"{word} ALL"
         text = f"{self._branch(left)} {words} {self._branch(right)}"
-        joined = _Query(text, columns, left.weight + right.weight)
+        sizes = tuple(one + other for one, other in zip(left.sizes, right.sizes, strict=True))
+        joined = _Query(text, columns, left.weight + right.weight, sizes)
         return self._sorted_outside(tree, joined) if _sorts(tree) else joined
 
     def _branch(self, query: _Query) -> str:
@@ -680,7 +682,8 @@ class _Compiler:
                     )
         listed = ", ".join(f"{text} AS {self._quoted(name)}" for text, name in texts)
         text = f"SELECT {'DISTINCT ' if distinct else ''}{listed}{from_}{where}{group}{having}"
-        query = _Query(text, outputs, max(1, scope.weight))
+        sizes = tuple(len(each.text) + each.inlined for each, _ in pieces)
+        query = _Query(text, outputs, max(1, scope.weight), sizes)
         if query.weight > MOST_TABLES:
             raise self.fail(
                 f"the query reads {query.weight} tables, each WITH counted where it is used; {MOST_TABLES} are allowed",
@@ -739,7 +742,8 @@ class _Compiler:
     def known(self, node: _Known) -> Piece:
         """A column that * stands for."""
         text = f'"{node.source.alias}".{self._quoted(node.column)}'
-        return Piece(text, node.source.columns[node.column], bare=exp.column(node.column))
+        size = node.source.sizes.get(node.column, 0)
+        return Piece(text, node.source.columns[node.column], bare=exp.column(node.column), inlined=size)
 
     def _condition(self, tree: Any, name: str, word: str) -> tuple[str, Piece | None]:
         clause = tree.args.get(name)
@@ -919,10 +923,11 @@ class _Compiler:
         if cte is not None:
             alias, query = cte
             scope.weight += query.weight
-            return self._add(scope, node, f'"{alias}"', "result", query.columns, {})
+            sizes = dict(zip(query.columns, query.sizes, strict=True))
+            return self._add(scope, node, f'"{alias}"', "result", query.columns, {}, sizes)
         relation = self._relation(node)
         scope.weight += 1
-        return self._add(scope, node, relation.source, relation.noun, relation.columns, relation.hidden)
+        return self._add(scope, node, relation.source, relation.noun, relation.columns, relation.hidden, {})
 
     def _cte(self, node: exp.Table, scope: _Scope) -> tuple[str, _Query] | None:
         name = node.name
@@ -964,7 +969,8 @@ class _Compiler:
                     inner, text=f'SELECT {pairs} FROM ({inner.text}) AS "{name}"', columns=renamed
                 )
         scope.weight += inner.weight
-        return self._add(scope, node, f"({inner.text})", "result", inner.columns, {})
+        sizes = dict(zip(inner.columns, inner.sizes, strict=True))
+        return self._add(scope, node, f"({inner.text})", "result", inner.columns, {}, sizes)
 
     def _add(
         self,
@@ -974,6 +980,7 @@ class _Compiler:
         noun: str,
         columns: Mapping[str, str],
         hidden: Mapping[str, str],
+        sizes: Mapping[str, int],
     ) -> str:
         said = node.args.get("alias")
         if said is not None and isinstance(node, exp.Table):
@@ -982,7 +989,7 @@ class _Compiler:
         if name != "subquery" and any(each.name == name for each in scope.sources):
             raise self.fail(f'two tables are called "{name}"', node, "give one another name: AS …")
         alias = self._alias("t")
-        scope.sources.append(_Source(alias, name, noun, columns, hidden))
+        scope.sources.append(_Source(alias, name, noun, columns, hidden, sizes))
         return f'{source} AS "{alias}"'
 
     def _alias(self, letter: str) -> str:

@@ -2,7 +2,7 @@
 
 One read transaction a query: definitions of views, rows and the positions that they cover are of one moment. SQLite:
 a read-only connection behind a fence (sqlite_functions.py), interrupted from its progress handler. Postgres: a
-read-only transaction with a statement timeout, rows through a cursor. Events are rows of a temporary SQLite database
+read-only transaction with a statement timeout, rows through a cursor of the database's. Events are rows of a temporary SQLite database
 that lives as long as the query; it has the store beside it (SQLite), or copies of the views it needs (Postgres, within
 a limit).
 
@@ -288,10 +288,14 @@ class Queries:
         _timed(connection, running)
         positions = self._covered(connection, tables)
         raw: Any = connection.connection.driver_connection
+        declare = f'DECLARE "hub_rows" NO SCROLL CURSOR FOR {_guarded(ready.sql)}'
+
+        def fetch(count: int) -> Sequence[Sequence[Any]]:
+            return connection.exec_driver_sql(f'FETCH FORWARD {count} FROM "hub_rows"').fetchall()
+
         with running.interruptible(raw.cancel):
-            streamed = connection.execution_options(stream_results=True, max_row_buffer=_FETCH)
-            with streamed.exec_driver_sql(_guarded(ready.sql), dict(ready.parameters)) as result:
-                rows, more = _taken(result.fetchmany, ready.columns, running, limit)
+            connection.exec_driver_sql(declare, dict(ready.parameters))
+            rows, more = _taken(fetch, ready.columns, running, limit)
         return Answer(ready.columns, rows, more, tuple(tables.used), positions)
 
     @contextmanager
