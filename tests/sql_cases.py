@@ -233,6 +233,7 @@ FRIENDLY: list[tuple[str, list[list[Any]]]] = [
     ("SELECT _version FROM plant WHERE _applied_at > '2020-01-01' AND n = 1", [[2]]),
     ("SELECT string_agg(city, '+') FROM plant WHERE city = 'Rome'", [["Rome+Rome+Rome"]]),
     ("SELECT n FROM plant LIMIT 0", []),
+    ("SELECT any_value(city), any_value(big) FROM plant WHERE n IN (0, 3)", [["Oslo", False]]),
     ("SELECT NULL, NULL IS NULL, TRUE, FALSE OR TRUE", [[None, True, True, True]]),
     ("SELECT n AS a, n AS a FROM plant WHERE n = 1", [[1, 1]]),
     ("SELECT n FROM plant ORDER BY n + 0 DESC, 1 LIMIT 1", [[9]]),

@@ -1032,6 +1032,7 @@ AGGREGATES: Mapping[type, Callable[[Writer, Any, str], Piece]] = {
     exp.Avg: _aggregate_avg,
     exp.Min: _aggregate_extreme("MIN"),
     exp.Max: _aggregate_extreme("MAX"),
+    exp.AnyValue: _aggregate_extreme("MIN"),  # the same one each time, in every database
     exp.LogicalOr: _aggregate_logical("bool_or"),
     exp.LogicalAnd: _aggregate_logical("bool_and"),
     exp.GroupConcat: _aggregate_texts,
@@ -1112,7 +1113,19 @@ NAMED: Mapping[str, Handler] = {"json_array_length": _array_length}
 
 # For "did you mean" and for completion in the shell.
 FUNCTIONS: tuple[str, ...] = (
-    *("abs", "avg", "bool_and", "bool_or", "cast", "ceil", "char_length", "coalesce", "concat", "concat_ws"),
+    *(
+        "abs",
+        "any_value",
+        "avg",
+        "bool_and",
+        "bool_or",
+        "cast",
+        "ceil",
+        "char_length",
+        "coalesce",
+        "concat",
+        "concat_ws",
+    ),
     *("count", "count_if", "current_date", "current_timestamp", "date_part", "date_trunc", "dense_rank"),
     *(
         "extract",
