@@ -29,7 +29,15 @@ from hub.materializers.push import Watcher
 from hub.materializers.routes import wait_for
 from hub.materializers.saved_queries import SavedQuery, load_queries
 from hub.materializers.sql_functions import FUNCTIONS, epoch_ms
-from hub.materializers.sql_query import MOST_ROWS, Value, names_of, placeholders, since_of, tables_of
+from hub.materializers.sql_query import (
+    MOST_ROWS,
+    Value,
+    names_of,
+    no_table,
+    placeholders,
+    since_of,
+    tables_of,
+)
 from hub.materializers.sql_text import SqlError, Statement, parse
 from hub.materializers.stores.queries import Answer, EventTable, Queries, Running
 from hub.materializers.stores.sql import Store
@@ -199,7 +207,12 @@ class _Asking:
         named = [
             name for name in tables_of(self._statement) if name not in known and name.lower() not in known
         ]
-        tables = [found for name in named if (found := self._topics.table(name)) is not None]
+        tables = []
+        for name in named:
+            found = self._topics.table(name)
+            if found is None:
+                raise no_table(self._statement, name, [*self._queries.view_names(), *self._topics.names()])
+            tables.append(found)
         events: list[EventTable] = []
         scanned: list[Scanned] = []
         if tables:

@@ -94,6 +94,29 @@ def tables_of(statement: Statement) -> list[str]:
     return [name for name in dict.fromkeys(found) if name not in own]
 
 
+def no_table(statement: Statement, name: str, known: Iterable[str]) -> SqlError:
+    """The error about a table that is neither a view nor a topic, with the nearest name."""
+    tables = (each for each in statement.tree.find_all(exp.Table) if each.name == name)
+    whole = next((each for each in tables if each.args.get("db") is not None), None)
+    if whole is not None:
+        dotted = ".".join(each.name for each in whole.parts)
+        return statement.error(
+            f"no table {dotted}: a topic's name stands in double quotes",
+            whole,
+            hint=f'FROM "{dotted}"',
+            code="HUB-1444",
+        )
+    guess = nearest(name, known)
+    shown = "" if guess is None else f': did you mean "{guess}"?'
+    node = next((each for each in statement.tree.find_all(exp.Table) if each.name == name), None)
+    return statement.error(
+        f'no view and no topic "{name}"{shown}',
+        node,
+        hint=None if guess else "GET /views lists the views, GET /topics the topics",
+        code="HUB-1444",
+    )
+
+
 def names_of(statement: Statement) -> frozenset[str] | None:
     """Every name in the statement; None when it has a ``*`` that is more than COUNT's."""
     for star in statement.tree.find_all(exp.Star):
@@ -910,13 +933,7 @@ class _Compiler:
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             raise self.fail("FROM takes views, topics and subqueries", node, "functions are no tables here")
         if node.args.get("db") is not None:
-            whole = ".".join(each.name for each in node.parts)
-            raise self._statement.error(
-                f"no table {whole}: a topic's name stands in double quotes",
-                node,
-                hint=f'FROM "{whole}"',
-                code="HUB-1444",
-            )
+            raise no_table(self._statement, node.name, ())
         self.only(node, "this", "alias", "joins")
         self._tables += 1
         cte = self._cte(node, scope)
@@ -941,14 +958,7 @@ class _Compiler:
         if found is None and not node.this.args.get("quoted"):
             found = self._catalog.relation(node.name.lower())
         if found is None:
-            guess = nearest(node.name, [*self._catalog.names(), *self._scope.ctes])
-            shown = f'"{guess}"' if guess is not None else None
-            raise self._statement.error(
-                f'no view and no topic "{node.name}"' + (f": did you mean {shown}?" if shown else ""),
-                node,
-                hint=None if guess else "GET /views lists the views, GET /topics the topics",
-                code="HUB-1444",
-            )
+            raise no_table(self._statement, node.name, [*self._catalog.names(), *self._scope.ctes])
         return found
 
     def _subselect(self, node: exp.Subquery, scope: _Scope) -> str:

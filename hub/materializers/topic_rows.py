@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import orjson
 
 from hub.errors import NotFound, PeerError
-from hub.log import Reader
+from hub.log import Reader, TopicDescription
 from hub.materializers.sql_text import SqlError
 from hub.materializers.stores.columns import json_text
 from hub.materializers.stores.queries import EventTable, Running, kind_of
@@ -59,6 +59,8 @@ class Log(Protocol):
     """What is asked of a cluster."""
 
     def reader(self) -> Reader: ...
+
+    def topics(self) -> Mapping[str, TopicDescription]: ...
 
     def end_offsets(self, topics: Sequence[str]) -> Positions: ...
 
@@ -110,7 +112,9 @@ class Topics:
     _decoders: Bounded[int, Decode] = field(default_factory=lambda: Bounded(500))
 
     def table(self, topic: str) -> EventTable | None:
-        """The topic as a table without rows; None when there is no such topic. Raises PeerError."""
+        """The topic as a table without rows; None when there is no such topic, or it is Kafka's own. Raises PeerError."""
+        if topic.startswith("__"):
+            return None
         try:
             self.cluster.end_offsets([topic])
         except NotFound:
@@ -126,6 +130,10 @@ class Topics:
         # A field that has the name of one of ours is in _value.
         own = [each for each in columns.items() if each[0] not in META and each[0] != VALUE]
         return EventTable(topic, {**dict(own[:_MOST_COLUMNS]), **META}, {VALUE: "json"})
+
+    def names(self) -> list[str]:
+        """Every topic's name, Kafka's own left out. Raises PeerError."""
+        return [name for name in self.cluster.topics() if not name.startswith("__")]
 
     def read(
         self,

@@ -260,6 +260,17 @@ def test_recent_events_over_http(hub_server: str, departures: str) -> None:
     assert few["rows"][0]["n"] <= 6 and few["scanned"][0]["earlier_left_out"]
 
 
+def test_a_caller_who_hangs_up_stops_the_query(hub_server: str, departures: str) -> None:
+    """More of them than run at once: each would keep its place for a minute."""
+    tables = ", ".join(f'"{departures}" t{n}' for n in range(10))
+    endless = {"sql": f"SELECT count(*) FROM {tables}", "timeout_ms": 60_000}
+    for _ in range(6):
+        with pytest.raises(httpx2.ReadTimeout):
+            httpx2.post(f"{hub_server}/query", json=endless, timeout=1.5)
+    body = {"sql": "SELECT 1 AS one", "timeout_ms": 20_000}
+    assert httpx2.post(f"{hub_server}/query", json=body, timeout=30).json()["rows"] == [{"one": 1}]
+
+
 def test_hub_sql_in_a_pipe(settings: Settings, hub_server: str, departures: str) -> None:
     def hub_sql(*arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -239,10 +239,13 @@ class Queries:
             tables = _Tables(self._store, connection, events)
             compile_query(statement, tables, postgres=False, parameters=parameters, now_ms=now_ms)
 
+    def view_names(self) -> list[str]:
+        with self._errors(None), self._reader.connect() as connection:
+            return self._store.view_names(connection)
+
     def views_of(self, statement: Statement) -> list[str]:
         """The views among the statement's tables."""
-        with self._errors(None), self._reader.connect() as connection:
-            known = set(self._store.view_names(connection))
+        known = set(self.view_names())
         return [
             name if name in known else name.lower()
             for name in tables_of(statement)

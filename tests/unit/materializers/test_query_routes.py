@@ -336,6 +336,11 @@ def test_a_wrong_name_is_refused_before_events_are_read(
     assert f'no column "dely" in topic {FLIGHTS}: did you mean "delay"?' in refused["message"]
     bare = http.post("/query", json={"sql": f"SELECT 1 FROM {FLIGHTS}"}).json()
     assert bare["hint"] == f'FROM "{FLIGHTS}"'
+    near = http.post("/query", json={"sql": 'SELECT 1 FROM "nyc.jfk.departure"'}).json()
+    assert f'did you mean "{FLIGHTS}"?' in near["message"] and near["column"] == 15
+    assert (
+        "no view and no topic" in http.post("/query", json={"sql": 'SELECT 1 FROM "__x"'}).json()["message"]
+    )
 
 
 def test_too_many_bytes_of_events_are_refused(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
