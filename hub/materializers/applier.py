@@ -258,7 +258,7 @@ class Applier:
         for progress in covered:
             sources = sources.advanced(progress.sources)
         # A generation that went live has every key: what is still of an earlier one is gone from the view.
-        live = max((each.generation for each in covered if each.mode == "live"), default=0)
+        live = max((each.generation for each in covered if each.mode != "bulk"), default=0)
         expire_below = live << GENERATION_SHIFT if live > followed.swept else 0
         return ViewBatch(followed.view.name, changes, changelog, sources, expire_below)
 

@@ -37,7 +37,7 @@ from hub.materializers.dataframes import DLQ_SUFFIX, UNKNOWN_SCHEMA, Answered, I
 from hub.materializers.dataframes import Writer as EventWriter
 from hub.materializers.progress import PROGRESS_TOPIC, EngineState, Mode, Progress, ViewState, progress_of
 from hub.materializers.shape import Shape, shape
-from hub.materializers.view import View, load_view, view_files
+from hub.materializers.view import RunMode, View, load_view, view_files
 from hub.record import NewRecord, Positions, lag_records
 from hub.runtime import Backoff
 from hub.schema_registry.client import RegistryClient
@@ -167,6 +167,10 @@ class Runner:
         self.thread = threading.Thread(target=self._run, name=f"view-{path.stem}", daemon=True)
 
     @property
+    def _mode(self) -> RunMode:
+        return self.view.mode if self.view else "auto"
+
+    @property
     def alive(self) -> bool:
         return self.thread.is_alive()
 
@@ -184,9 +188,9 @@ class Runner:
                 self._say("starting")
                 stamp = self.path.stat().st_mtime_ns
                 plan = self._plan()
-                if self._unread(plan) > _BULK_FROM:
+                if self._unread(plan) > _BULK_FROM and self._mode != "live":
                     self._follow(plan, "bulk", stamp)
-                while self._follow(plan, "live", stamp):
+                while self._follow(plan, "realtime" if self._mode == "realtime" else "live", stamp):
                     backoff.reset()
                     plan = self._plan()
                     stamp = self.path.stat().st_mtime_ns
@@ -378,7 +382,7 @@ class Runner:
                 if time.monotonic() >= check_at:
                     check_at = time.monotonic() + _STALE_CHECK_S
                     if self._stale(plan, stamp):
-                        return mode == "live"
+                        return mode != "bulk"
             self._report_last(plan, query, mode, reported)
             failure = query.exception()
             if failure is not None:

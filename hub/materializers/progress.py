@@ -19,8 +19,8 @@ from hub.record import NewRecord, Positions, Record
 
 PROGRESS_TOPIC = "_hub.progress"
 
-Mode = Literal["bulk", "live"]
-EngineState = Literal["starting", "bulk", "live", "retrying", "failed", "stopped"]
+Mode = Literal["bulk", "live", "realtime"]
+EngineState = Literal["starting", "bulk", "live", "realtime", "retrying", "failed", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)

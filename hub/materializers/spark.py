@@ -32,6 +32,7 @@ _STREAMING = "spark.sql.streaming"
 # Reasons in docs/architecture.md, "Non-obvious".
 _SESSION: Mapping[str, str] = {
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",  # a stage of real-time mode never ends
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.scheduler.mode": "FAIR",
@@ -55,6 +56,10 @@ _SESSION: Mapping[str, str] = {
     f"{_STREAMING}.noDataMicroBatches.enabled": "false",
     f"{_STREAMING}.numRecentProgressUpdates": "10",
     f"{_STREAMING}.pollingDelay": "5ms",
+    # Of real-time mode: a buffer between its stages is sent after this time even when it is not full (50 by default), and
+    # room for its tasks is made before it starts, not judged by what live views happen to have queued.
+    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "5",
+    "spark.scheduler.pipelinedGroup.slotCheck.enabled": "false",
 }
 
 _SINK = {
@@ -72,6 +77,7 @@ _SINK = {
 _CODE: Mapping[Mode, Mapping[str, str]] = {
     "bulk": {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"},
     "live": {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"},
+    "realtime": {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"},
 }
 
 # These and the number of state partitions are session settings that a query copies when it starts.
@@ -132,9 +138,11 @@ def row_schema(session: SparkSession, shape: Shape, inputs: Sequence[Input]) -> 
 
 
 def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> StreamingQuery:
-    """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` goes on."""
-    per_batch = settings.bulk_events_per_batch if mode == "bulk" else settings.live_events_per_batch
-    events = (
+    """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` and ``realtime`` go on.
+
+    Raises ConfigError (HUB-2108) when Spark's real-time mode does not take the view.
+    """
+    reading = (
         session.readStream.format("kafka")
         .option("kafka.bootstrap.servers", settings.bootstrap)
         .option("subscribe", ",".join(plan.topics))
@@ -144,12 +152,18 @@ def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> 
         .option("kafka.request.timeout.ms", "10000")
         .option("kafka.default.api.timeout.ms", "15000")
         .option("kafka.fetch.max.wait.ms", "50")
-        .option("maxOffsetsPerTrigger", str(per_batch))
-        .load()
     )
-    # Not a task a partition: a task has a cost of its own, which a small batch feels, and in a large one each task has a
-    # partial row of almost every key, so that fewer tasks leave fewer rows to sort, send and merge.
-    events = events.coalesce(settings.live_tasks if mode == "live" else settings.bulk_tasks)
+    if mode == "realtime":
+        events = reading.load()  # a task a partition: each holds its own slot and waits there for its events
+    else:
+        # Not a task a partition: a task has a cost of its own, which a small batch feels, and in a large one each task
+        # has a partial row of almost every key, so that fewer tasks leave fewer rows to sort, send and merge.
+        per_batch, tasks = (
+            (settings.live_events_per_batch, settings.live_tasks)
+            if mode == "live"
+            else (settings.bulk_events_per_batch, settings.bulk_tasks)
+        )
+        events = reading.option("maxOffsetsPerTrigger", str(per_batch)).load().coalesce(tasks)
     out = dataframes.records(
         _rows(events, plan.shape, plan.inputs, plan.answered),
         plan.shape.view,
@@ -166,16 +180,17 @@ def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> 
         .option("checkpointLocation", str(plan.checkpoint))
         .outputMode("update")
     )
-    trigger = (
-        writing.trigger(availableNow=True)
-        if mode == "bulk"
-        else writing.trigger(processingTime=f"{settings.trigger_ms} milliseconds")
-    )
+    if mode == "bulk":
+        writing = writing.trigger(availableNow=True)
+    elif mode == "live":
+        writing = writing.trigger(processingTime=f"{settings.trigger_ms} milliseconds")
+    else:
+        writing = writing.trigger(realTime=f"{round(settings.realtime_checkpoint_s * 1000)} milliseconds")
     with _starting:
         session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
         for key, value in _CODE[mode].items():
             session.conf.set(key, value)
-        return trigger.start()
+        return writing.start()
 
 
 def _rows(events: DataFrame, shape: Shape, inputs: Sequence[Input], answered: Answered) -> DataFrame:
