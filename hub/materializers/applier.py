@@ -26,7 +26,7 @@ from hub.config import Settings
 from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.log import Cluster, Reader
-from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState, progress_of
+from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState, progress_of, seen_record
 from hub.materializers.stores.columns import as_numbers
 from hub.materializers.stores.sql import Change, Store, StoreRefused, ViewBatch
 from hub.materializers.view import CHANGELOG_PREFIX, View, load_view, view_files
@@ -43,6 +43,8 @@ _RESCAN_S = 2.0
 _PUBLISH_S = 1.0
 # A stopped view is tried again: the record may be compacted away by then, or the schema registered.
 _RETRY_STOPPED_S = 60.0
+# How often it is told what rows of a realtime view show to be read; between its checkpoints nothing else tells.
+_SEEN_EVERY_MS = 500
 # hub.version is generation · 2⁴⁰ + events folded into the key.
 GENERATION_SHIFT = 40
 _PROGRESS = TopicPartition(PROGRESS_TOPIC, 0)
@@ -78,6 +80,8 @@ class _Followed:
     generation: int = 0
     swept: int = 0
     waiting: list[Progress] = field(default_factory=list)
+    seen: Positions = field(default_factory=Positions)
+    seen_told_ms: int = 0
     stopped: str | None = None
     stopped_at_ms: int = 0
 
@@ -179,6 +183,8 @@ class Applier:
             else:
                 if batch is not None:
                     batches.append(batch)
+                    if followed.view.mode == "realtime":
+                        _tell_seen(followed, batch, told)
         self._apply(batches, told)
         for batch in batches:
             followed = self.followed[batch.view]
@@ -336,6 +342,21 @@ def _state(followed: _Followed) -> dict[str, Any]:
     )
     said: dict[str, Any] = orjson.loads(state.record().value or b"{}")
     return said
+
+
+def _tell_seen(followed: _Followed, batch: ViewBatch, told: dict[str, Any]) -> None:
+    """What the rows' own provenance shows to be read. No proof that everything before it is: good for lag alone."""
+    shown: dict[TopicPartition, int] = {}
+    for change in batch.changes:
+        origins = (change.row or {}).get("_sources") or {}
+        for origin in filter(None, origins.values()):
+            at = TopicPartition(origin["topic"], origin["partition"])
+            shown[at] = max(origin["offset"] + 1, shown.get(at, 0))
+    followed.seen = followed.seen.advanced(Positions(shown))
+    now = time.time_ns() // 1_000_000
+    if shown and now - followed.seen_told_ms >= _SEEN_EVERY_MS:
+        followed.seen_told_ms = now
+        told[f"seen:{followed.view.name}"] = seen_record(followed.seen, now)
 
 
 def _version(record: Record) -> int:

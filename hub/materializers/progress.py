@@ -78,6 +78,14 @@ class ViewState:
         return NewRecord(PROGRESS_TOPIC, f"state:{self.view}".encode(), orjson.dumps(body))
 
 
+def seen_record(positions: Positions, at_ms: int) -> dict[str, Any]:
+    """What a store notes under ``seen:<view>``: how far its rows show a view's sources to be read, and since when.
+
+    A realtime view tells of its positions at checkpoints only; this is what its lag is measured by in between.
+    """
+    return {"sources": _by_topic(positions), "at_ms": at_ms}
+
+
 def progress_of(record: Record, changelog: str) -> Progress | None:
     """The Progress in a record of the topic, None for other kinds. ``changelog`` is the view's changelog topic.
 

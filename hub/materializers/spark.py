@@ -7,6 +7,7 @@ system that forks a process a file operation, adaptive plans that streams cannot
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from hub.materializers.avro_shape import AvroType
 from hub.materializers.dataframes import Answered, Input
 from hub.materializers.progress import Mode
 from hub.materializers.shape import Shape
+from hub.materializers.slots import Slots
 from hub.record import Positions
 
 _STREAMING = "spark.sql.streaming"
@@ -77,8 +79,10 @@ _SINK = {
 _CODE: Mapping[Mode, Mapping[str, str]] = {
     "bulk": {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"},
     "live": {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"},
-    "realtime": {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"},
+    "realtime": {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"},
 }
+
+_REFUSED = re.compile(r"\[(?:INVALID_)?STREAMING_REAL_TIME_MODE[\w.]*\]([^\n]*)")
 
 # These and the number of state partitions are session settings that a query copies when it starts.
 _starting = threading.Lock()
@@ -102,19 +106,42 @@ class Plan:
         return sorted({topic for each in self.inputs for topic in each.topics})
 
 
-def open_session(settings: Settings) -> tuple[SparkSession, SparkGateway]:
-    """Start Spark's JVM and connect to it. The JVM ends with this process."""
+def open_session(settings: Settings, slots: Slots) -> tuple[SparkSession, SparkGateway]:
+    """Start Spark's JVM and connect to it. The JVM ends with this process. A cluster's slots are counted here."""
     java = find_java(settings)
     jars = ensure_jars(settings, ("spark",))["spark"]
     conf = dict(_SESSION)
-    conf["spark.master"] = settings.spark_master
+    conf["spark.master"] = settings.spark_master if slots.most is None else f"local[{slots.capacity}]"
     conf["spark.local.dir"] = str(settings.home.absolute() / "spark")
     conf["spark.sql.warehouse.dir"] = str(settings.home.absolute() / "spark" / "warehouse")
     gateway = start_spark_gateway(settings, java, jars, conf)
     gateway.install()
     session = SparkSession.builder.appName("hub").getOrCreate()
     session.sparkContext.setLogLevel("WARN")
+    if slots.most is None:
+        slots.capacity = session.sparkContext.defaultParallelism
+        slots.shared = min(settings.live_tasks, slots.capacity)
     return session, gateway
+
+
+def wider_session(session: SparkSession, slots: Slots) -> SparkSession:
+    """The next session of the same JVM, with the slots that are wanted. No query runs."""
+    session.stop()
+    wider: SparkSession = SparkSession.builder.appName("hub").master(f"local[{slots.widen()}]").getOrCreate()
+    wider.sparkContext.setLogLevel("WARN")
+    return wider
+
+
+def refusal(plan: Plan, failure: PySparkException) -> ConfigError | None:
+    """What to say of a view that real-time mode does not take; None for every other failure."""
+    found = _REFUSED.search(str(failure))
+    if found is None:
+        return None
+    return ConfigError(
+        f'view "{plan.shape.view}": real-time mode does not take it: {found.group(1).strip()}',
+        hint="write `mode: live`: the same view in micro-batches, from the same state",
+        code="HUB-2108",
+    )
 
 
 def row_schema(session: SparkSession, shape: Shape, inputs: Sequence[Input]) -> AvroType:
@@ -185,12 +212,16 @@ def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> 
     elif mode == "live":
         writing = writing.trigger(processingTime=f"{settings.trigger_ms} milliseconds")
     else:
-        writing = writing.trigger(realTime=f"{round(settings.realtime_checkpoint_s * 1000)} milliseconds")
+        # pyspark has it, its type stubs do not
+        writing = writing.trigger(realTime=f"{round(settings.realtime_checkpoint_s * 1000)} milliseconds")  # type: ignore[call-overload]
     with _starting:
         session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
         for key, value in _CODE[mode].items():
             session.conf.set(key, value)
-        return writing.start()
+        try:
+            return writing.start()
+        except PySparkException as error:
+            raise refusal(plan, error) or error from None
 
 
 def _rows(events: DataFrame, shape: Shape, inputs: Sequence[Input], answered: Answered) -> DataFrame:
