@@ -12,7 +12,9 @@ AT = Positions.of([("views.v", 0, 3), ("views.v", 1, 0)])
 
 
 # Topic ids are base64 with "+" and "/", and a swept view adds a mark; keys are anybody's text.
-@pytest.mark.parametrize("incarnation", ["aVvpPY86T6Wm64CszHIsIQ", "U/zWUdCEQU6i+jEyLJe5VA.1099511627776", "//", ""])
+@pytest.mark.parametrize(
+    "incarnation", ["aVvpPY86T6Wm64CszHIsIQ", "U/zWUdCEQU6i+jEyLJe5VA.1099511627776", "//", ""]
+)
 @pytest.mark.parametrize("after", [None, "", "a/b", "50 %", "é\n/+"])
 def test_an_event_id_comes_back_as_the_place_it_was(incarnation: str, after: str | None) -> None:
     place = Place(incarnation, AT, after)
