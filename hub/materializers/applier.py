@@ -45,6 +45,7 @@ _PUBLISH_S = 1.0
 _RETRY_STOPPED_S = 60.0
 # How often it is told what rows of a realtime view show to be read; between its checkpoints nothing else tells.
 _SEEN_EVERY_MS = 500
+SOURCES_HEADER = "hub.sources"
 # hub.version is generation · 2⁴⁰ + events folded into the key.
 GENERATION_SHIFT = 40
 _PROGRESS = TopicPartition(PROGRESS_TOPIC, 0)
@@ -279,7 +280,9 @@ class Applier:
                 newest[record.key] = (version, record)
         self._know_schemas(followed, [record for _, record in newest.values()])
         return [
-            Change(_key(record), version, record.partition, record.offset, self._row(record))
+            Change(
+                _key(record), version, record.partition, record.offset, self._row(record), _deleted_by(record)
+            )
             for version, record in newest.values()
         ]
 
@@ -348,8 +351,8 @@ def _tell_seen(followed: _Followed, batch: ViewBatch, told: dict[str, Any]) -> N
     """What the rows' own provenance shows to be read. No proof that everything before it is: good for lag alone."""
     shown: dict[TopicPartition, int] = {}
     for change in batch.changes:
-        origins = (change.row or {}).get("_sources") or {}
-        for origin in filter(None, origins.values()):
+        origins = change.deleted_by if change.row is None else change.row.get("_sources")
+        for origin in filter(None, (origins or {}).values()):
             at = TopicPartition(origin["topic"], origin["partition"])
             shown[at] = max(origin["offset"] + 1, shown.get(at, 0))
     followed.seen = followed.seen.advanced(Positions(shown))
@@ -364,6 +367,16 @@ def _version(record: Record) -> int:
     if header is None or not header.isdigit() or len(header) > 18:
         raise _unreadable(record, "it has no header hub.version that is a number")
     return int(header)
+
+
+def _deleted_by(record: Record) -> dict[str, Any] | None:
+    """The provenance that a tombstone carries beside it. None: a row, or a tombstone of before it did."""
+    told = record.header(SOURCES_HEADER) if record.value is None else None
+    try:
+        origins = orjson.loads(told) if told is not None else None
+    except ValueError:
+        raise _unreadable(record, f"its header {SOURCES_HEADER} is no JSON") from None
+    return origins if isinstance(origins, dict) else None
 
 
 def _key(record: Record) -> str:
