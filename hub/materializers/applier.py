@@ -82,6 +82,7 @@ class _Followed:
     swept: int = 0
     waiting: list[Progress] = field(default_factory=list)
     seen: Positions = field(default_factory=Positions)
+    seen_told: Positions = field(default_factory=Positions)
     seen_told_ms: int = 0
     stopped: str | None = None
     stopped_at_ms: int = 0
@@ -185,7 +186,8 @@ class Applier:
                 if batch is not None:
                     batches.append(batch)
                     if followed.view.mode == "realtime":
-                        _tell_seen(followed, batch, told)
+                        _see(followed, batch)
+            _tell_seen(followed, told)
         self._apply(batches, told)
         for batch in batches:
             followed = self.followed[batch.view]
@@ -347,7 +349,7 @@ def _state(followed: _Followed) -> dict[str, Any]:
     return said
 
 
-def _tell_seen(followed: _Followed, batch: ViewBatch, told: dict[str, Any]) -> None:
+def _see(followed: _Followed, batch: ViewBatch) -> None:
     """What the rows' own provenance shows to be read. No proof that everything before it is: good for lag alone."""
     shown: dict[TopicPartition, int] = {}
     for change in batch.changes:
@@ -356,9 +358,12 @@ def _tell_seen(followed: _Followed, batch: ViewBatch, told: dict[str, Any]) -> N
             at = TopicPartition(origin["topic"], origin["partition"])
             shown[at] = max(origin["offset"] + 1, shown.get(at, 0))
     followed.seen = followed.seen.advanced(Positions(shown))
+
+
+def _tell_seen(followed: _Followed, told: dict[str, Any]) -> None:
     now = time.time_ns() // 1_000_000
-    if shown and now - followed.seen_told_ms >= _SEEN_EVERY_MS:
-        followed.seen_told_ms = now
+    if followed.seen != followed.seen_told and now - followed.seen_told_ms >= _SEEN_EVERY_MS:
+        followed.seen_told, followed.seen_told_ms = followed.seen, now
         told[f"seen:{followed.view.name}"] = seen_record(followed.seen, now)
 
 

@@ -65,6 +65,19 @@ def test_rows_show_how_far_a_view_has_read_and_prove_nothing_of_others(bench: Be
     assert bench.store.positions("v", "source") == Positions()
 
 
+def test_what_came_too_soon_after_is_told_when_nothing_comes_any_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.write("a", 1, {"points": 1, "_sources": origin(7)})
+    bench.drain()
+    bench.write("a", 2, {"points": 1, "_sources": origin(8)})
+    bench.drain()
+    assert bench.store.progress()["seen:v"]["sources"] == {"in": {"0": 8}}
+    monkeypatch.setattr("hub.materializers.applier._SEEN_EVERY_MS", 0)
+    bench.applier.step(0)
+    assert bench.store.progress()["seen:v"]["sources"] == {"in": {"0": 9}}
+
+
 def test_a_view_in_micro_batches_tells_nothing_so(bench: Bench) -> None:
     bench.view = bench.view.model_copy(update={"mode": "auto"})
     bench.applier = bench.restarted()
