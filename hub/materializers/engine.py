@@ -435,7 +435,7 @@ class Runner:
         warming = mode == "live" and self.view is not None and self.view.mode == "realtime"
         if mode == "realtime":
             _realtime_mark(plan).touch()
-        query = spark.start(self.session, plan, self.settings, mode)
+        query = spark.start(self.session, plan, self.settings, mode, warming=warming)
         self._say(mode, "warms up for real-time mode" if warming else None)
         reported = -1
         check_at = time.monotonic() + _STALE_CHECK_S

@@ -79,7 +79,8 @@ _SINK = {
 _CODE: Mapping[Mode, Mapping[str, str]] = {
     "bulk": {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"},
     "live": {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"},
-    "realtime": {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"},
+    # Its tasks live long, but plans are made while events wait: expressions are compiled, once, whole stages are not.
+    "realtime": {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "FALLBACK"},
 }
 
 _REFUSED = re.compile(r"\[(?:INVALID_)?STREAMING_REAL_TIME_MODE[\w.]*\]([^\n]*)")
@@ -164,8 +165,11 @@ def row_schema(session: SparkSession, shape: Shape, inputs: Sequence[Input]) -> 
         ) from None
 
 
-def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> StreamingQuery:
+def start(
+    session: SparkSession, plan: Plan, settings: Settings, mode: Mode, *, warming: bool = False
+) -> StreamingQuery:
     """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` and ``realtime`` go on.
+    ``warming``: live, with the code that ``realtime`` will run.
 
     Raises ConfigError (HUB-2108) when Spark's real-time mode does not take the view.
     """
@@ -216,7 +220,7 @@ def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> 
         writing = writing.trigger(realTime=f"{round(settings.realtime_checkpoint_s * 1000)} milliseconds")  # type: ignore[call-overload]
     with _starting:
         session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
-        for key, value in _CODE[mode].items():
+        for key, value in _CODE["realtime" if warming else mode].items():
             session.conf.set(key, value)
         try:
             return writing.start()
