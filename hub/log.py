@@ -1,7 +1,7 @@
 """[core] The ports through which everything reaches the log, with an in-memory twin of each.
 
 Three small ports, because callers need no more: a ``Reader`` reads from given positions, a ``Writer`` appends,
-a ``Cluster`` knows topics. ``hub/kafka.py`` carries them over confluent-kafka; ``MemoryCluster`` carries them in
+a ``Cluster`` knows topics. ``hub/kafka/`` carries them over confluent-kafka; ``MemoryCluster`` carries them in
 memory for pure tests and simulation, with the same rules (offsets dense from 0, keys hash to partitions).
 """
 

@@ -19,6 +19,7 @@ from hub.kafka import KafkaCluster
 from hub.materializers import routes as view_routes
 from hub.materializers.push import Watcher
 from hub.materializers.stores.sql import Store
+from hub.schema_registry import levels_routes
 from hub.schema_registry import routes as registry_routes
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.node import Node
@@ -93,6 +94,7 @@ async def add_registry(
     await run_in_threadpool(node.start, REGISTRY_WAIT_S)
     opened.push_async_callback(run_in_threadpool, node.stop)
     app.include_router(registry_routes.create_router(node))
+    app.include_router(levels_routes.create_router(node))
 
 
 def add_gateway(app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack) -> None:

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from hub.cli.interrupt import remember_interrupts
 from hub.errors import HubError
 
 # noun -> (module:attribute, help). Empty help hides it: those are the hub's own processes.
@@ -92,6 +93,7 @@ def options(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 a HubError (one clear message), 2 wrong usage, 130 interrupted."""
+    remember_interrupts()
     try:
         app(arguments, prog_name="hub")
     except HubError as error:

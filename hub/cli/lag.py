@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import Annotated, Any
 
 import httpx2
 import typer
 
 from hub.cli.context import load_settings
+from hub.cli.interrupt import pause
 from hub.cli.output import Output, OutputOption, note, show
 from hub.cli.up import server_url
 from hub.errors import PeerError
@@ -37,7 +37,7 @@ def lag(
         if output is Output.table and sys.stdout.isatty():
             sys.stdout.write("\x1b[2J\x1b[H")
         _print(rows, output)
-        time.sleep(REFRESH_S)
+        pause(REFRESH_S)
 
 
 def fetch(url: str) -> list[dict[str, Any]]:

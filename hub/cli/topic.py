@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -16,6 +15,7 @@ import typer
 
 from hub.cli.audit import audit
 from hub.cli.context import load_settings
+from hub.cli.interrupt import pause
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError, HubFault, NotFound
@@ -226,7 +226,7 @@ def drift(
             if output is Output.table and sys.stdout.isatty():
                 sys.stdout.write("\x1b[2J\x1b[H")
             _show_drift(found, output)
-        time.sleep(watch)
+        pause(watch)
 
 
 def _differences(settings: Settings, file: Path | None) -> tuple[Difference, ...]:
@@ -522,6 +522,7 @@ def _as_json(topic: Any) -> dict[str, object]:
         "config": dict(topic.config),
         "compatibility": topic.compatibility,
         "schema": str(topic.schema) if topic.schema else None,
+        "key": topic.key,
         "tags": list(topic.tags),
         "slo": {"latency_ms": topic.slo.latency_ms, "freshness_ms": topic.slo.freshness_ms},
         "set_by": dict(topic.set_by),

@@ -13,6 +13,7 @@ import httpx2
 import typer
 
 from hub.cli.http import base_url, refused, unreachable
+from hub.cli.interrupt import pause
 from hub.cli.output import Output, OutputOption, note, text_of
 
 _SILENCE_S = 30.0  # the server says "still here" every 10 s
@@ -79,7 +80,7 @@ def follow(url: str, parameters: Mapping[str, str]) -> Iterator[Event]:
         if not quiet:
             note("The connection broke; trying again until the server is back.")
         quiet = True
-        time.sleep(_PAUSE_S)
+        pause(_PAUSE_S)
 
 
 def _events(lines: Iterator[str]) -> Iterator[Event]:

@@ -31,6 +31,18 @@ ROOTS = {
         ("org.apache.commons", "commons-pool2", "2.12.1", False),
         ("com.globalmentor", "hadoop-bare-naked-local-fs", "0.1.0", False),
     ],
+    # Tests only: clients of the registry that others wrote. The first jar has Confluent's own client inside.
+    "registry-client": [
+        ("org.apache.flink", "flink-sql-avro-confluent-registry", "2.3.0", False),
+        ("org.apache.flink", "flink-core", "2.3.0", False),
+        ("org.apache.flink", "flink-core-api", "2.3.0", False),
+        ("org.apache.flink", "flink-annotations", "2.3.0", False),
+        ("org.springframework.cloud", "spring-cloud-schema-registry-client", "1.1.5", False),
+        ("org.springframework", "spring-beans", "5.3.39", False),
+        ("org.springframework", "spring-core", "5.3.39", False),
+        ("org.springframework", "spring-jcl", "5.3.39", False),
+        ("org.springframework", "spring-web", "5.3.39", False),
+    ],
 }
 
 

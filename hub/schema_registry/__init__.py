@@ -12,6 +12,8 @@ Ids are decided from a state that is caught up by a writer that fenced all other
 two schemas; ids of deleted schemas are never given again.
 
 [core]  facts.py   records to facts and back           registry.py  decide and apply     formats/known.py  the formats
+        holdings.py  what there is, and apply           queries.py   what is asked of it
+        decide_*.py  what is decided, on guards.py      commands.py, refusals.py, settings.py  the words for it
         compatibility.py  may this follow that          sources.py   a schema with all that it references
         subject_names.py  contexts and subjects         rules.py     metadata and rule sets, merged
         bodies.py  JSON of requests and answers         codec.py     the wire format      bounded.py  caches

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote
 import orjson
 
 from hub.schema_registry.facts import SCHEMAS_TOPIC
-from hub.schema_registry.registry import Refused
+from hub.schema_registry.refusals import Refused
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 # What an answer may be, what we prefer first. Requests may also say nothing, or application/octet-stream.

@@ -17,7 +17,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from hub.errors import HubError, PeerError
@@ -26,6 +26,7 @@ from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.compatibility import Incompatibility
 from hub.schema_registry.facts import SCHEMAS_TOPIC, SchemaStored, Unreadable, fact_of, record_of
 from hub.schema_registry.formats import InvalidSchema, known
+from hub.schema_registry.formats.inline_tags import Tagged, retagged
 from hub.schema_registry.policy_checks import Violation
 from hub.schema_registry.registry import Command, Decision, Refused, RegisterSchema, Registry, refused_schema
 from hub.schema_registry.rulebook import Rulebook
@@ -151,11 +152,23 @@ class Node:
         self._parse(command)
         return self.read(lambda registry: registry.violations(command))
 
-    def serialized(self, stored: SchemaStored) -> str:
-        """The schema's text for ``format=serialized``; the plain one where its format has no other."""
+    def formatted(self, stored: SchemaStored, name: str) -> str:
+        """The schema's text for ``format=name``; the plain one where its format has no such form. Raises Refused."""
+        if name not in known.FORMATTED:
+            return stored.schema
         source = self.read(lambda registry: registry.source_of(stored))
         try:
-            return known.serialized(source.form, source.parsed()) or stored.schema
+            return known.formatted(source.form, source.parsed(), name) or stored.schema
+        except InvalidSchema as error:
+            raise refused_schema(error) from None
+
+    def retagged(
+        self, command: RegisterSchema, add: Sequence[Tagged], remove: Sequence[Tagged]
+    ) -> RegisterSchema:
+        """The command with tags written into its schema. Raises Refused 42201 for a path that leads nowhere."""
+        source = self.read(lambda registry: registry.source(command))
+        try:
+            return replace(command, schema=retagged(source.parsed(), add, remove))
         except InvalidSchema as error:
             raise refused_schema(error) from None
 

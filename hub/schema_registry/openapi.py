@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from hub.schema_registry.compatibility import LEVELS, POLICIES
 from hub.schema_registry.facts import HIGHEST_ID, MODES
-from hub.schema_registry.formats.known import TYPES_IN_ORDER
+from hub.schema_registry.formats.inline_tags import KINDS as ENTITY_KINDS
+from hub.schema_registry.formats.known import FORMATTED, TYPES_IN_ORDER
 from hub.schema_registry.rules import KINDS, LISTS
 from hub.schema_registry.rules import MODES as RULE_MODES
 from hub.schema_registry.subject_names import LONGEST
@@ -22,6 +23,7 @@ TAG: Final = "schema registry"
 MEDIA_TYPES: Final = ("application/vnd.schemaregistry.v1+json", "application/json")
 
 Json = dict[str, Any]
+_REGISTERS: Final = ("Request", "TagRequest")  # bodies whose answers are of writes
 
 # What each error_code means; its first three digits are the status.
 MEANINGS: Final[Mapping[int, str]] = {
@@ -112,6 +114,8 @@ _GUID: Final = "7d7c1b0c-95d5-3f6e-9a57-6a5a3a3b1c0e"
 _ORDER: Final[Json] = {"id": 1, "version": 1, "guid": _GUID, "schema": _TEXT_OF_ORDER}
 _VERSION: Final[Json] = {"subject": "orders-value", **_ORDER}
 _SENT: Final[Json] = {"schemaType": "AVRO", "schema": _TEXT_OF_ORDER}
+
+_TAGGED: Final = [{"schemaEntity": {"entityPath": "Order.id", "entityType": "sr_field"}, "tags": ["pii"]}]
 
 _PAGE: Final = "offset limit"
 _SUBJECT: Final = "/subjects/{subject}"
@@ -232,8 +236,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         "GET",
         f"{_SUBJECT}/metadata",
         "The newest version with these metadata properties",
-        "key value deleted",
-        "40401 40403",
+        "key value deleted format",
+        "40401 40403 42201",
         answer=_ref("Version"),
     ),
     Operation(
@@ -271,11 +275,22 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         answer=_NUMBERS,
     ),
     Operation(
+        "POST",
+        f"{_AT}/tags",
+        "Register a version like this one, with other tags or rules",
+        "format",
+        "40401 40402 40901 42201 42202 42205 42208 42210",
+        "TagRequest",
+        _ref("Registered"),
+        {"tagsToAdd": _TAGGED},
+        _ORDER,
+    ),
+    Operation(
         "GET",
         "/schemas",
         "All versions of all subjects",
-        f"subjectPrefix deleted latestOnly {_PAGE}",
-        answer=_listed(_ref("Version")),
+        f"subjectPrefix deleted latestOnly aliases ruleType {_PAGE}",
+        answer=_listed(_ref("Listed")),
         example=[_VERSION],
     ),
     Operation(
@@ -396,7 +411,12 @@ _IN_QUERY: Final[Mapping[str, tuple[Json, str]]] = {
     "defaultToGlobal": (_FLAG, "What holds, also when it is set further up."),
     "force": (_FLAG, "Also when there are schemas already."),
     "recursive": (_FLAG, "Take back the modes of the subjects below."),
-    "format": ({"enum": ["serialized", "default"]}, "`serialized`: Protobuf as a descriptor in base64."),
+    "format": (
+        {"enum": ["default", *FORMATTED]},
+        "Protobuf: `serialized` (a descriptor in base64), `ignore_extensions`. Avro: `resolved` (references written out).",
+    ),
+    "aliases": (_FLAG, "Aliases too, and the subjects that they stand for."),
+    "ruleType": (_TEXT, "Only versions with a rule of this type."),
     "subject": (_TEXT, "The use that is meant, or (`:.ctx:`) the context."),
     "subjectPrefix": (_listed(_TEXT), "How subjects begin; `:*:` for every context."),
     "contextPrefix": (_TEXT, "How contexts begin."),
@@ -412,6 +432,10 @@ _IN_HEADERS: Final[Mapping[str, str]] = {
 _OF_WRITES: Final[Json] = {
     "Hub-Offset": {"description": "The write's offset in the log.", "schema": _number()},
     "Hub-Position": {"description": "The token to read one's own write with.", "schema": _TEXT},
+    "Hub-Warnings": {
+        "description": "Of a registration: the rules that only warn, as a JSON list.",
+        "schema": _TEXT,
+    },
 }
 
 
@@ -474,11 +498,30 @@ def _components() -> Json:
             **{name: _or_null(each) for name, each in about.items()},
             id=_or_null(_number(-1)),
             version=_or_null(_number(-1)),
+            schemaTagsToAdd=_or_null(_listed(_ref("Tagged"))),
+            schemaTagsToRemove=_or_null(_listed(_ref("Tagged"))),
+        ),
+        "TagRequest": _object(
+            "",
+            newVersion=_or_null(_number(-1)),
+            tagsToAdd=_or_null(_listed(_ref("Tagged"))),
+            tagsToRemove=_or_null(_listed(_ref("Tagged"))),
+            metadata=_or_null(_ref("Metadata")),
+            ruleSet=_or_null(_ref("RuleSet")),
+            rulesToMerge=_or_null(_ref("RuleSet")),
+            rulesToRemove=_or_null(_NAMES),
+        ),
+        "Tagged": _object("schemaEntity tags", schemaEntity=_ref("Entity"), tags=_NAMES),
+        "Entity": _object(
+            "entityPath entityType",
+            entityPath={**_TEXT, "minLength": 1},
+            entityType={"enum": [*ENTITY_KINDS]},
         ),
         "Registered": _object("id version guid schema", id=_number(), version=_number(1), **stored),
         "Version": _object(
             "subject version id guid schema", **place, id=_number(), **stored, deleted={"const": True}
         ),
+        "Listed": {"allOf": [_ref("Version"), _object("", aliases=_NAMES)]},
         "Schema": _object("guid schema", **place, **stored, maxId=_number()),
         "Place": _object("subject version", **place),
         "IdInContext": _object("context id", context=_TEXT, id=_number()),
@@ -549,7 +592,7 @@ def _parameters(each: Operation) -> list[Json]:
     for name in each.query.split():
         schema, what = _IN_QUERY[name]
         parameters.append({"name": name, "in": "query", "schema": schema, "description": what})
-    if each.body == "Request":
+    if each.body in _REGISTERS:
         parameters += [
             {"name": name, "in": "header", "schema": _TEXT, "description": what}
             for name, what in _IN_HEADERS.items()
@@ -565,7 +608,7 @@ def _content(schema: Json | None, example: Any = None) -> Json:
 
 
 def _success(each: Operation) -> Json:
-    headers = {"headers": _OF_WRITES} if each.method in ("PUT", "DELETE") or each.body == "Request" else {}
+    headers = {"headers": _OF_WRITES} if each.method in ("PUT", "DELETE") or each.body in _REGISTERS else {}
     if each.answer is None:
         return {"204": {"description": "Done.", **headers}}
     if (

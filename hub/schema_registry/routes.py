@@ -2,13 +2,13 @@
 
 Source: Confluent Schema Registry API reference 8.x, and its answers as they were seen. Every path may also stand below
 ``/contexts/{ctx}``. Answers to writes carry ``Hub-Offset``, their offset in the log, and ``Hub-Position``, the token
-to read one's own write with. Answers by id and by version are kept as bytes; consumers ask for nothing else.
+to read one's own write with; a registration's ``Hub-Warnings`` are the rules that only warn. Answers by id and by version are kept as bytes; consumers ask for nothing else.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,7 +19,15 @@ from starlette.routing import Route
 
 from hub.errors import CallerError, HubError, PeerError
 from hub.schema_registry import subject_names as names
-from hub.schema_registry.bodies import command_of, described, registered, schema
+from hub.schema_registry.bodies import (
+    command_of,
+    command_of_tags,
+    described,
+    registered,
+    schema,
+    tagged,
+    warnings_header,
+)
 from hub.schema_registry.bounded import Bounded
 from hub.schema_registry.exchange import (
     NOT_ALLOWED,
@@ -116,6 +124,7 @@ class Api:
         yield "subjects//versions/", {"GET": self.version, "DELETE": self.delete_version}
         yield "subjects//versions//schema", {"GET": self.schema_of_version}
         yield "subjects//versions//referencedby", {"GET": self.referenced_by}
+        yield "subjects//versions//tags", {"POST": self.tag}
         yield "schemas", {"GET": self.schemas}
         yield "schemas/types", {"GET": lambda _: Answer.of(known.types())}
         yield "schemas/ids/", {"GET": self.schema_of_id}
@@ -252,8 +261,8 @@ class Api:
         subject, number = self._subject(call), call.params[1]
         deleted = call.flag("deleted")
         stored = self.node.read(lambda registry: _anywhere(registry, subject, number, deleted=deleted))
-        if call.text("format") == "serialized":
-            return Answer.of({**described(stored), "schema": self.node.serialized(stored)})
+        if call.text("format"):
+            return Answer.of(described(stored, self._text(call, stored)))
         ready = self._kept(("version", (stored.subject, stored.version)), stored, described)
         return ready.answer(call, _ASK_AGAIN)
 
@@ -262,8 +271,7 @@ class Api:
         stored = self.node.read(
             lambda registry: _anywhere(registry, subject, call.params[1], deleted=deleted)
         )
-        text = self.node.serialized(stored) if call.text("format") == "serialized" else stored.schema
-        return Answer(text.encode())
+        return Answer(self._text(call, stored).encode())
 
     def referenced_by(self, call: Call) -> Answer:
         subject, deleted = self._subject(call), call.flag("deleted")
@@ -279,22 +287,52 @@ class Api:
         keys, values = call.query.get("key", []), call.query.get("value", [])
         wanted = dict(zip(keys, values, strict=False))
         stored = self.node.read(lambda registry: registry.with_metadata(subject, wanted, deleted=deleted))
-        return Answer.of(described(stored))
+        return Answer.of(described(stored, self._text(call, stored)))
+
+    def _text(self, call: Call, stored: SchemaStored) -> str:
+        """The schema as the request wants it."""
+        return self.node.formatted(stored, call.text("format"))
 
     def register(self, call: Call) -> Answer:
-        command = self._command(call)
+        body = call.json()
+        command = self._command(call, body)
+        sent, add, remove = command, tagged(body, "schemaTagsToAdd"), tagged(body, "schemaTagsToRemove")
+        if add or remove:
+            command = replace(self.node.retagged(command, add, remove), version=command.version or -1)
+        warned = self._warned(command)
         answer, position = self.node.submit(command)
-        return Answer.of({**registered(answer), **self._as_sent(call, command, answer)}, position=position)
+        made = Answer.of(registered(answer, self._as_sent(call, sent, answer)), position=position)
+        made.headers += warned
+        return made
 
-    def _as_sent(self, call: Call, command: RegisterSchema, stored: SchemaStored) -> dict[str, str]:
+    def _warned(self, command: RegisterSchema) -> list[tuple[bytes, bytes]]:
+        """The header ``Hub-Warnings``: the rules that only warn and that the schema breaks. The body is Confluent's."""
+        subject = names.normal(command.subject)
+        if not self.node.read(lambda registry: registry.rulebook.warns(subject)):
+            return []
+        try:
+            return warnings_header(self.node.violations(command))
+        except Refused:  # so will the registration be, in its own words
+            return []
+
+    def tag(self, call: Call) -> Answer:
+        body, subject = call.json(), self._subject(call)
+        of = self.node.read(lambda registry: registry.version(subject, call.params[1]))
+        command = replace(command_of_tags(of, body), caller=_caller(call))
+        add, remove = tagged(body, "tagsToAdd"), tagged(body, "tagsToRemove")
+        if add or remove:
+            command = self.node.retagged(command, add, remove)
+        answer, position = self.node.submit(command)
+        return Answer.of(registered(answer, self._text(call, answer)), position=position)
+
+    def _as_sent(self, call: Call, command: RegisterSchema, stored: SchemaStored) -> str:
         """The schema in the form that it came in: Python's client remembers the answer as what it registered, and its
         Protobuf deserializers then expect a descriptor."""
-        wanted = call.text("format") == "serialized"
         sent = command.schema_type == "PROTOBUF" and not {";", "{"} & set(command.schema)
-        return {"schema": self.node.serialized(stored)} if wanted or sent else {}
+        return self.node.formatted(stored, call.text("format") or ("serialized" if sent else ""))
 
     def lookup(self, call: Call) -> Answer:
-        command, deleted = self._command(call), call.flag("deleted")
+        command, deleted = self._command(call, call.json()), call.flag("deleted")
         for subject in self.node.read(lambda registry: _same_name(registry, command.subject)):
             try:
                 there = RegisterSchema(subject, *_after_subject(command))
@@ -304,13 +342,13 @@ class Api:
                     raise
                 continue
             if stored is not None:
-                return Answer.of({**described(stored), **self._as_sent(call, command, stored)})
+                return Answer.of(described(stored, self._as_sent(call, command, stored)))
         if not self.node.read(lambda registry: registry.numbers(command.subject, deleted=deleted)):
             raise subject_not_found(command.subject)
         raise schema_not_found()
 
-    def _command(self, call: Call) -> RegisterSchema:
-        command = command_of(self._subject(call), call.json(), normalize=call.flag("normalize"))
+    def _command(self, call: Call, body: Mapping[str, Any]) -> RegisterSchema:
+        command = command_of(self._subject(call), body, normalize=call.flag("normalize"))
         return replace(command, caller=_caller(call))
 
     def delete_version(self, call: Call) -> Answer:
@@ -322,26 +360,24 @@ class Api:
     # ---- schemas
 
     def schemas(self, call: Call) -> Answer:
-        deleted, latest = call.flag("deleted"), call.flag("latestOnly")
         wanted = _wanted(call)
-
-        def found(registry: Registry) -> list[SchemaStored]:
-            every: list[SchemaStored] = []
-            for each in sorted(registry.subjects):
-                if wanted(each):
-                    numbers = registry.numbers(each, deleted=deleted)
-                    versions = registry.subjects[each]
-                    every += [versions[number] for number in (numbers[-1:] if latest else numbers)]
-            return every
-
-        return Answer.of([described(each) for each in call.page(self.node.read(found))])
+        found = self.node.read(
+            lambda registry: registry.listed(
+                wanted,
+                deleted=call.flag("deleted"),
+                latest=call.flag("latestOnly"),
+                rule_type=call.text("ruleType"),
+                aliases=call.flag("aliases"),
+            )
+        )
+        return Answer.of([described(each, aliases=aliases) for each, aliases in call.page(found)])
 
     def schema_of_id(self, call: Call) -> Answer:
         schema_id, subject = _schema_id(call.params[0]), call.optional("subject")
-        if call.text("format") != "serialized" and not call.flag("fetchMaxId"):
+        if not call.text("format") and not call.flag("fetchMaxId"):
             return self._by_id(call, schema_id, subject)
         stored = self.node.read(lambda registry: registry.by_id(schema_id, subject))
-        text = self.node.serialized(stored) if call.text("format") == "serialized" else None
+        text = self._text(call, stored)
         max_id = (
             self.node.read(lambda registry: registry.max_id(subject)) if call.flag("fetchMaxId") else None
         )
@@ -367,8 +403,7 @@ class Api:
 
     def text_of_id(self, call: Call) -> Answer:
         stored = self._of_id(call)
-        text = self.node.serialized(stored) if call.text("format") == "serialized" else stored.schema
-        return Answer(text.encode())
+        return Answer(self._text(call, stored).encode())
 
     def subjects_of_id(self, call: Call) -> Answer:
         return Answer.of(call.page(list(dict.fromkeys(each.subject for each in self._uses(call)))))
@@ -397,8 +432,8 @@ class Api:
             return registry.contexts[context].ids[schema_id]
 
         stored = self.node.read(first)
-        if call.text("format") == "serialized":
-            return Answer.of(schema(stored, text=self.node.serialized(stored)))
+        if call.text("format"):
+            return Answer.of(schema(stored, text=self._text(call, stored)))
         return self._kept(("guid", call.params[0]), stored, schema).answer(call, _FOR_EVER)
 
     def ids_of_guid(self, call: Call) -> Answer:
@@ -456,7 +491,7 @@ class Api:
     # ---- compatibility, contexts, the server
 
     def compatible(self, call: Call) -> Answer:
-        command = self._command(call)
+        command = self._command(call, call.json())
         if not command.schema.strip():
             raise Refused(422, 42201, "Empty schema")
         version = call.params[1] if len(call.params) > 1 else None

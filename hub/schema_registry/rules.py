@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hub.errors import CallerError
 
 LISTS = ("migrationRules", "domainRules", "encodingRules")
 KINDS = ("TRANSFORM", "CONDITION")
+VERSION = "confluent:version"  # a property of metadata: the number of the version, kept by the registry
 MODES = ("UPGRADE", "DOWNGRADE", "UPDOWN", "WRITE", "READ", "WRITEREAD")
 
 
@@ -107,12 +108,14 @@ def merged_metadata(*layers: Mapping[str, Any] | None) -> Mapping[str, Any] | No
             continue
         for name, value in layer.items():
             before = merged.get(name)
-            if name == "properties" and before and value:
+            if before and not value:
+                continue  # nothing to add
+            if name == "properties" and before:
                 merged[name] = {**before, **value}
-            elif name == "tags" and before and value:
+            elif name == "tags" and before:
                 paths = {**before, **value}
                 merged[name] = {path: _added(before.get(path), value.get(path)) for path in paths}
-            elif name == "sensitive" and before and value:
+            elif name == "sensitive" and before:
                 merged[name] = _added(before, value)
             elif value is not None:
                 merged[name] = value
@@ -129,12 +132,58 @@ def merged_rules(*layers: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
             merged = dict(layer)
             continue
         for name, value in layer.items():
-            if name in LISTS and merged.get(name) and value:
+            if merged.get(name) and not value:
+                continue  # nothing to add
+            if name in LISTS and merged.get(name):
                 own = {each.get("name") for each in value}
                 merged[name] = [each for each in merged[name] if each.get("name") not in own] + value
             elif value is not None:
                 merged[name] = value
     return merged
+
+
+def says_version(metadata: Mapping[str, Any] | None) -> bool:
+    """Whether the metadata has a version number in it."""
+    return VERSION in ((metadata or {}).get("properties") or {})
+
+
+def with_version(metadata: Mapping[str, Any] | None, version: int) -> Mapping[str, Any]:
+    """The metadata with this version's number."""
+    properties = (metadata or {}).get("properties") or {}
+    return {**(metadata or {}), "properties": {**properties, VERSION: str(version)}}
+
+
+def without_version(metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The metadata without a version's number; None when nothing else is in it."""
+    if metadata is None or not says_version(metadata):
+        return metadata
+    others = {name: each for name, each in metadata["properties"].items() if name != VERSION}
+    return {name: each for name, each in {**metadata, "properties": others}.items() if each} or None
+
+
+def same_metadata(asked: Mapping[str, Any] | None, stored: Mapping[str, Any] | None) -> bool:
+    """Whether stored metadata is what is asked for: any, where nothing is asked; the version's number counts only where
+    it is asked for."""
+    if asked is None or asked == stored:
+        return True
+    if stored is None or says_version(asked) or not says_version(stored):
+        return False
+    return (without_version(stored) or {}) == {name: each for name, each in asked.items() if each}
+
+
+def rule_types(rules: Mapping[str, Any] | None) -> set[str]:
+    """The types of all rules of a rule set."""
+    return {str(each.get("type")) for part in LISTS for each in (rules or {}).get(part) or ()}
+
+
+def without_rules(rules: Mapping[str, Any] | None, gone: Sequence[str]) -> Mapping[str, Any] | None:
+    """The rule set without the rules of these names."""
+    if rules is None:
+        return None
+    return {
+        part: [each for each in found if each.get("name") not in gone] if part in LISTS and found else found
+        for part, found in rules.items()
+    }
 
 
 def _added(before: list[str] | None, after: list[str] | None) -> list[str]:

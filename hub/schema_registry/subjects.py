@@ -18,7 +18,8 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-_CONTEXT = re.compile(r":\.([^:]*):(.*)", re.DOTALL)
+from hub.schema_registry import subject_names as names
+
 _LONGEST = 249  # characters of a topic's name
 _MOST_LABELS = 125  # of a topic; a record's name may have more, and no pattern has
 _TOPIC = re.compile(r"[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)*")
@@ -44,8 +45,8 @@ def split(
     ``topics`` are those that are known. ``is_written_out`` says whether a node of the tree has exactly this name,
     ``has_node`` whether one stands for it, also by wildcards.
     """
-    found = _CONTEXT.fullmatch(subject)
-    context, name = (found.group(1), found.group(2)) if found else ("", subject)
+    context, name = names.split(subject)
+    context = context.removeprefix(".")
     if name in topics:
         return Subject(context, name, is_key=False)
     name = ".".join(name.split(".")[:_MOST_LABELS]) if name.count(".") >= _MOST_LABELS else name

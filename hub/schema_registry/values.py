@@ -123,6 +123,11 @@ class Protobuf:
 
     def check(self, value: bytes, start: int) -> int:
         """See Check."""
+        self.message(value, start)
+        return len(value)
+
+    def message(self, value: bytes, start: int) -> Message:
+        """The message behind its place in the file. Raises Broken."""
         indexes, at = _indexes(value, start)
         try:
             found = self._messages[indexes[0]]
@@ -130,11 +135,31 @@ class Protobuf:
                 found = found.nested_types[each]
         except IndexError:
             raise Broken(f"the file has no message {indexes}", start) from None
-        try:
-            message_factory.GetMessageClass(found)().MergeFromString(value[at:])
-        except (DecodeError, RecursionError) as error:
-            raise Broken(f"no {found.full_name}: {error}", at) from None
-        return len(value)
+        return _decoded(found, value[at:], at)
+
+    def message_as(self, of: Message, body: bytes) -> Message:
+        """The bytes of another schema's message, without its place, as this schema's message of that name in its file.
+        Raises Broken."""
+        steps: list[str] = []
+        their: Any = of.DESCRIPTOR
+        while their is not None:
+            steps.insert(0, their.name)
+            their = their.containing_type
+        found = self._file.message_types_by_name.get(steps[0])
+        for step in steps[1:]:
+            found = None if found is None else found.nested_types_by_name.get(step)
+        if found is None:
+            raise Broken(f"the schema has no message {'.'.join(steps)}", 0)
+        return _decoded(found, body, 0)
+
+
+def _decoded(descriptor: Any, body: bytes, at: int) -> Message:
+    made: Message = message_factory.GetMessageClass(descriptor)()
+    try:
+        made.MergeFromString(body)
+    except (DecodeError, RecursionError) as error:
+        raise Broken(f"no {descriptor.full_name}: {error}", at) from None
+    return made
 
 
 _DRAFTS = {

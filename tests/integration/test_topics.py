@@ -480,19 +480,21 @@ def test_drift_says_who_is_right(project: Project, hub: Hub) -> None:
 
 def test_drift_is_watched_until_it_is_interrupted(project: Project, settings: Settings) -> None:
     command = [sys.executable, "-m", "hub.cli", "topic", "drift", "--watch", "0.5"]
-    watching = subprocess.Popen(
+    with subprocess.Popen(
         [*command, "-f", str(project.folder / "topics.yaml")],
         env={**os.environ, **environment_of(settings), "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    assert watching.stderr is not None
-    told = [watching.stderr.readline() for _ in range(2)]
-    assert all("differences." in line for line in told)
-    watching.send_signal(signal.SIGINT)
-    assert watching.wait(30) == 130
-    watching.stderr.close()
+    ) as watching:
+        try:
+            assert watching.stderr is not None
+            told = [watching.stderr.readline() for _ in range(2)]
+            assert all("differences." in line for line in told)
+            watching.send_signal(signal.SIGINT)
+            assert watching.wait(30) == 130
+        finally:
+            watching.kill()
 
 
 def test_an_import_is_a_tree_that_changes_nothing(project: Project, hub: Hub, tmp_path: Path) -> None:

@@ -153,6 +153,59 @@ def _sorted(mine: dict[str, Any], first: tuple[str, ...], last: tuple[str, ...])
     return {key: mine[key] for key in (*first, *properties, *last) if key in mine}
 
 
+def resolved(schema: Any, types: list[Any] | None = None) -> str:
+    """The canonical text with every referenced type written out where it is first used, for ``format=resolved``."""
+    beside: dict[str, Any] = {}
+    for each in types or ():
+        _collect(each, "", beside)
+    return canonical(_with_types(schema, "", beside, set()))
+
+
+def _collect(schema: Any, space: str, into: dict[str, Any]) -> None:
+    """Every named type, by full name; each with its namespace written, so that it may stand anywhere."""
+    if isinstance(schema, list):
+        for branch in schema:
+            _collect(branch, space, into)
+    elif isinstance(schema, dict):
+        if schema["type"] in _NAMED:
+            full = _name_of(schema, space)
+            space, _, name = full.rpartition(".")
+            into.setdefault(full, {**schema, "name": name, "namespace": space})
+        elif not isinstance(schema["type"], str):
+            _collect(schema["type"], space, into)
+        for inner in (
+            *(schema[part] for part in ("items", "values") if part in schema),
+            *(field["type"] for field in schema.get("fields", ())),
+        ):
+            _collect(inner, space, into)
+
+
+def _with_types(schema: Any, space: str, beside: Mapping[str, Any], known: set[str]) -> Any:
+    if isinstance(schema, list):
+        return [_with_types(branch, space, beside, known) for branch in schema]
+    if isinstance(schema, str):
+        if schema in PRIMITIVES or (full := _full(schema, space)) in known or full not in beside:
+            return schema
+        return _with_types(beside[full], space, beside, known)
+    mine = dict(schema)
+    if schema["type"] in _NAMED:
+        full = _name_of(schema, space)
+        if full in known:
+            return full if "." in full or not space else schema["name"]
+        known.add(full)
+        space = full.rpartition(".")[0]
+    elif not isinstance(schema["type"], str) or schema["type"] not in (*PRIMITIVES, "array", "map"):
+        mine["type"] = _with_types(schema["type"], space, beside, known)
+    for part in ("items", "values"):
+        if part in mine:
+            mine[part] = _with_types(mine[part], space, beside, known)
+    if "fields" in mine:
+        mine["fields"] = [
+            {**field, "type": _with_types(field["type"], space, beside, known)} for field in mine["fields"]
+        ]
+    return mine
+
+
 # ---- names
 
 

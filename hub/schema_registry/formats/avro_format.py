@@ -45,6 +45,11 @@ def normalized(schema: AvroSchema) -> str:
     return avro.canonical(schema.value)
 
 
+def resolved(schema: AvroSchema) -> str:
+    """The text with every referenced type written out, for ``format=resolved``."""
+    return avro.resolved(schema.value, list(schema.types))
+
+
 def differences(reader: AvroSchema, writer: AvroSchema) -> list[Difference]:
     """See Format. Raises InvalidSchema for types that are chained too long to be compared."""
     try:

@@ -16,6 +16,9 @@ FORMATS: Final[Mapping[str, Format]] = {
 # As Confluent's registry lists them.
 TYPES_IN_ORDER: Final = ("JSON", "PROTOBUF", "AVRO")
 
+# What ``format=`` may ask for. A format writes those that it has a function of this name for.
+FORMATTED: Final = ("serialized", "ignore_extensions", "resolved")
+
 
 def types() -> list[str]:
     """The types that are known, in Confluent's order."""
@@ -29,9 +32,9 @@ def differences(form: Format, reader: Any, writer: Any, *, lenient: bool) -> lis
     return form.differences(reader, writer)
 
 
-def serialized(form: Format, schema: Any) -> str | None:
-    """The schema as ``format=serialized`` wants it (base64); None when the format has no such form."""
-    write = getattr(form, "serialized", None)
+def formatted(form: Format, schema: Any, name: str) -> str | None:
+    """The schema in one of FORMATTED; None when its format has no such form, or nobody knows the name."""
+    write = getattr(form, name, None) if name in FORMATTED else None
     return None if write is None else str(write(schema))
 
 

@@ -26,7 +26,7 @@ from google.protobuf.message import DecodeError
 
 from hub.schema_registry.formats import Difference, InvalidSchema
 from hub.schema_registry.formats.protobuf_imports import TEXTS
-from hub.schema_registry.formats.protobuf_text import written
+from hub.schema_registry.formats.protobuf_text import without_extensions, written
 from hub.schema_registry.formats.protoc import ROOT, compiled
 
 MOST_BYTES = 1_048_576
@@ -226,6 +226,17 @@ def normalized(schema: ProtobufSchema) -> str:
 def serialized(schema: ProtobufSchema) -> str:
     """Base64 of the FileDescriptorProto, for ``format=serialized``."""
     return base64.b64encode(schema.file.SerializeToString(deterministic=True)).decode()
+
+
+def ignore_extensions(schema: ProtobufSchema) -> str:
+    """The .proto text without extensions and without custom options but Confluent's own, for
+    ``format=ignore_extensions``."""
+    return written(without_extensions(schema.file, schema.imports), schema.imports)
+
+
+def beside(file: FileDescriptorProto, schema: ProtobufSchema) -> tuple[FileDescriptorProto, ...]:
+    """All that ``file`` imports, dependencies first: of what ``schema`` imports, and built in. Raises InvalidSchema."""
+    return tuple(_closure(_imported(file), {each.name: each for each in schema.imports}))
 
 
 def differences(reader: ProtobufSchema, writer: ProtobufSchema) -> list[Difference]:

@@ -75,6 +75,30 @@ def _understood(file: FileDescriptorProto, imports: Sequence[FileDescriptorProto
     return found
 
 
+def without_extensions(
+    file: FileDescriptorProto, imports: Sequence[FileDescriptorProto]
+) -> FileDescriptorProto:
+    """The same file without extensions, and without custom options but those of the package ``confluent``."""
+    known = _understood(file, imports)
+    found: Any = type(known)()
+    found.CopyFrom(known)
+    left: list[Any] = [found]
+    while left:
+        each = left.pop()
+        if each.DESCRIPTOR.name.endswith("Options"):
+            for field, _ in each.ListFields():
+                if field.is_extension and not field.full_name.startswith("confluent."):
+                    each.ClearExtension(field)
+            continue
+        for field, value in each.ListFields():
+            if field.name == "extension":
+                each.ClearField("extension")
+            elif field.message_type is not None:
+                left.extend(value if field.is_repeated else [value])
+    plain: FileDescriptorProto = FileDescriptorProto.FromString(found.SerializeToString())
+    return plain
+
+
 # ---- names
 
 

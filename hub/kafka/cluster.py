@@ -1,0 +1,240 @@
+"""[edge] Topics and their configurations; and the place where readers and writers are opened."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
+from confluent_kafka.admin import NewTopic as KafkaNewTopic
+
+from hub.errors import HubError, NotFound
+from hub.kafka.groups import Groups
+from hub.kafka.offsets import Offsets
+from hub.kafka.reader import QUEUE_KB, KafkaReader
+from hub.kafka.writer import KafkaSender, KafkaWriter
+from hub.log import ConfigValue, NewTopic, PartitionReplicas, TopicDescription, same_setting
+
+_SET_ON_THE_TOPIC = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
+# ConfigSource: the topic's own, Kafka's default; all others are some configuration of the brokers.
+_SOURCES: dict[int, Literal["topic", "broker", "default"]] = {_SET_ON_THE_TOPIC: "topic", 5: "default"}
+_SETTLED_S = 3.0
+
+
+class KafkaCluster(Offsets, Groups):
+    """A cluster by its bootstrap servers. Thread safe; every call ends within ``timeout_s``.
+
+    Raises PeerError (HUB-3010) when the cluster does not answer.
+    """
+
+    # ---- topics
+
+    def topics(self) -> Mapping[str, TopicDescription]:
+        """Every topic but Kafka's own. Configurations are left out: ask ``topic_config``."""
+        metadata = self._ask(lambda: self.admin.list_topics(timeout=self.timeout_s), "list topics")
+        names = [name for name in metadata.topics if not name.startswith("__")]
+        found = self._results(
+            self.admin.describe_topics(TopicCollection(names), request_timeout=self.timeout_s)
+            if names
+            else {},
+            missing_ok=True,
+        )
+        return {
+            name: TopicDescription(
+                name,
+                str(description.topic_id),
+                len(description.partitions),
+                len(description.partitions[0].replicas) if description.partitions else 0,
+            )
+            for name, description in found.items()
+        }
+
+    def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """The settings that differ from the cluster's defaults, by topic."""
+        return {
+            name: {
+                entry.name: entry.value
+                for entry in entries
+                if entry.source == _SET_ON_THE_TOPIC and entry.value is not None
+            }
+            for name, entries in self._config_entries(names).items()
+        }
+
+    def default_config(self, names: Sequence[str]) -> Mapping[str, str | None]:
+        """Every setting a topic can have, and its value where a topic leaves it unsaid, as far as these topics show it
+        (None where each of them says it). Kafka's own list of fallbacks is of no use: it mixes hours and milliseconds.
+        """
+        defaults: dict[str, str | None] = {}
+        for entries in self._config_entries(names).values():
+            for entry in entries:
+                value = None if entry.source == _SET_ON_THE_TOPIC else entry.value
+                defaults[entry.name] = defaults.get(entry.name) if value is None else value
+        return defaults
+
+    def _config_entries(self, names: Sequence[str]) -> dict[str, list[Any]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        futures = self.admin.describe_configs(resources, request_timeout=self.timeout_s)
+        return {resource.name: list(entries.values()) for resource, entries in self._results(futures).items()}
+
+    # Each change can be rehearsed: the brokers check it as if it were meant, and change nothing.
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int,
+        config: Mapping[str, str],
+        replication_factor: int,
+        rehearse: bool = False,
+    ) -> None:
+        new = NewTopic(name, partitions, replication_factor, config)
+        for error in self.create_topics([new], rehearse=rehearse).values():
+            raise error
+
+    def create_topics(self, topics: Sequence[NewTopic], *, rehearse: bool = False) -> Mapping[str, HubError]:
+        """One request for all of them; a controller takes some thousand partitions in one."""
+        wanted = [
+            KafkaNewTopic(new.name, new.partitions, new.replication_factor, config=dict(new.config))
+            for new in topics
+        ]
+        if not wanted:
+            return {}
+        refused = self._refusals(
+            self.admin.create_topics(wanted, request_timeout=self.timeout_s, validate_only=rehearse)
+        )
+        if not rehearse:
+            self._seen({new.name: new.partitions for new in topics if new.name not in refused})
+        return refused
+
+    def add_partitions(self, name: str, total: int, *, rehearse: bool = False) -> None:
+        wanted = NewPartitions(name, total)
+        self._results(
+            self.admin.create_partitions([wanted], request_timeout=self.timeout_s, validate_only=rehearse)
+        )
+        if not rehearse:
+            self._seen({name: total})
+
+    def alter_config(self, name: str, changes: Mapping[str, str | None], *, rehearse: bool = False) -> None:
+        for error in self.alter_configs({name: changes}, rehearse=rehearse).values():
+            raise error
+
+    def alter_configs(
+        self, changes: Mapping[str, Mapping[str, str | None]], *, rehearse: bool = False
+    ) -> Mapping[str, HubError]:
+        resources = [
+            ConfigResource(
+                ResourceType.TOPIC,
+                name,
+                incremental_configs=[
+                    ConfigEntry(
+                        key,
+                        value,
+                        incremental_operation=AlterConfigOpType.DELETE
+                        if value is None
+                        else AlterConfigOpType.SET,
+                    )
+                    for key, value in wanted.items()
+                ],
+            )
+            for name, wanted in changes.items()
+        ]
+        if not resources:
+            return {}
+        refused = self._refusals(
+            self.admin.incremental_alter_configs(
+                resources, request_timeout=self.timeout_s, validate_only=rehearse
+            )
+        )
+        if not rehearse:
+            self._settled({name: wanted for name, wanted in changes.items() if name not in refused})
+        return refused
+
+    def _settled(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
+        """Wait until brokers show the settings, so that what reads them next sees them; but not for long: they are
+        decided, and a broker may put a value in its own words."""
+        deadline = time.monotonic() + min(self.timeout_s, _SETTLED_S)
+        while changes and time.monotonic() < deadline:
+            try:
+                shown = self.topic_config(list(changes))
+            except NotFound:
+                return
+            if all(
+                same_setting(shown[name].get(key), value)
+                for name, wanted in changes.items()
+                for key, value in wanted.items()
+            ):
+                return
+            time.sleep(0.02)
+
+    def delete_topic(self, name: str) -> None:
+        self._results(self.admin.delete_topics([name], request_timeout=self.timeout_s))
+        self._seen({name: 0})
+
+    def _seen(self, wanted: Mapping[str, int]) -> None:
+        """Wait until brokers show the topics with so many partitions: the controller decides first, and they hear of
+        it a moment later."""
+        deadline = time.monotonic() + self.timeout_s
+        while time.monotonic() < deadline:
+            shown = self._ask(lambda: self.admin.list_topics(timeout=self.timeout_s), "list topics").topics
+            waiting = [
+                name
+                for name, partitions in wanted.items()
+                if (len(shown[name].partitions) if name in shown else 0) != partitions
+            ]
+            if not waiting:
+                return
+            time.sleep(0.02)
+        raise self.down(f'topic "{waiting[0]}"', "the change is decided, but no broker shows it yet")
+
+    # ---- one topic, closely
+
+    def replicas(self, name: str) -> Sequence[PartitionReplicas]:
+        """Leader, replicas and in-sync replicas of each partition. Raises NotFound."""
+        asked = self.admin.describe_topics(TopicCollection([name]), request_timeout=self.timeout_s)
+        (found,) = self._results(asked).values()
+        return [
+            PartitionReplicas(
+                each.id,
+                each.leader.id if each.leader is not None and each.leader.id >= 0 else None,
+                tuple(node.id for node in each.replicas),
+                tuple(node.id for node in each.isr),
+            )
+            for each in found.partitions
+        ]
+
+    def config_sources(self, name: str) -> Mapping[str, ConfigValue]:
+        """Every setting of a topic with its value and who says it. Raises NotFound."""
+        return {
+            entry.name: ConfigValue(entry.value, _SOURCES.get(entry.source, "broker"))
+            for entry in self._config_entries([name])[name]
+        }
+
+    def brokers(self) -> Mapping[int, tuple[str, int]]:
+        """Host and port of each broker, by its id."""
+        metadata = self._ask(lambda: self.admin.list_topics(timeout=self.timeout_s), "list brokers")
+        return {each.id: (each.host, each.port) for each in metadata.brokers.values()}
+
+    def cluster_id(self) -> str:
+        """What Kafka calls itself; another cluster has another one."""
+        metadata = self._ask(
+            lambda: self.admin.list_topics(timeout=self.timeout_s), "ask for the cluster's id"
+        )
+        return str(metadata.cluster_id)
+
+    # ---- clients
+
+    def reader(self, *, queue_kb: int = QUEUE_KB) -> KafkaReader:
+        """A reader that holds at most ``queue_kb`` of a partition, and the batch it is fetching, in memory."""
+        return KafkaReader(self, queue_kb)
+
+    def writer(self, transactional_id: str | None = None) -> KafkaWriter:
+        """A writer; with a name, transactional, and every earlier writer of that name is fenced."""
+        return KafkaWriter(self, transactional_id)
+
+    def sender(self, *, linger_ms: int = 0, delivery_timeout_s: float = 60.0) -> KafkaSender:
+        """For many records: they wait in a bounded queue, and ``linger_ms`` for company."""
+        return KafkaSender(self, "sender", linger_ms=linger_ms, delivery_timeout_s=delivery_timeout_s)

@@ -1,0 +1,203 @@
+"""[edge] What every client of a cluster has in common: its settings, its errors in the hub's words, one admin client."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
+from hub.log import WriterFenced
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_SAME_LINE_S = 30.0
+NO_LEADER = "HUB-3014"
+
+FENCED = {
+    KafkaError._FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.PRODUCER_FENCED,
+}
+MISSING = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_ID,
+}
+# The request is wrong: the same again fails again.
+_REFUSED = {
+    KafkaError.INVALID_CONFIG,
+    KafkaError.INVALID_PARTITIONS,
+    KafkaError.INVALID_REPLICATION_FACTOR,
+    KafkaError.INVALID_REQUEST,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.INVALID_RECORD,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError._INVALID_ARG,
+}
+# A partition is being given a leader: a moment after it was made, or its broker went.
+_LEADERLESS = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+}
+_DOWN = {
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._WAIT_COORD,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
+
+
+class _Calm(logging.Filter):
+    """librdkafka's lines: each kind once in a while, as warnings at most (what matters is raised to the caller)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said_at: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = record.getMessage().split(" ", 1)[0]  # librdkafka's facility: FAIL, GETPID, ...
+        now = time.monotonic()
+        if now - self._said_at.get(kind, -_SAME_LINE_S) < _SAME_LINE_S:
+            return False
+        self._said_at[kind] = now
+        record.levelno = min(record.levelno, logging.WARNING)
+        record.levelname = logging.getLevelName(record.levelno)
+        return True
+
+
+_client_log = logging.getLogger(f"{__name__}.client")
+_client_log.addFilter(_Calm())
+
+
+class Connection:
+    """Bootstrap servers and the longest wait for one request; what the readers and writers of a cluster are given."""
+
+    def __init__(self, bootstrap: str, timeout_s: float = 15.0) -> None:
+        self.bootstrap = bootstrap
+        self.timeout_s = timeout_s
+        self._admin_lock = threading.Lock()
+        self._admin: AdminClient | None = None
+
+    def wait_ready(self, timeout_s: float) -> None:
+        """Return once the cluster answers. Raises PeerError when it does not within ``timeout_s``."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                self._ask(lambda: self.admin.list_topics(timeout=min(2.0, timeout_s)), "connect")
+                return
+            except PeerError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+    def settings(self, part: str, **more: Any) -> dict[str, Any]:
+        """What every client has in common; ``part`` names it in the brokers' logs and metrics."""
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "client.id": f"hub.{part}",
+            "logger": _client_log,
+            "error_cb": _said,
+            "log.connection.close": False,
+            "reconnect.backoff.max.ms": 1_000,
+            "socket.connection.setup.timeout.ms": 5_000,
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+
+    @property
+    def admin(self) -> AdminClient:
+        with self._admin_lock:
+            if self._admin is None:
+                self._admin = AdminClient(self.settings("admin"))
+            return self._admin
+
+    # ---- errors
+
+    def down(self, doing: str, error: object) -> PeerError:
+        return PeerError(
+            f'Kafka at "{self.bootstrap}" does not answer ({doing}: {error})',
+            hint="is it running? hub doctor tells; the hub goes on by itself when it is back",
+            code="HUB-3010",
+        )
+
+    def translated(self, error: KafkaError, doing: str) -> HubError:
+        """The hub's error for Kafka's; ``doing`` names the object, as in ``topic "orders"``."""
+        code = error.code()
+        if code in FENCED:
+            return WriterFenced(f"{doing}: replaced by a later one of the same name")
+        if code in MISSING:
+            return NotFound(f"{doing} does not exist", hint="hub topic ls shows what there is")
+        if code == KafkaError.TOPIC_ALREADY_EXISTS:
+            return Conflict(f"{doing} exists already")
+        if code in _REFUSED:
+            return CallerError(f"{doing}: Kafka refuses it: {error.str()}", code="HUB-1310")
+        if code in _LEADERLESS:
+            return PeerError(f"{doing} has no leader now", hint="try again", code=NO_LEADER)
+        if code in _DOWN or error.retriable():
+            return self.down(doing, error.str())
+        return PeerError(f"{doing}: Kafka refuses it: {error.str()}", code="HUB-3012")
+
+    def _ask(self, call: Callable[[], T], doing: str) -> T:
+        try:
+            return call()
+        except KafkaException as error:
+            raise self.translated(error.args[0], doing) from None
+        except TimeoutError as error:
+            raise self.down(doing, error) from None
+        finally:
+            self.admin.poll(0)  # serves its log lines
+
+    def _results(self, futures: Mapping[Any, Future[T]], *, missing_ok: bool = False) -> dict[Any, T]:
+        results: dict[Any, T] = {}
+        for key, future in futures.items():
+            try:
+                results[key] = self._ask(lambda f=future: f.result(self.timeout_s + 1), _named(key))  # type: ignore[misc]
+            except NotFound:
+                if not missing_ok:
+                    raise
+        return results
+
+    def _refusals(self, futures: Mapping[Any, Future[T]]) -> dict[str, HubError]:
+        """Of a request about many topics: which of them failed, and why."""
+        refused: dict[str, HubError] = {}
+        for key, future in futures.items():
+            try:
+                self._results({key: future})
+            except HubError as error:
+                refused[key.name if isinstance(key, ConfigResource) else str(key)] = error
+        return refused
+
+
+def _named(key: object) -> str:
+    """Kind and name of what an admin request was about."""
+    if isinstance(key, KafkaTopicPartition):
+        return f'topic "{key.topic}" partition {key.partition}'
+    if isinstance(key, ConsumerGroupTopicPartitions):
+        return f'group "{key.group_id}"'
+    return f'topic "{key.name if isinstance(key, ConfigResource) else key}"'
+
+
+def _said(error: KafkaError) -> None:
+    """What a client says beside its answers; librdkafka logs the same. Without a callback readers' polls would raise it."""
+    log.debug("%s", error.str())

@@ -1,0 +1,140 @@
+"""[edge] Reading: one consumer that is never in a group, from positions that the caller keeps."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from hub.errors import HubError, NotFound, PeerError
+from hub.kafka.connection import MISSING
+from hub.kafka.offsets import Offsets
+from hub.record import Positions, Record, TopicPartition
+
+QUEUE_KB = 65_536
+
+
+class KafkaReader:
+    """See hub.log.Reader. Holds one consumer; not thread safe."""
+
+    def __init__(self, cluster: Offsets, queue_kb: int = QUEUE_KB) -> None:
+        self.cluster = cluster
+        self.consumer = Consumer(
+            cluster.settings(
+                "reader",
+                group_id=f"hub-reader-{uuid.uuid4().hex[:8]}",  # librdkafka wants one; it is never joined
+                enable_auto_commit=False,
+                enable_auto_offset_store=False,
+                isolation_level="read_committed",
+                auto_offset_reset="error",
+                fetch_wait_max_ms=20,
+                fetch_error_backoff_ms=50,
+                queued_max_messages_kbytes=queue_kb,
+                queued_min_messages=min(50_000, queue_kb),
+                enable_partition_eof=True,
+                topic_metadata_propagation_max_ms=10_000,
+            )
+        )
+        self.positions: dict[TopicPartition, int] = {}
+        self._failed: HubError | None = None
+
+    def assign(self, positions: Positions) -> None:
+        self.positions = dict(positions.offsets)
+        self._failed = None
+        self.consumer.assign(
+            [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in positions]
+        )
+
+    def poll(self, limit: int, timeout_s: float) -> Sequence[Record]:
+        """See Reader; also returns, with nothing, when a position moved past control markers only.
+
+        Raises HubError (HUB-3020) for a gap, PeerError (HUB-3021) for a batch that cannot be unpacked, NotFound. The
+        records before it are returned first; ``position`` stands at what failed: assign again to go on elsewhere.
+        """
+        self._raise_failed()
+        if not self.positions:
+            time.sleep(min(timeout_s, 0.05))
+            return ()
+        message = self.consumer.poll(timeout_s)
+        if message is None:
+            return ()
+        # consume(n) waits for all n; one poll, then what is there already
+        messages = [message, *self.consumer.consume(limit - 1, 0)] if limit > 1 else [message]
+        found = [record for record in map(self._record, messages) if record is not None]
+        if not found:
+            self._raise_failed()
+        return found
+
+    def _raise_failed(self) -> None:
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise failed
+
+    def _record(self, message: Message) -> Record | None:
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        error = message.error()
+        if error is not None:
+            # Not raised here: the batch has records of before, and of other partitions, that would be lost.
+            self._failed = self._passed(topic, partition, offset, error) or self._failed
+            return None
+        self.positions[TopicPartition(topic, partition)] = offset + 1
+        return Record(
+            topic,
+            partition,
+            offset,
+            message.timestamp()[1],
+            message.key(),
+            message.value(),
+            tuple(message.headers() or ()),
+        )
+
+    def _passed(
+        self, topic: str | None, partition: int | None, offset: int | None, error: KafkaError
+    ) -> HubError | None:
+        """None when it is no failure: the end as the broker has it, past control markers and aborted records."""
+        if topic is None or partition is None:
+            return self.cluster.translated(error, "read")
+        tp = TopicPartition(topic, partition)
+        if error.code() == KafkaError._PARTITION_EOF:
+            self.positions[tp] = max(self.positions.get(tp, 0), offset or 0)
+            return None
+        try:
+            return self._failure(tp, error)
+        except HubError as failed:  # it had to ask the cluster
+            return failed
+
+    def _failure(self, tp: TopicPartition, error: KafkaError) -> HubError:
+        position = self.positions.get(tp, 0)
+        where = f'topic "{tp.topic}" partition {tp.partition} offset {position}'
+        if error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
+            begin = self.cluster.beginning_offsets([tp.topic]).get(tp)
+            end = self.cluster.end_offsets([tp.topic]).get(tp)
+            if position < begin:
+                return HubError(
+                    f"{where}: the log begins at {begin}; offsets [{position}, {begin}) are gone",
+                    hint="raise the topic's retention, and rebuild what is fed from it",
+                    code="HUB-3020",
+                )
+            return HubError(
+                f"{where}: the log ends at {end}",
+                hint="was the topic made anew, or a broker restored from a copy? Rebuild what is fed from it",
+                code="HUB-3020",
+            )
+        if error.code() in (KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG):
+            return PeerError(
+                f"{where}: the batch there cannot be unpacked ({error.str()})",
+                hint=f"to go on without it, read from offset {position + 1}",
+                code="HUB-3021",
+            )
+        if error.code() in MISSING:
+            return NotFound(f'topic "{tp.topic}" partition {tp.partition} does not exist')
+        return self.cluster.translated(error, where)
+
+    def position(self) -> Positions:
+        return Positions(dict(self.positions))
+
+    def close(self) -> None:
+        self.consumer.close()

@@ -1,0 +1,250 @@
+"""[edge] Writing: many records under way, or an append that is answered; with a name, in transactions that fence."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from hub.errors import CallerError, HubError
+from hub.kafka.connection import FENCED, Connection
+from hub.log import WriterFenced
+from hub.record import NewRecord, Positions, TopicPartition
+
+_LARGEST_COPY = 100_000_000
+
+
+Acknowledged = Callable[[TopicPartition, int, HubError | None], None]
+_Answer = tuple[NewRecord, Acknowledged | None, KafkaError | None, Message]
+
+
+class KafkaSender:
+    """Records under way to the log, through a bounded queue, in order per partition, each once (idempotence).
+
+    ``send`` may be called from many threads. What could not be delivered is raised by the next ``send`` or ``flush``,
+    except where the caller gave ``acknowledged``: then it is told there.
+    """
+
+    def __init__(
+        self,
+        cluster: Connection,
+        part: str,
+        *,
+        linger_ms: int = 0,
+        delivery_timeout_s: float = 60.0,
+        **more: Any,
+    ) -> None:
+        self.cluster = cluster
+        self.part = part
+        self.delivery_timeout_s = delivery_timeout_s
+        timeout_ms = int(delivery_timeout_s * 1000)
+        settings = cluster.settings(
+            part,
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=linger_ms,
+            batch_size=262_144,
+            compression_type="lz4",
+            queue_buffering_max_messages=100_000,
+            queue_buffering_max_kbytes=131_072,
+            delivery_timeout_ms=timeout_ms,
+            # A third, so that what is lost in a dead connection is sent again in time (by default after a minute).
+            request_timeout_ms=min(10_000, timeout_ms // 3),
+            socket_timeout_ms=min(10_000, timeout_ms // 3) + 100,
+            topic_metadata_propagation_max_ms=3_000,  # by default a missing topic is waited for 30 s
+            **more,
+        )
+        self.fatal: KafkaError | None = None
+        self.producer = Producer(settings)
+        self._failed: list[HubError] = []
+        self._answers: deque[_Answer] = deque()
+
+    def send(
+        self,
+        new: NewRecord,
+        acknowledged: Acknowledged | None = None,
+    ) -> None:
+        """Queue a record; waits while the queue is full. ``acknowledged`` hears (partition, offset, error or None),
+        from whichever thread polls."""
+        self.raise_failed()
+
+        # Called from C, where an earlier callback's exception may be under way: Python then finds no inherited
+        # attribute. So it only takes down what there is to say.
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            self._answers.append((new, acknowledged, error, message))
+
+        fields: dict[str, Any] = {"on_delivery": delivered}
+        if new.headers:
+            fields["headers"] = list(new.headers)
+        if new.timestamp_ms is not None:
+            fields["timestamp"] = max(1, new.timestamp_ms)  # librdkafka takes 0 for "now"
+        if new.partition is not None:
+            fields["partition"] = new.partition
+        deadline = time.monotonic() + self.delivery_timeout_s
+        while True:
+            try:
+                self.producer.produce(new.topic, new.value, new.key, **fields)
+                break
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise self.cluster.down("append", "the queue is full and does not drain") from None
+                self.poll(0.1)
+            except KafkaException as error:
+                raise self.error(error.args[0], _target(new)) from None
+        self.poll(0)
+
+    def poll(self, timeout_s: float) -> None:
+        """Serve acknowledgements for at most that long."""
+        self._serve(lambda: self.producer.poll(timeout_s))
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until everything sent is acknowledged. Raises what was not; PeerError when the time is over."""
+        left = self._serve(lambda: self.producer.flush(timeout_s))
+        self.raise_failed()
+        if left:
+            raise self.cluster.down("append", f"{left} records are not acknowledged; the outcome is unknown")
+
+    def raise_failed(self) -> None:
+        if self._failed:
+            failed, self._failed = self._failed[0], []
+            raise failed
+
+    def error(self, error: KafkaError, doing: str) -> HubError:
+        """Translated; once the producer is beyond repair, the reason for that is the reason for everything."""
+        if self.fatal is not None and self.fatal.code() in FENCED:
+            return self.cluster.translated(self.fatal, f'writer "{self.part}"')
+        return self.cluster.translated(error, doing)
+
+    def drop(self) -> None:
+        """Give up on what is under way; never waits."""
+        with contextlib.suppress(KafkaException):  # a fenced producer refuses even this
+            self.producer.purge()
+
+    def _serve(self, call: Callable[[], int]) -> int:
+        """Polls and flushes raise what is fatal to the producer, at times from within a callback as SystemError."""
+        try:
+            return call()
+        except (KafkaException, SystemError) as raised:
+            cause = raised if isinstance(raised, KafkaException) else raised.__cause__
+            if not isinstance(cause, KafkaException):
+                cause = self._why_broken()
+            self.fatal = cause.args[0]
+            raise self.error(cause.args[0], f'writer "{self.part}"') from None
+        finally:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Tell who waits what became of each record."""
+        while self._answers:
+            try:
+                new, acknowledged, error, message = self._answers.popleft()
+            except IndexError:  # another thread told it
+                return
+            failed = None if error is None else self.error(error, _target(new))
+            if acknowledged is not None:
+                acknowledged(TopicPartition(new.topic, message.partition()), message.offset(), failed)
+            elif failed is not None:
+                self._failed.append(failed)
+
+    def _why_broken(self) -> KafkaException:
+        """The fatal error that a producer answers to all it is asked. What a callback raised is lost when another
+        callback ran after it."""
+        try:
+            self.producer.begin_transaction()
+        except KafkaException as reason:
+            if reason.args[0].fatal():
+                return reason
+        return KafkaException(KafkaError(KafkaError._FATAL, "the producer broke within a callback"))
+
+
+def _target(new: NewRecord) -> str:
+    return f'topic "{new.topic}"' + ("" if new.partition is None else f" partition {new.partition}")
+
+
+class KafkaWriter:
+    """See hub.log.Writer. With a name: one transaction an append. Not thread safe.
+
+    The brokers mark a transaction's end in its partitions a moment after they have confirmed it, and only then do
+    readers and ``end_offsets`` see its records; to open the name again waits for that.
+    """
+
+    def __init__(self, cluster: Connection, name: str | None) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.fenced = False
+        self._sender: KafkaSender | None = self._open()
+
+    def append(self, records: Sequence[NewRecord]) -> Positions:
+        """See Writer. Raises CallerError and NotFound when nothing was appended by a named writer for certain."""
+        if self.fenced:  # opening anew would take the name back from the one that has it now
+            raise WriterFenced(f'writer "{self.name}": replaced by a later one of the same name')
+        if not records:
+            return Positions()
+        if self._sender is None:
+            self._sender = self._open()
+        sender = self._sender
+        try:
+            if self.name is None:
+                return self._send(sender, records)
+            self._do(sender, sender.producer.begin_transaction, "begin transaction")
+            after = self._send(sender, records)
+            self._do(sender, lambda: sender.producer.commit_transaction(self.cluster.timeout_s), "commit")
+            return after
+        except HubError as error:
+            self.fenced = isinstance(error, WriterFenced)
+            self._abandon(sender, refused=isinstance(error, CallerError))
+            raise
+
+    def close(self) -> None:
+        if self._sender is not None:
+            with contextlib.suppress(HubError):  # every append has heard about its own records
+                self._sender.flush(self.cluster.timeout_s)
+            self._sender = None
+
+    def _open(self) -> KafkaSender:
+        more: dict[str, Any] = {}
+        if self.name is not None:
+            more["transactional_id"] = self.name
+            more["transaction_timeout_ms"] = int(self.cluster.timeout_s * 1000)
+            more["message_max_bytes"] = _LARGEST_COPY  # copies of other producers' records: the topic decides
+        sender = KafkaSender(
+            self.cluster, self.name or "writer", delivery_timeout_s=self.cluster.timeout_s, **more
+        )
+        if self.name is not None:
+            self._do(sender, lambda: sender.producer.init_transactions(self.cluster.timeout_s), "open")
+        return sender
+
+    def _send(self, sender: KafkaSender, records: Sequence[NewRecord]) -> Positions:
+        after: dict[TopicPartition, int] = {}
+        failed: list[HubError] = []
+
+        def acknowledged(tp: TopicPartition, offset: int, error: HubError | None) -> None:
+            if error is not None:
+                failed.append(error)
+            else:
+                after[tp] = max(after.get(tp, 0), offset + 1)
+
+        for new in records:
+            sender.send(new, acknowledged)
+        sender.flush(self.cluster.timeout_s + 1)
+        if failed:
+            raise failed[0]
+        return Positions(after)
+
+    def _do(self, sender: KafkaSender, call: Callable[[], object], doing: str) -> None:
+        try:
+            call()
+        except KafkaException as error:
+            raise sender.error(error.args[0], f'writer "{self.name}": {doing}') from None
+
+    def _abandon(self, sender: KafkaSender, *, refused: bool) -> None:
+        """A late EndTxn must not meet this producer's next transaction (KIP-890 is not in librdkafka): drop it."""
+        self._sender = None
+        sender.drop()
+        if refused and self.name is not None:  # else readers of the topic wait for the transaction's time-out
+            with contextlib.suppress(KafkaException):
+                sender.producer.abort_transaction(self.cluster.timeout_s)

@@ -1,0 +1,32 @@
+"""Ctrl-C that falls into a destructor."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+# What KeyboardInterrupt meets in __del__ is printed and forgotten; the loop's own pause still ends it.
+PROGRAM = """
+import os, signal, sys
+from hub.cli.interrupt import pause, remember_interrupts
+
+class Dying:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000): pass
+
+remember_interrupts()
+Dying()
+try:
+    for _ in range(3): pause(0.01)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+def test_a_ctrl_c_in_a_destructor_ends_the_next_pause() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert "Exception ignored" in done.stderr and "KeyboardInterrupt" in done.stderr
+    assert done.returncode == 130
