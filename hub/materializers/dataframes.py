@@ -32,6 +32,7 @@ from hub.record import Positions
 UNKNOWN_SCHEMA = "HUB-UNKNOWN-SCHEMA"
 DLQ_SUFFIX = ".dlq"
 VERSION_HEADER = "hub.version"
+SOURCES_HEADER = "hub.sources"
 
 # Columns of a row besides the view's own.
 ROW_META = ("_version", "_sources")
@@ -264,7 +265,11 @@ def records(row_frame: DataFrame, view: str, schema: AvroType, schema_id: int, g
         header("hub.dlq.partition", bad["_partition"]),
         header("hub.dlq.offset", bad["_offset"]),
     )
-    alive = F.array(F.struct(F.lit(VERSION_HEADER).alias("key"), version.alias("value")))
+    versioned = F.struct(F.lit(VERSION_HEADER).alias("key"), version.alias("value"))
+    # A deleted row has no columns to say which events deleted it; who waits for that write reads it here.
+    alive = F.when(
+        F.col("_row_deleted"), F.array(versioned, header(SOURCES_HEADER, F.to_json("_sources")))
+    ).otherwise(F.array(versioned))
     is_bad = bad.isNotNull()
     return row_frame.select(
         F.when(is_bad, F.concat(bad["_topic"], F.lit(DLQ_SUFFIX)))

@@ -1,12 +1,17 @@
 """[shell] The materializer process: one Spark session, a thread a view, each running its plan until it changes.
 
-A view's thread goes round one loop: *plan* (topics, schemas, generation), *bulk* when much is unread, *live* until
-the plan is stale (the file changed, a new topic matches, an unknown schema id came) or the query fails. What fails is
+A view's thread goes round one loop: *plan* (topics, schemas, generation), *bulk* when much is unread, *live* or
+*realtime*, as its file says, until the plan is stale (the file changed, a new topic matches, an unknown schema id came) or the query fails. What fails is
 said in the view's state and tried again after a growing pause; other views do not notice.
 
 A *generation* is one computation of a view from the start of its log. It goes up when the plan changes so that
 the old state cannot be used, or when the checkpoint is lost; rows carry it in ``hub.version``, so a later generation's
 rows replace an earlier one's in every store.
+
+Real-time mode writes rows as events come and notes their offsets at its checkpoints only. After a stop in between, the
+events since are folded again, perhaps in another order among the sources, and a store keeps what it had of the same
+version. So a position is told only once it covers everything that may have been read before: until then a store may
+hold a row that is ahead in one source and behind in another.
 """
 
 from __future__ import annotations
@@ -39,6 +44,7 @@ from hub.materializers.dataframes import DLQ_SUFFIX, UNKNOWN_SCHEMA, Answered, I
 from hub.materializers.dataframes import Writer as EventWriter
 from hub.materializers.progress import PROGRESS_TOPIC, EngineState, Mode, Progress, ViewState, progress_of
 from hub.materializers.shape import META, Shape, SourceShape, shape
+from hub.materializers.slots import Slots, local_slots
 from hub.materializers.sql_stream import SqlPlan, Swept
 from hub.materializers.sql_view import SqlView, checked
 from hub.materializers.view import View, load_view, view_files
@@ -53,6 +59,9 @@ _POLL_S = 0.03
 _STALE_CHECK_S = 2.0
 # Below this many unread events a start goes straight to live.
 _BULK_FROM = 20_000
+# Real-time mode plans anew at each checkpoint only, and everything waits for it: it begins in a JVM that has compiled
+# what that takes, which live batches teach it.
+_WARM_UP_S = 15.0
 # How often the note is written that says how far a view's batches were swept.
 _NOTE_S = 1.0
 _UNKNOWN = re.compile(UNKNOWN_SCHEMA + r" (\d+) ([\w.\-]+)")
@@ -65,30 +74,66 @@ def run(settings: Settings, stop: threading.Event) -> None:
     cluster.wait_ready(60.0)
     _ensure_topic(cluster, PROGRESS_TOPIC, 1, {"cleanup.policy": "compact"}, settings)
     board = Board(cluster, cluster.writer())
-    session, gateway = spark.open_session(settings)
+    slots = _slots(settings, cluster)
+    session, gateway = spark.open_session(settings, slots)
     registry = RegistryClient(settings.registry)
     runners: dict[Path, Runner] = {}
     try:
         while not stop.is_set():
             for path in view_files(settings.project):
                 if path not in runners or not runners[path].alive:
-                    runners[path] = Runner(path, settings, session, cluster, registry, board)
+                    runners[path] = Runner(path, settings, session, slots, cluster, registry, board)
                     runners[path].start()
             board.post()
             for path, runner in list(runners.items()):
                 if not path.exists():
                     runner.stop()
+                    slots.release(path.stem)
                     del runners[path]
+            if slots.most is not None and slots.wanted > slots.capacity:
+                log.info("Spark starts again with %d task slots", slots.wanted)
+                _stop_all(runners)
+                session = spark.wider_session(session, slots)
             if gateway.process.poll() is not None:
                 # Nothing can be stopped in order any more; a new process starts from the checkpoints.
                 log.error("Spark's JVM has ended (exit code %s)", gateway.process.returncode)
                 os._exit(1)
             stop.wait(_POLL_S)
     finally:
-        for runner in runners.values():
-            runner.stop()
+        _stop_all(runners)
         board.post()
         session.stop()
+
+
+def _stop_all(runners: dict[Path, Runner]) -> None:
+    for runner in runners.values():
+        runner.stopping.set()
+    for runner in runners.values():
+        runner.stop()
+    runners.clear()
+
+
+def _slots(settings: Settings, cluster: KafkaCluster) -> Slots:
+    """As many task slots as the project's views need, as far as their files and topics tell now."""
+    local = local_slots(settings.spark_master, os.cpu_count() or 1)
+    if local is None:
+        return Slots(0, 0, None)
+    slots = Slots(local, local, settings.spark_slots_most)
+    topics = cluster.topics()
+    for path in view_files(settings.project):
+        try:
+            view = load_view(path)
+        except HubError:
+            continue  # its thread says what is wrong with it
+        if view.mode == "realtime":
+            sources = sum(
+                topic.partitions
+                for topic in topics.values()
+                if any(matches(source.topic, topic.name) for source in view.sources.values())
+            )
+            slots.foresee(view.name, sources, view.partitions or settings.view_partitions)
+    slots.widen()
+    return slots
 
 
 @dataclass
@@ -160,6 +205,7 @@ class Runner:
         path: Path,
         settings: Settings,
         session: SparkSession,
+        slots: Slots,
         cluster: KafkaCluster,
         registry: RegistryClient,
         board: Board,
@@ -167,6 +213,7 @@ class Runner:
         self.path = path
         self.settings = settings
         self.session = session
+        self.slots = slots
         self.cluster = cluster
         self.registry = registry
         self.board = board
@@ -175,6 +222,9 @@ class Runner:
         self.inputs: tuple[Input, ...] = ()
         self.answered = Answered()
         self.asked_ids: set[int] = set()
+        self.partitions = 0  # of all source topics, as planned
+        self.warm = False
+        self.untold = Positions()  # no batch is told of until it covers this
         self.swept = Swept()
         self.noted_at = 0.0
         self.thread = threading.Thread(target=self._run, name=f"view-{path.stem}", daemon=True)
@@ -197,12 +247,14 @@ class Runner:
                 self._say("starting")
                 stamp = self.path.stat().st_mtime_ns
                 plan = self._plan()
+                self._hold(plan)
                 if self._unread(plan) > _BULK_FROM:
                     self._follow(plan, "bulk", stamp)
-                while self._follow(plan, "live", stamp):
+                while self._follow(plan, self._mode(), stamp):
                     backoff.reset()
-                    plan = self._plan()
                     stamp = self.path.stat().st_mtime_ns
+                    plan = self._plan()
+                    self._hold(plan)
             except PySparkException as error:
                 if self._learned(str(error)):
                     continue
@@ -218,6 +270,11 @@ class Runner:
                 self._say("retrying", _first_line(f"{type(error).__name__}: {error}"))
                 self.stopping.wait(backoff.next_s())
         self._say("stopped")
+
+    def _mode(self) -> Mode:
+        """What comes after the catch-up."""
+        assert self.view is not None
+        return "realtime" if self.view.mode == "realtime" and self.warm else "live"
 
     # ---- plan
 
@@ -250,6 +307,11 @@ class Runner:
         schema_id = self.registry.register(f"{view.changelog}-value", orjson.dumps(schema).decode())
         ids = {topic: topics[topic].topic_id for each in inputs for topic in each.topics}
         generation, checkpoint, partitions = self._generation(view, fingerprint, ids, partitions)
+        self.partitions = sum(topics[topic].partitions for each in inputs for topic in each.topics)
+        if view.mode == "realtime":
+            self.slots.claim(view.name, self.partitions, partitions)
+        else:
+            self.slots.release(view.name)
         # An id that was asked for and became no writer is judged like one that the registry does not have.
         answered = Answered(self.answered.ids - self.asked_ids, self.answered.until)
         ready = (inputs, answered, schema, schema_id, generation, checkpoint, partitions)
@@ -407,6 +469,11 @@ class Runner:
 
     # ---- run
 
+    def _hold(self, plan: AnyPlan) -> None:
+        """When the state may be behind rows that real-time mode wrote: tell of nothing before it is past them all."""
+        if _realtime_mark(plan).exists():
+            self.untold = self.cluster.end_offsets(plan.topics)
+
     def _unread(self, plan: AnyPlan) -> int:
         committed = spark.committed_batch(plan.checkpoint)
         unread = lag_records(
@@ -423,28 +490,35 @@ class Runner:
 
     def _follow(self, plan: AnyPlan, mode: Mode, stamp: int) -> bool:
         """Run the query and report its batches. True when it was stopped because the plan is stale."""
+        warming = mode == "live" and self.view is not None and self.view.mode == "realtime"
+        if mode == "realtime":
+            _realtime_mark(plan).touch()
         query = (
             sql_stream.start(self.session, plan, self.settings, mode)
             if isinstance(plan, SqlPlan)
-            else spark.start(self.session, plan, self.settings, mode)
+            else spark.start(self.session, plan, self.settings, mode, warming=warming)
         )
-        self._say(mode)
+        self._say(mode, "warms up for real-time mode" if warming else None)
         reported = -1
         check_at = time.monotonic() + _STALE_CHECK_S
+        warm_at = time.monotonic() + _WARM_UP_S
         try:
             while query.isActive:
                 self.stopping.wait(_POLL_S)
                 reported = self._report_last(plan, query, mode, reported)
                 if self.stopping.is_set():
                     return False
+                if warming and time.monotonic() >= warm_at:
+                    self.warm = True
+                    return True
                 if time.monotonic() >= check_at:
                     check_at = time.monotonic() + _STALE_CHECK_S
                     if self._stale(plan, stamp):
-                        return mode == "live"
+                        return mode != "bulk"
             self._report_last(plan, query, mode, reported)
             failure = query.exception()
             if failure is not None:
-                raise failure
+                raise spark.refusal(self.path.stem, failure) or failure
             return False
         finally:
             query.stop()
@@ -462,6 +536,10 @@ class Runner:
 
     def _report(self, plan: AnyPlan, batch: spark.Batch, mode: Mode, quiet: set[int] | None = None) -> None:
         assert self.view is not None
+        if not batch.sources.covers(self.untold):
+            return
+        if mode != "realtime":
+            _realtime_mark(plan).unlink(missing_ok=True)
         if isinstance(plan, SqlPlan):
             # Before the progress is told: what a view says it covers is in the view or beside it.
             self._sweep(plan, batch.batch_id, quiet or set())
@@ -503,6 +581,8 @@ class Runner:
             return True
         except HubError:
             return False
+        if sum(topics[name].partitions for name in plan.topics if name in topics) != self.partitions:
+            return True
         return any(
             tuple(
                 sorted(
@@ -559,6 +639,11 @@ def _fingerprint(compiled: Shape, inputs: tuple[Input, ...]) -> str:
         used,
     ]
     return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _realtime_mark(plan: AnyPlan) -> Path:
+    """There while rows may be published that the state in the checkpoint does not have yet."""
+    return plan.checkpoint / "hub.realtime"
 
 
 def _sql_fingerprint(classified: Classified, inputs: tuple[Input, ...]) -> str:

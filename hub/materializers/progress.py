@@ -19,8 +19,8 @@ from hub.record import NewRecord, Positions, Record
 
 PROGRESS_TOPIC = "_hub.progress"
 
-Mode = Literal["bulk", "live"]
-EngineState = Literal["starting", "bulk", "live", "retrying", "failed", "stopped"]
+Mode = Literal["bulk", "live", "realtime"]
+EngineState = Literal["starting", "bulk", "live", "realtime", "retrying", "failed", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,14 @@ class ViewState:
             "sources": dict(self.sources),
         }
         return NewRecord(PROGRESS_TOPIC, f"state:{self.view}".encode(), orjson.dumps(body))
+
+
+def seen_record(positions: Positions, at_ms: int) -> dict[str, Any]:
+    """What a store notes under ``seen:<view>``: how far its rows show a view's sources to be read, and since when.
+
+    A realtime view tells of its positions at checkpoints only; this is what its lag is measured by in between.
+    """
+    return {"sources": _by_topic(positions), "at_ms": at_ms}
 
 
 def progress_of(record: Record, changelog: str) -> Progress | None:

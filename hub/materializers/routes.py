@@ -145,7 +145,7 @@ async def _wait(
             row, covered = await anyio.to_thread.run_sync(store.read, view, key)
         else:
             covered = await anyio.to_thread.run_sync(store.positions, view, "source")
-        sources = row.values.get("_sources") if row is not None and row.values is not None else None
+        sources = row.sources if row is not None else None
         if covered.covers(token) or row_covers(sources, token):
             return row, covered
         remaining = deadline - time.monotonic()

@@ -26,7 +26,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from hub.errors import ConfigError, nearest
 from hub.materializers.avro_shape import AvroType, field_types, kind
 from hub.materializers.shape import META
-from hub.materializers.view import CHANGELOG_PREFIX, Name
+from hub.materializers.view import CHANGELOG_PREFIX, Name, RunMode
 from hub.yaml import load_model, place
 
 _SPARK = Dialect.get_or_raise("spark")
@@ -119,6 +119,17 @@ class SqlView(BaseModel):
     key: list[Name] = Field(default_factory=list)
     indexes: list[Name] = Field(default_factory=list)
     partitions: int | None = Field(None, ge=1, le=256)
+    mode: RunMode = "auto"
+
+    @field_validator("mode")
+    @classmethod
+    def _in_batches(cls, mode: RunMode) -> RunMode:
+        if mode == "realtime":
+            raise ValueError(
+                "a SQL view runs in micro-batches: what is late or undecodable is found a batch at a time, and its rows do "
+                "not say which events made them; write `mode: live`, or the same as an entity view with `fields:`"
+            )
+        return mode
 
     @field_validator("key", mode="before")
     @classmethod

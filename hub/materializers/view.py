@@ -10,7 +10,7 @@ The grammar of a file is the models below; ``docs/views.md`` explains it with ex
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
 Sql = Annotated[str, Field(min_length=1, max_length=10_000)]
+
+# How a view runs once it has caught up: micro-batches (auto, live) or Spark's real-time mode. ``live`` catches up in
+# micro-batches too. No part of a view's meaning: the state stays when it is edited.
+RunMode = Literal["auto", "live", "realtime"]
 
 CHANGELOG_PREFIX = "views."
 
@@ -52,6 +56,7 @@ class View(BaseModel):
     view: Name
     doc: str = ""
     owner: str = ""
+    mode: RunMode = "auto"
     sources: dict[Name, Source] = Field(min_length=1)
     fields: dict[Name, Sql] = Field(min_length=1)
     computed: dict[Name, Sql] = Field(default_factory=dict)

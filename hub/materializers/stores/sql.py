@@ -93,13 +93,14 @@ class BuiltAnew(HubError):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A key's latest row in a batch. ``row`` None: deleted."""
+    """A key's latest row in a batch. ``row`` None: deleted, by the events that ``deleted_by`` names as ``_sources`` would."""
 
     key: str
     version: int
     partition: int
     offset: int
     row: Mapping[str, Any] | None
+    deleted_by: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +119,14 @@ class ViewBatch:
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """A row as it is read; ``values`` None: deleted."""
+    """A row as it is read; ``values`` None: deleted. ``sources``: the events that are the latest of each source in it."""
 
     key: str
     version: int
     partition: int
     offset: int
     values: Mapping[str, Any] | None
+    sources: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +246,7 @@ class Store:
             self._definition(connection, name).table.drop(connection, checkfirst=True)
             connection.execute(delete(self._positions).where(self._positions.c.view == name))
             connection.execute(delete(self._views).where(self._views.c.view == name))
-            keys = [f"progress:{name}", f"state:{name}"]
+            keys = [f"{kind}:{name}" for kind in ("progress", "state", "seen")]
             connection.execute(delete(self._progress).where(self._progress.c.key.in_(keys)))
 
     def views(self) -> list[str]:
@@ -726,7 +728,7 @@ def _row(known: ViewTable, key: str, change: Change, now: int) -> dict[str, Any]
     row["_version"] = change.version
     row["_partition"] = change.partition
     row["_offset"] = change.offset
-    row["_sources"] = values.get("_sources")
+    row["_sources"] = change.deleted_by if change.row is None else values.get("_sources")
     row["_deleted"] = change.row is None
     row["_applied_at_ms"] = now
     return row
@@ -741,7 +743,9 @@ def _stored(known: ViewTable, found: Mapping[Any, Any]) -> StoredRow:
                 values[name] = convert(values[name])
         values["_version"] = found["_version"]
         values["_sources"] = found["_sources"]
-    return StoredRow(found["key"], found["_version"], found["_partition"], found["_offset"], values)
+    return StoredRow(
+        found["key"], found["_version"], found["_partition"], found["_offset"], values, found["_sources"]
+    )
 
 
 def _without_nul(value: str) -> str:

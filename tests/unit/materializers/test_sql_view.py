@@ -88,6 +88,7 @@ def test_a_mistake_in_the_sql_names_the_file(tmp_path: Path) -> None:
         ("key: flight_id", "key: [flight]", 'did you mean "flight_id"'),
         ("key: flight_id", "key: flight_id\nindexes: [seat]", 'did you mean "seats"'),
         ("sources:", "source:", 'unknown key "source"'),
+        ("sources:", "mode: realtime\nsources:", "runs in micro-batches"),
     ],
 )
 def test_the_file_is_checked(tmp_path: Path, was: str, now: str, said: str) -> None:
