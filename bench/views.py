@@ -1,6 +1,6 @@
 """What a view costs and how late it is, measured on the product's own path: real Kafka, Spark, store and HTTP.
 
-Run: ``.venv/bin/python bench/views.py`` (about six minutes; ``--quick`` leaves out the last part). Prints figures, asserts none.
+Run: ``.venv/bin/python bench/views.py`` (about nine minutes; ``--quick`` leaves out the last part). Prints figures, asserts none.
 bench/README.md says what each means.
 """
 
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -252,8 +252,40 @@ class Arrivals:
         return sorted(latency for at, latency in self.late if at > since)
 
 
+def read_own_writes(running: Hub, done: threading.Event, own: list[tuple[float, float]]) -> None:
+    """Ten times a second: an event, then its row by key with the event's position as the token. Into ``own``: when,
+    and the seconds from just before produce to the answer."""
+    producer = Producer({"bootstrap.servers": running.settings.bootstrap, "linger.ms": 0})
+    where: list[str] = []
+    with httpx2.Client(base_url=running.url, timeout=30) as client:
+        while not done.wait(0.1):
+            key = f"OWN-{len(own)}"
+            topic, value = running.event(20_000_000 + len(own), key)
+            began_at = time.monotonic()
+            producer.produce(
+                topic,
+                value,
+                key,
+                on_delivery=lambda _error, sent: where.append(
+                    f"{sent.topic()}:{sent.partition()}:{sent.offset() + 1}"
+                ),
+            )
+            producer.flush(10)
+            with contextlib.suppress(httpx2.HTTPError):
+                client.get(f"/views/bench/{key}", params={"after": where[-1], "timeout_ms": "20000"})
+            own.append((time.monotonic(), time.monotonic() - began_at))
+
+
+def _batch(running: Hub) -> int:
+    return int((running.progress().get("last_batch") or {}).get("batch_id", 0))
+
+
 def produce(
-    running: Hub, arrivals: Arrivals, rate: int, seconds: int, beside: Callable[[int], None] = lambda _: None
+    running: Hub,
+    arrivals: Sequence[Arrivals],
+    rate: int,
+    seconds: int,
+    beside: Callable[[int], None] = lambda _: None,
 ) -> float:
     """Events at a steady rate, each with a key of its own; the monotonic time when it began."""
     producer = Producer({"bootstrap.servers": running.settings.bootstrap, "linger.ms": 0})
@@ -262,7 +294,8 @@ def produce(
         while number < elapsed * rate:
             key = f"L-{began_at:.0f}-{number}"
             topic, value = running.event(10_000_000 + number, key)
-            arrivals.sent[key] = time.monotonic()
+            for each in arrivals:
+                each.sent[key] = time.monotonic()
             producer.produce(topic, value, key)
             number += 1
         producer.poll(0)
@@ -273,12 +306,31 @@ def produce(
     return began_at
 
 
-def live(running: Hub, rate: int, seconds: int, warm_up_s: int) -> dict[str, float]:
-    """From just before produce to the row's arrival at a subscriber of changes."""
-    wait(lambda: running.progress().get("state") == "live")
+def switch(running: Hub, mode: str) -> None:
+    """Edit the view's file, as a user does, and wait until it runs so."""
+    (running.settings.project / "views" / "bench.yaml").write_text(VIEW.replace("\n", f"\nmode: {mode}\n", 1))
+    wait(lambda: running.progress().get("state") == mode)
+
+
+def steady(running: Hub, mode: str, rate: int, seconds: int, warm_up_s: int) -> dict[str, float]:
+    """From just before produce to the row's arrival at a reader of the changelog, at a subscriber of changes, and at a
+    reader by key who waits for its own write; live or in real-time mode."""
+    switch(running, mode)
     time.sleep(3)
-    arrivals = Arrivals()
+    arrivals, published = Arrivals(), Arrivals()
     done = threading.Event()
+
+    def read_changelog() -> None:
+        reader = running.cluster.reader()
+        reader.assign(running.cluster.end_offsets(["views.bench"]))
+        while not done.is_set():
+            for record in reader.poll(5_000, 0.05):
+                published.heard((record.key or b"").decode(), time.monotonic())
+        reader.close()
+
+    threading.Thread(target=read_changelog, daemon=True).start()
+    own: list[tuple[float, float]] = []
+    threading.Thread(target=read_own_writes, args=(running, done, own), daemon=True).start()
 
     def listen() -> None:
         url = f"{running.url}/views/bench/changes?snapshot=false"
@@ -302,18 +354,19 @@ def live(running: Hub, rate: int, seconds: int, warm_up_s: int) -> dict[str, flo
                 client.get("/views/bench/C-0000001")
                 reads.append(time.monotonic() - at)
 
-        produce(running, arrivals, rate, warm_up_s)
+        produce(running, (arrivals, published), rate, warm_up_s)
         reads.clear()
-        before = _forks(), spark.cpu_times(), running.cpu_s()
-        began_at = produce(running, arrivals, rate, seconds, read)
+        before = _forks(), spark.cpu_times(), running.cpu_s(), _batch(running)
+        began_at = produce(running, (arrivals, published), rate, seconds, read)
     forks, reaped = _forks() - before[0], spark.cpu_times()
     cpu = running.cpu_s() - before[2]
     done.set()
-    settled = arrivals.settled(began_at)
+    mine = sorted(took for at, took in own if at > began_at)
     return {
-        "p50": _quantile(settled, 0.5) * 1000,
-        "p95": _quantile(settled, 0.95) * 1000,
-        "p99": _quantile(settled, 0.99) * 1000,
+        **_quantiles("", arrivals.settled(began_at)),
+        **_quantiles("changelog_", published.settled(began_at)),
+        **_quantiles("own_", mine),
+        "batches": float(_batch(running) - before[3]),
         "lost": float(len(arrivals.sent)),
         "read_p50": _quantile(sorted(reads), 0.5) * 1000,
         "read_p99": _quantile(sorted(reads), 0.99) * 1000,
@@ -342,21 +395,26 @@ def peer(running: Hub, events: int, rate: int, seconds: int, warm_up_s: int) -> 
         arguments = (running.settings.bootstrap, done, arrivals.heard)
         threading.Thread(target=kafka_streams.listen, args=arguments, daemon=True).start()
         time.sleep(3)
-        produce(running, arrivals, rate, warm_up_s)
+        produce(running, (arrivals,), rate, warm_up_s)
         before = view.cpu_s()
-        began_at = produce(running, arrivals, rate, seconds)
+        began_at = produce(running, (arrivals,), rate, seconds)
         done.set()
         settled = arrivals.settled(began_at)
-        for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
-            found[name] = _quantile(settled, share) * 1000
         return {
             **found,
+            **_quantiles("", settled),
             "lost": float(len(arrivals.sent)),
             "cpu_cores": (view.cpu_s() - before) / seconds,
             "memory_mb": float(view.memory_mb()),
         }
     finally:
         view.stop()
+
+
+def _quantiles(prefix: str, ordered: list[float]) -> dict[str, float]:
+    """Milliseconds by name."""
+    shares = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+    return {f"{prefix}{name}": _quantile(ordered, share) * 1000 for name, share in shares}
 
 
 def _quantile(ordered: list[float], share: float) -> float:
@@ -406,21 +464,25 @@ def main() -> None:
         say("bulk: until every row is served", f"{found['served']:,.0f} events/s")
         cpu = f"{found['cpu_us']:.1f} us/event"
         say("bulk: CPU of the computation, start included", cpu, "", theirs("cpu_us", "{:.1f} us/event"))
-        late = live(running, given.rate, given.seconds, given.warm_up)
-        say(
-            f"live, {given.rate} events/s: event to subscriber, p50",
-            f"{late['p50']:.0f} ms",
-            "400",
-            theirs("p50", "{:.0f} ms"),
-        )
-        say("live: p95", f"{late['p95']:.0f} ms", "", theirs("p95", "{:.0f} ms"))
-        say("live: p99", f"{late['p99']:.0f} ms", "", theirs("p99", "{:.0f} ms"))
-        say("live: events that never arrived", f"{late['lost']:.0f}", "0", theirs("lost", "{:.0f}"))
-        say("live: read by key, p50 / p99", f"{late['read_p50']:.1f} / {late['read_p99']:.1f} ms")
-        cores = f"{late['cpu_cores']:.2f} cores"
-        say("live: CPU of the computation", cores, "", theirs("cpu_cores", "{:.2f} cores"))
-        say("live: processes and threads started, whole machine", f"{late['forks']:.1f} /s")
-        say("live: CPU of processes that Spark forked", f"{late['reaped_s']:.2f} s", "0")
+        goals = {"live": ("", "400 p50", ""), "realtime": ("40 p50, 150 p99", "", "250 p99")}
+        for mode, (to_changelog, to_subscriber, to_reader) in goals.items():
+            late = steady(running, mode, given.rate, given.seconds, given.warm_up)
+
+            def three(prefix: str, found: dict[str, float] = late) -> str:
+                return " / ".join(f"{found[prefix + name]:.0f}" for name in ("p50", "p95", "p99")) + " ms"
+
+            at = f"{mode}, {given.rate} events/s: event to"
+            peers = theirs("p50", "{:.0f} / ") + theirs("p95", "{:.0f} / ") + theirs("p99", "{:.0f} ms")
+            say(f"{at} changelog, p50 / p95 / p99", three("changelog_"), to_changelog, peers)
+            say(f"{at} subscriber", three(""), to_subscriber)
+            say(f"{mode}: event to the reader who waits for it", three("own_"), to_reader)
+            say(f"{mode}: batches (realtime: checkpoints)", f"{late['batches']:.0f}")
+            say(f"{mode}: events that never arrived", f"{late['lost']:.0f}", "0", theirs("lost", "{:.0f}"))
+            say(f"{mode}: read by key, p50 / p99", f"{late['read_p50']:.1f} / {late['read_p99']:.1f} ms")
+            cores = f"{late['cpu_cores']:.2f} cores"
+            say(f"{mode}: CPU of the computation", cores, "", theirs("cpu_cores", "{:.2f} cores"))
+            say(f"{mode}: processes and threads started, whole machine", f"{late['forks']:.1f} /s")
+            say(f"{mode}: CPU of processes that Spark forked", f"{late['reaped_s']:.2f} s", "0")
         total = 0
         for name, process in sorted(running.processes().items()):
             resident = process.memory_info().rss >> 20

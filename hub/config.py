@@ -56,6 +56,12 @@ class Settings(BaseSettings):
     )
     bulk_events_per_batch: int = 1_000_000
     live_events_per_batch: int = 50_000
+    realtime_checkpoint_s: float = Field(
+        60.0, ge=5.0, description="time between two checkpoints of a realtime view: what a crash repeats"
+    )
+    spark_slots_most: int = Field(
+        128, ge=1, description="most task slots of a local Spark; realtime views hold theirs for ever"
+    )
     audit_core_share: float = Field(
         0.1, gt=0.0, le=1.0, description="of one processor core that the auditor of topics may take"
     )

@@ -24,6 +24,10 @@ def query(
         list[str] | None,
         typer.Option("--where", "-w", help="On a declared index: city=Oslo, points>=100; repeatable"),
     ] = None,
+    order: Annotated[
+        str | None, typer.Option(help="Declared indexes to sort by, - for downwards: city,-points")
+    ] = None,
+    fields: Annotated[str | None, typer.Option(help="Only these fields: name,city")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
     start_after: Annotated[str | None, typer.Option(help="The cursor that the page before printed")] = None,
     after_write: Annotated[
@@ -34,20 +38,24 @@ def query(
 ) -> None:
     """Read a view: one row by key, or rows by declared indexes.
 
-    Examples: hub query customer_360 C-00001      hub query customer_360 -w city=Oslo -w "points>=100"
+    Examples: hub query customer_360 C-00001      hub query customer_360 -w city=Oslo --order=-value_cents
+    Other questions: hub sql.
     """
     timeout_s = (load_settings().query_timeout_ms if timeout_ms is None else timeout_ms) / 1000
     with Hub(base_url(), retry=False) as hub:
         if key is not None:
-            if where or start_after is not None:
+            if where or order or fields or start_after is not None:
                 raise CallerError(
-                    "KEY and --where do not go together", hint="leave KEY out, or say --where key=VALUE"
+                    "KEY and --where, --order, --fields or --start-after do not go together",
+                    hint="leave KEY out, or say --where key=VALUE",
                 )
             show_one(hub.get(view, key, after=after_write, timeout_s=timeout_s), output)
             return
         page = hub.page(
             view,
             where=[condition(each) for each in where or ()],
+            order=order,
+            fields=None if fields is None else fields.split(","),
             limit=limit,
             cursor=start_after,
             after=after_write,

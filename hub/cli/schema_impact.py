@@ -17,6 +17,7 @@ from hub.errors import ConfigError, HubError
 if TYPE_CHECKING:
     from hub.materializers.impact import Impact
     from hub.materializers.saved_queries import QueryImpact, SavedQuery
+    from hub.materializers.sql_view import SqlView
     from hub.materializers.view import View
     from hub.schema_registry.folder import Item, Plan
     from hub.topics.readers import GroupReader
@@ -74,8 +75,10 @@ def touched(project: Path, made: Plan, kafka: Settings | None = None) -> dict[st
     """By subject, whom the plan touches; ``kafka`` None: readers are not asked for. Waits some seconds at most."""
     from hub.materializers.impact import impacts
     from hub.materializers.saved_queries import query_impacts
+    from hub.materializers.view import View
 
     views, queries = _views(project), _queries(project)
+    entities = [each for each in views if isinstance(each, View)]
     known = {
         topic: parsed
         for item in made.items
@@ -88,7 +91,7 @@ def touched(project: Path, made: Plan, kafka: Settings | None = None) -> dict[st
             continue
         what = found.setdefault(item.subject, _Found())
         what.views = impacts(views, topic, item.old, item.new, item.version)
-        what.queries = query_impacts(queries, views, topic, item.old, item.new, item.version, known)
+        what.queries = query_impacts(queries, entities, topic, item.old, item.new, item.version, known)
     if kafka is not None:
         for subject, readers in _readers(kafka, made).items():
             found.setdefault(subject, _Found()).readers = readers
@@ -96,10 +99,10 @@ def touched(project: Path, made: Plan, kafka: Settings | None = None) -> dict[st
     return {name: each for name, each in all_.items() if each.lines()}
 
 
-def _views(project: Path) -> list[View]:
+def _views(project: Path) -> list[View | SqlView]:
     from hub.materializers.view import load_view, view_files
 
-    found: list[View] = []
+    found: list[View | SqlView] = []
     for file in view_files(project):
         try:
             found.append(load_view(file))

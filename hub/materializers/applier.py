@@ -26,7 +26,8 @@ from hub.config import Settings
 from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.log import Cluster, Reader
-from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState, progress_of
+from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState, progress_of, seen_record
+from hub.materializers.sql_view import SqlView
 from hub.materializers.stores.columns import as_numbers
 from hub.materializers.stores.sql import Change, Store, StoreRefused, ViewBatch
 from hub.materializers.view import CHANGELOG_PREFIX, View, load_view, view_files
@@ -43,6 +44,9 @@ _RESCAN_S = 2.0
 _PUBLISH_S = 1.0
 # A stopped view is tried again: the record may be compacted away by then, or the schema registered.
 _RETRY_STOPPED_S = 60.0
+# How often it is told what rows of a realtime view show to be read; between its checkpoints nothing else tells.
+_SEEN_EVERY_MS = 500
+SOURCES_HEADER = "hub.sources"
 # hub.version is generation · 2⁴⁰ + events folded into the key.
 GENERATION_SHIFT = 40
 _PROGRESS = TopicPartition(PROGRESS_TOPIC, 0)
@@ -71,13 +75,16 @@ class _Followed:
     ``generation`` is the latest of its rows; ``swept`` the one whose absent rows are known to be gone.
     """
 
-    view: View
+    view: View | SqlView
     position: Positions
     topic_id: str
     schema_ids: set[int]
     generation: int = 0
     swept: int = 0
     waiting: list[Progress] = field(default_factory=list)
+    seen: Positions = field(default_factory=Positions)
+    seen_told: Positions = field(default_factory=Positions)
+    seen_told_ms: int = 0
     stopped: str | None = None
     stopped_at_ms: int = 0
 
@@ -94,7 +101,7 @@ class Applier:
         self._parsed: dict[int, Any] = {}
         self._said: set[str] = set()
 
-    def follow(self, views: Sequence[View]) -> None:
+    def follow(self, views: Sequence[View | SqlView]) -> None:
         """Follow exactly these views, as far as their changelogs exist; the others are picked up by a later call."""
         topics = self.log.topics()
         changed = False
@@ -119,7 +126,7 @@ class Applier:
         if self.reader is None or changed:
             self._assign(PROGRESS_TOPIC in topics)
 
-    def _begin(self, view: View, topic_id: str) -> _Followed | None:
+    def _begin(self, view: View | SqlView, topic_id: str) -> _Followed | None:
         """Where the store is with a view; its table made or extended. None while its schema is not registered."""
         try:
             latest = self.schemas.latest(f"{view.changelog}-value")
@@ -137,7 +144,7 @@ class Applier:
         generation = 0 if fresh else self.store.newest_version(view.name) >> GENERATION_SHIFT
         return _Followed(view, at, topic_id, {latest.id}, generation)
 
-    def _fit(self, view: View, topic_id: str, latest: RegisteredSchema) -> bool:
+    def _fit(self, view: View | SqlView, topic_id: str, latest: RegisteredSchema) -> bool:
         """Make the table fit the changelog's latest schema. True when it must be filled from the start."""
         schema = orjson.loads(latest.schema)
         columns = {each["name"] for each in schema["fields"]}
@@ -179,6 +186,9 @@ class Applier:
             else:
                 if batch is not None:
                     batches.append(batch)
+                    if followed.view.mode == "realtime":
+                        _see(followed, batch)
+            _tell_seen(followed, told)
         self._apply(batches, told)
         for batch in batches:
             followed = self.followed[batch.view]
@@ -258,7 +268,7 @@ class Applier:
         for progress in covered:
             sources = sources.advanced(progress.sources)
         # A generation that went live has every key: what is still of an earlier one is gone from the view.
-        live = max((each.generation for each in covered if each.mode == "live"), default=0)
+        live = max((each.generation for each in covered if each.mode != "bulk"), default=0)
         expire_below = live << GENERATION_SHIFT if live > followed.swept else 0
         return ViewBatch(followed.view.name, changes, changelog, sources, expire_below)
 
@@ -273,7 +283,9 @@ class Applier:
                 newest[record.key] = (version, record)
         self._know_schemas(followed, [record for _, record in newest.values()])
         return [
-            Change(_key(record), version, record.partition, record.offset, self._row(record))
+            Change(
+                _key(record), version, record.partition, record.offset, self._row(record), _deleted_by(record)
+            )
             for version, record in newest.values()
         ]
 
@@ -338,11 +350,39 @@ def _state(followed: _Followed) -> dict[str, Any]:
     return said
 
 
+def _see(followed: _Followed, batch: ViewBatch) -> None:
+    """What the rows' own provenance shows to be read. No proof that everything before it is: good for lag alone."""
+    shown: dict[TopicPartition, int] = {}
+    for change in batch.changes:
+        origins = change.deleted_by if change.row is None else change.row.get("_sources")
+        for origin in filter(None, (origins or {}).values()):
+            at = TopicPartition(origin["topic"], origin["partition"])
+            shown[at] = max(origin["offset"] + 1, shown.get(at, 0))
+    followed.seen = followed.seen.advanced(Positions(shown))
+
+
+def _tell_seen(followed: _Followed, told: dict[str, Any]) -> None:
+    now = time.time_ns() // 1_000_000
+    if followed.seen != followed.seen_told and now - followed.seen_told_ms >= _SEEN_EVERY_MS:
+        followed.seen_told, followed.seen_told_ms = followed.seen, now
+        told[f"seen:{followed.view.name}"] = seen_record(followed.seen, now)
+
+
 def _version(record: Record) -> int:
     header = record.header("hub.version")
     if header is None or not header.isdigit() or len(header) > 18:
         raise _unreadable(record, "it has no header hub.version that is a number")
     return int(header)
+
+
+def _deleted_by(record: Record) -> dict[str, Any] | None:
+    """The provenance that a tombstone carries beside it. None: a row, or a tombstone of before it did."""
+    told = record.header(SOURCES_HEADER) if record.value is None else None
+    try:
+        origins = orjson.loads(told) if told is not None else None
+    except ValueError:
+        raise _unreadable(record, f"its header {SOURCES_HEADER} is no JSON") from None
+    return origins if isinstance(origins, dict) else None
 
 
 def _key(record: Record) -> str:
@@ -422,10 +462,10 @@ class _ViewFiles:
 
     def __init__(self, project: Path) -> None:
         self.project = project
-        self._known: dict[Path, tuple[tuple[int, int], View | None]] = {}
+        self._known: dict[Path, tuple[tuple[int, int], View | SqlView | None]] = {}
 
-    def views(self) -> list[View]:
-        found: dict[Path, tuple[tuple[int, int], View | None]] = {}
+    def views(self) -> list[View | SqlView]:
+        found: dict[Path, tuple[tuple[int, int], View | SqlView | None]] = {}
         for path in view_files(self.project):
             try:
                 stat = path.stat()
@@ -440,7 +480,7 @@ class _ViewFiles:
         return [view for _, view in found.values() if view is not None]
 
 
-def _loaded(path: Path) -> View | None:
+def _loaded(path: Path) -> View | SqlView | None:
     """A file that does not load is the materializer's to complain of."""
     try:
         return load_view(path)

@@ -32,6 +32,7 @@ from hub.record import Positions
 UNKNOWN_SCHEMA = "HUB-UNKNOWN-SCHEMA"
 DLQ_SUFFIX = ".dlq"
 VERSION_HEADER = "hub.version"
+SOURCES_HEADER = "hub.sources"
 
 # Columns of a row besides the view's own.
 ROW_META = ("_version", "_sources")
@@ -71,8 +72,8 @@ class Answered:
     until: Positions = Positions()
 
 
-def decode(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> DataFrame:
-    """The tagged union (_k, _bad, s_<source>…)."""
+def judged(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> DataFrame:
+    """Each event with META, its own ``key`` and ``value``, ``e_<source>`` (its columns) and ``_why`` it cannot be taken."""
     framed = events.selectExpr(
         "topic AS _topic",
         "partition AS _partition",
@@ -87,8 +88,13 @@ def decode(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> Da
     decoded = framed.withColumn("_event", _decoded(inputs)).select(
         "*", *(_event(each, inputs).alias(each.source.event) for each in inputs)
     )
-    tagged = decoded.select(
-        "*", _reason(inputs, answered).alias("_why"), *(_tag(each).alias(each.source.tag) for each in inputs)
+    return decoded.select("*", _reason(inputs, answered).alias("_why"))
+
+
+def decode(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> DataFrame:
+    """The tagged union (_k, _bad, s_<source>…)."""
+    tagged = judged(events, inputs, answered).select(
+        "*", *(_tag(each).alias(each.source.tag) for each in inputs)
     )
     for each in inputs:
         if each.source.where is not None:
@@ -259,7 +265,11 @@ def records(row_frame: DataFrame, view: str, schema: AvroType, schema_id: int, g
         header("hub.dlq.partition", bad["_partition"]),
         header("hub.dlq.offset", bad["_offset"]),
     )
-    alive = F.array(F.struct(F.lit(VERSION_HEADER).alias("key"), version.alias("value")))
+    versioned = F.struct(F.lit(VERSION_HEADER).alias("key"), version.alias("value"))
+    # A deleted row has no columns to say which events deleted it; who waits for that write reads it here.
+    alive = F.when(
+        F.col("_row_deleted"), F.array(versioned, header(SOURCES_HEADER, F.to_json("_sources")))
+    ).otherwise(F.array(versioned))
     is_bad = bad.isNotNull()
     return row_frame.select(
         F.when(is_bad, F.concat(bad["_topic"], F.lit(DLQ_SUFFIX)))

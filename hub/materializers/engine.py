@@ -1,12 +1,17 @@
 """[shell] The materializer process: one Spark session, a thread a view, each running its plan until it changes.
 
-A view's thread goes round one loop: *plan* (topics, schemas, generation), *bulk* when much is unread, *live* until
-the plan is stale (the file changed, a new topic matches, an unknown schema id came) or the query fails. What fails is
+A view's thread goes round one loop: *plan* (topics, schemas, generation), *bulk* when much is unread, *live* or
+*realtime*, as its file says, until the plan is stale (the file changed, a new topic matches, an unknown schema id came) or the query fails. What fails is
 said in the view's state and tried again after a growing pause; other views do not notice.
 
 A *generation* is one computation of a view from the start of its log. It goes up when the plan changes so that
 the old state cannot be used, or when the checkpoint is lost; rows carry it in ``hub.version``, so a later generation's
 rows replace an earlier one's in every store.
+
+Real-time mode writes rows as events come and notes their offsets at its checkpoints only. After a stop in between, the
+events since are folded again, perhaps in another order among the sources, and a store keeps what it had of the same
+version. So a position is told only once it covers everything that may have been read before: until then a store may
+hold a row that is ahead in one source and behind in another.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 import orjson
 from pyspark.errors import PySparkException
@@ -31,12 +37,16 @@ from hub.config import Settings
 from hub.errors import ConfigError, HubError, NotFound, nearest
 from hub.kafka import KafkaCluster
 from hub.log import TopicDescription, Writer
-from hub.materializers import spark
+from hub.materializers import spark, sql_stream
 from hub.materializers.avro_shape import AvroType, field_types
+from hub.materializers.classify import Classified, classify
 from hub.materializers.dataframes import DLQ_SUFFIX, UNKNOWN_SCHEMA, Answered, Input
 from hub.materializers.dataframes import Writer as EventWriter
 from hub.materializers.progress import PROGRESS_TOPIC, EngineState, Mode, Progress, ViewState, progress_of
-from hub.materializers.shape import Shape, shape
+from hub.materializers.shape import META, Shape, SourceShape, shape
+from hub.materializers.slots import Slots, local_slots
+from hub.materializers.sql_stream import SqlPlan, Swept
+from hub.materializers.sql_view import SqlView, checked
 from hub.materializers.view import View, load_view, view_files
 from hub.record import NewRecord, Positions, lag_records
 from hub.runtime import Backoff
@@ -49,6 +59,11 @@ _POLL_S = 0.03
 _STALE_CHECK_S = 2.0
 # Below this many unread events a start goes straight to live.
 _BULK_FROM = 20_000
+# Real-time mode plans anew at each checkpoint only, and everything waits for it: it begins in a JVM that has compiled
+# what that takes, which live batches teach it.
+_WARM_UP_S = 15.0
+# How often the note is written that says how far a view's batches were swept.
+_NOTE_S = 1.0
 _UNKNOWN = re.compile(UNKNOWN_SCHEMA + r" (\d+) ([\w.\-]+)")
 
 
@@ -59,30 +74,66 @@ def run(settings: Settings, stop: threading.Event) -> None:
     cluster.wait_ready(60.0)
     _ensure_topic(cluster, PROGRESS_TOPIC, 1, {"cleanup.policy": "compact"}, settings)
     board = Board(cluster, cluster.writer())
-    session, gateway = spark.open_session(settings)
+    slots = _slots(settings, cluster)
+    session, gateway = spark.open_session(settings, slots)
     registry = RegistryClient(settings.registry)
     runners: dict[Path, Runner] = {}
     try:
         while not stop.is_set():
             for path in view_files(settings.project):
                 if path not in runners or not runners[path].alive:
-                    runners[path] = Runner(path, settings, session, cluster, registry, board)
+                    runners[path] = Runner(path, settings, session, slots, cluster, registry, board)
                     runners[path].start()
             board.post()
             for path, runner in list(runners.items()):
                 if not path.exists():
                     runner.stop()
+                    slots.release(path.stem)
                     del runners[path]
+            if slots.most is not None and slots.wanted > slots.capacity:
+                log.info("Spark starts again with %d task slots", slots.wanted)
+                _stop_all(runners)
+                session = spark.wider_session(session, slots)
             if gateway.process.poll() is not None:
                 # Nothing can be stopped in order any more; a new process starts from the checkpoints.
                 log.error("Spark's JVM has ended (exit code %s)", gateway.process.returncode)
                 os._exit(1)
             stop.wait(_POLL_S)
     finally:
-        for runner in runners.values():
-            runner.stop()
+        _stop_all(runners)
         board.post()
         session.stop()
+
+
+def _stop_all(runners: dict[Path, Runner]) -> None:
+    for runner in runners.values():
+        runner.stopping.set()
+    for runner in runners.values():
+        runner.stop()
+    runners.clear()
+
+
+def _slots(settings: Settings, cluster: KafkaCluster) -> Slots:
+    """As many task slots as the project's views need, as far as their files and topics tell now."""
+    local = local_slots(settings.spark_master, os.cpu_count() or 1)
+    if local is None:
+        return Slots(0, 0, None)
+    slots = Slots(local, local, settings.spark_slots_most)
+    topics = cluster.topics()
+    for path in view_files(settings.project):
+        try:
+            view = load_view(path)
+        except HubError:
+            continue  # its thread says what is wrong with it
+        if view.mode == "realtime":
+            sources = sum(
+                topic.partitions
+                for topic in topics.values()
+                if any(matches(source.topic, topic.name) for source in view.sources.values())
+            )
+            slots.foresee(view.name, sources, view.partitions or settings.view_partitions)
+    slots.widen()
+    return slots
 
 
 @dataclass
@@ -138,7 +189,12 @@ def _with_changelog(progress: Progress, end: Positions) -> Progress:
         progress.input_rows,
         progress.batch_ms,
         progress.committed_at_ms,
+        progress.dead_records,
+        progress.late_records,
     )
+
+
+AnyPlan = spark.Plan | SqlPlan
 
 
 class Runner:
@@ -149,6 +205,7 @@ class Runner:
         path: Path,
         settings: Settings,
         session: SparkSession,
+        slots: Slots,
         cluster: KafkaCluster,
         registry: RegistryClient,
         board: Board,
@@ -156,14 +213,20 @@ class Runner:
         self.path = path
         self.settings = settings
         self.session = session
+        self.slots = slots
         self.cluster = cluster
         self.registry = registry
         self.board = board
         self.stopping = threading.Event()
-        self.view: View | None = None
+        self.view: View | SqlView | None = None
         self.inputs: tuple[Input, ...] = ()
         self.answered = Answered()
         self.asked_ids: set[int] = set()
+        self.partitions = 0  # of all source topics, as planned
+        self.warm = False
+        self.untold = Positions()  # no batch is told of until it covers this
+        self.swept = Swept()
+        self.noted_at = 0.0
         self.thread = threading.Thread(target=self._run, name=f"view-{path.stem}", daemon=True)
 
     @property
@@ -184,12 +247,14 @@ class Runner:
                 self._say("starting")
                 stamp = self.path.stat().st_mtime_ns
                 plan = self._plan()
+                self._hold(plan)
                 if self._unread(plan) > _BULK_FROM:
                     self._follow(plan, "bulk", stamp)
-                while self._follow(plan, "live", stamp):
+                while self._follow(plan, self._mode(), stamp):
                     backoff.reset()
-                    plan = self._plan()
                     stamp = self.path.stat().st_mtime_ns
+                    plan = self._plan()
+                    self._hold(plan)
             except PySparkException as error:
                 if self._learned(str(error)):
                     continue
@@ -206,14 +271,26 @@ class Runner:
                 self.stopping.wait(backoff.next_s())
         self._say("stopped")
 
+    def _mode(self) -> Mode:
+        """What comes after the catch-up."""
+        assert self.view is not None
+        return "realtime" if self.view.mode == "realtime" and self.warm else "live"
+
     # ---- plan
 
-    def _plan(self) -> spark.Plan:
+    def _plan(self) -> AnyPlan:
         view = self.view = load_view(self.path)
         topics = self.cluster.topics()
-        compiled, inputs = self._inputs(view, topics)
-        self.inputs = inputs
-        schema = spark.row_schema(self.session, compiled, inputs)
+        if isinstance(view, SqlView):
+            classified, inputs = self._sql_inputs(view, topics)
+            self.inputs = inputs
+            schema = sql_stream.row_schema(self.session, view, classified, inputs)
+            fingerprint = _sql_fingerprint(classified, inputs)
+        else:
+            compiled, inputs = self._inputs(view, topics)
+            self.inputs = inputs
+            schema = spark.row_schema(self.session, compiled, inputs)
+            fingerprint = _fingerprint(compiled, inputs)
         partitions = view.partitions or self.settings.view_partitions
         _ensure_topic(
             self.cluster,
@@ -225,16 +302,61 @@ class Runner:
         for each in inputs:
             for topic in each.topics:
                 _ensure_topic(self.cluster, topic + DLQ_SUFFIX, 1, {"retention.ms": "-1"}, self.settings)
+        if isinstance(view, SqlView) and classified.late:
+            _ensure_topic(self.cluster, view.late_topic, 1, {"retention.ms": "-1"}, self.settings)
         schema_id = self.registry.register(f"{view.changelog}-value", orjson.dumps(schema).decode())
         ids = {topic: topics[topic].topic_id for each in inputs for topic in each.topics}
-        generation, checkpoint, partitions = self._generation(
-            view, _fingerprint(compiled, inputs), ids, partitions
-        )
+        generation, checkpoint, partitions = self._generation(view, fingerprint, ids, partitions)
+        self.partitions = sum(topics[topic].partitions for each in inputs for topic in each.topics)
+        if view.mode == "realtime":
+            self.slots.claim(view.name, self.partitions, partitions)
+        else:
+            self.slots.release(view.name)
         # An id that was asked for and became no writer is judged like one that the registry does not have.
         answered = Answered(self.answered.ids - self.asked_ids, self.answered.until)
-        return spark.Plan(compiled, inputs, answered, schema, schema_id, generation, checkpoint, partitions)
+        ready = (inputs, answered, schema, schema_id, generation, checkpoint, partitions)
+        if isinstance(view, SqlView):
+            self.swept = sql_stream.swept(checkpoint)
+            return SqlPlan(view, classified, *ready)
+        return spark.Plan(compiled, *ready)
+
+    def _sql_inputs(
+        self, view: SqlView, topics: Mapping[str, TopicDescription]
+    ) -> tuple[Classified, tuple[Input, ...]]:
+        found = self._found(view, topics)
+        query = checked(view, {name: latest for name, (_, _, latest) in found.items()})
+        classified = classify(query)
+        if not classified.native:
+            return self._delta(classified)
+        inputs = tuple(
+            Input(
+                SourceShape(name, source.topic, tuple(sorted(query.used[name])), "", None, False, None, None),
+                *found[name],
+            )
+            for name, source in view.sources.items()
+        )
+        return classified, inputs
+
+    @staticmethod
+    def _delta(classified: Classified) -> NoReturn:
+        """Where a view of class D is handed to the operator that can take rows back."""
+        view = classified.query.view
+        raise ConfigError(
+            f'view "{view.name}" needs the delta operator: {classified.reason}',
+            hint=classified.nearest or "hub view explain shows what was understood",
+            code="HUB-2115",
+        )
 
     def _inputs(self, view: View, topics: Mapping[str, TopicDescription]) -> tuple[Shape, tuple[Input, ...]]:
+        found = self._found(view, topics)
+        compiled = shape(view, {name: latest for name, (_, _, latest) in found.items()})
+        inputs = tuple(Input(source, *found[source.name]) for source in compiled.sources)
+        return compiled, inputs
+
+    def _found(
+        self, view: View | SqlView, topics: Mapping[str, TopicDescription]
+    ) -> dict[str, tuple[tuple[str, ...], tuple[EventWriter, ...], AvroType]]:
+        """By source: its topics, every schema its events may have, the newest of these."""
         found: dict[str, tuple[tuple[str, ...], tuple[EventWriter, ...], AvroType]] = {}
         for name, source in view.sources.items():
             names = tuple(
@@ -253,11 +375,9 @@ class Runner:
                 )
             writers = self._writers(view, name, names)
             found[name] = (names, writers, max(writers, key=lambda writer: writer.schema_id).schema)
-        compiled = shape(view, {name: latest for name, (_, _, latest) in found.items()})
-        inputs = tuple(Input(source, *found[source.name]) for source in compiled.sources)
-        return compiled, inputs
+        return found
 
-    def _writers(self, view: View, source: str, topics: tuple[str, ...]) -> tuple[EventWriter, ...]:
+    def _writers(self, view: View | SqlView, source: str, topics: tuple[str, ...]) -> tuple[EventWriter, ...]:
         writers: dict[int, EventWriter] = {}
         for topic in topics:
             for version in self.registry.versions(f"{topic}-value"):
@@ -301,7 +421,7 @@ class Runner:
         return True
 
     def _generation(
-        self, view: View, fingerprint: str, topic_ids: Mapping[str, str], partitions: int
+        self, view: View | SqlView, fingerprint: str, topic_ids: Mapping[str, str], partitions: int
     ) -> tuple[int, Path, int]:
         """(generation, its checkpoint folder, its state partitions): the running one when its state still fits."""
         folder = self.settings.checkpoints / view.name
@@ -330,7 +450,7 @@ class Runner:
         log.info("view %s: generation %d from the start of its log", view.name, generation)
         return generation, checkpoint, partitions
 
-    def _published_generation(self, view: View) -> int:
+    def _published_generation(self, view: View | SqlView) -> int:
         """The latest generation that the progress topic tells of: checkpoints may be lost, the log is not."""
         end = self.cluster.end_offsets([PROGRESS_TOPIC])
         reader = self.cluster.reader()
@@ -349,7 +469,12 @@ class Runner:
 
     # ---- run
 
-    def _unread(self, plan: spark.Plan) -> int:
+    def _hold(self, plan: AnyPlan) -> None:
+        """When the state may be behind rows that real-time mode wrote: tell of nothing before it is past them all."""
+        if _realtime_mark(plan).exists():
+            self.untold = self.cluster.end_offsets(plan.topics)
+
+    def _unread(self, plan: AnyPlan) -> int:
         committed = spark.committed_batch(plan.checkpoint)
         unread = lag_records(
             self.cluster.end_offsets(plan.topics),
@@ -363,39 +488,61 @@ class Runner:
             self._report(plan, committed, "bulk" if unread > _BULK_FROM else "live")
         return unread
 
-    def _follow(self, plan: spark.Plan, mode: Mode, stamp: int) -> bool:
+    def _follow(self, plan: AnyPlan, mode: Mode, stamp: int) -> bool:
         """Run the query and report its batches. True when it was stopped because the plan is stale."""
-        query = spark.start(self.session, plan, self.settings, mode)
-        self._say(mode)
+        warming = mode == "live" and self.view is not None and self.view.mode == "realtime"
+        if mode == "realtime":
+            _realtime_mark(plan).touch()
+        query = (
+            sql_stream.start(self.session, plan, self.settings, mode)
+            if isinstance(plan, SqlPlan)
+            else spark.start(self.session, plan, self.settings, mode, warming=warming)
+        )
+        self._say(mode, "warms up for real-time mode" if warming else None)
         reported = -1
         check_at = time.monotonic() + _STALE_CHECK_S
+        warm_at = time.monotonic() + _WARM_UP_S
         try:
             while query.isActive:
                 self.stopping.wait(_POLL_S)
                 reported = self._report_last(plan, query, mode, reported)
                 if self.stopping.is_set():
                     return False
+                if warming and time.monotonic() >= warm_at:
+                    self.warm = True
+                    return True
                 if time.monotonic() >= check_at:
                     check_at = time.monotonic() + _STALE_CHECK_S
                     if self._stale(plan, stamp):
-                        return mode == "live"
+                        return mode != "bulk"
             self._report_last(plan, query, mode, reported)
             failure = query.exception()
             if failure is not None:
-                raise failure
+                raise spark.refusal(self.path.stem, failure) or failure
             return False
         finally:
             query.stop()
+            if isinstance(plan, SqlPlan):
+                sql_stream.keep(plan.checkpoint, self.swept)
 
-    def _report_last(self, plan: spark.Plan, query: StreamingQuery, mode: Mode, reported: int) -> int:
+    def _report_last(self, plan: AnyPlan, query: StreamingQuery, mode: Mode, reported: int) -> int:
         batch = spark.last_batch(query, reported)
         if batch is None:
             return reported
-        self._report(plan, batch, mode)
+        self._report(
+            plan, batch, mode, sql_stream.quiet_batches(query) if isinstance(plan, SqlPlan) else None
+        )
         return batch.batch_id
 
-    def _report(self, plan: spark.Plan, batch: spark.Batch, mode: Mode) -> None:
+    def _report(self, plan: AnyPlan, batch: spark.Batch, mode: Mode, quiet: set[int] | None = None) -> None:
         assert self.view is not None
+        if not batch.sources.covers(self.untold):
+            return
+        if mode != "realtime":
+            _realtime_mark(plan).unlink(missing_ok=True)
+        if isinstance(plan, SqlPlan):
+            # Before the progress is told: what a view says it covers is in the view or beside it.
+            self._sweep(plan, batch.batch_id, quiet or set())
         progress = Progress(
             self.view.name,
             plan.generation,
@@ -406,10 +553,26 @@ class Runner:
             batch.input_rows,
             batch.batch_ms,
             _now_ms(),
+            self.swept.dead,
+            self.swept.late,
         )
         self.board.report(progress, self.view.changelog)
 
-    def _stale(self, plan: spark.Plan, stamp: int) -> bool:
+    def _sweep(self, plan: SqlPlan, until: int, quiet: set[int]) -> None:
+        before = self.swept
+        self.swept = sql_stream.sweep(self.session, plan, self.settings, before, until, quiet)
+        if time.monotonic() >= self.noted_at + _NOTE_S:
+            self.noted_at = time.monotonic()
+            sql_stream.keep(plan.checkpoint, self.swept)
+        if self.swept.late > before.late or self.swept.dead > before.dead:
+            log.warning(
+                "view %s: %d events too late, %d not taken so far",
+                plan.view.name,
+                self.swept.late,
+                self.swept.dead,
+            )
+
+    def _stale(self, plan: AnyPlan, stamp: int) -> bool:
         try:
             if self.path.stat().st_mtime_ns != stamp:
                 return True
@@ -418,6 +581,8 @@ class Runner:
             return True
         except HubError:
             return False
+        if sum(topics[name].partitions for name in plan.topics if name in topics) != self.partitions:
+            return True
         return any(
             tuple(
                 sorted(
@@ -473,6 +638,27 @@ def _fingerprint(compiled: Shape, inputs: tuple[Input, ...]) -> str:
         compiled.delete_when,
         used,
     ]
+    return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _realtime_mark(plan: AnyPlan) -> Path:
+    """There while rows may be published that the state in the checkpoint does not have yet."""
+    return plan.checkpoint / "hub.realtime"
+
+
+def _sql_fingerprint(classified: Classified, inputs: tuple[Input, ...]) -> str:
+    """The same of a SQL view. Its text counts as it is written, but for spaces and comments."""
+    view = classified.query.view
+    types = {each.source.name: field_types(each.latest) for each in inputs}
+    used = {
+        each.source.name: {
+            name: types[each.source.name].get(name) for name in each.source.columns if name not in META
+        }
+        for each in inputs
+    }
+    words = [token.text for token in classified.query.tokens]
+    sources = {name: source.model_dump(mode="json") for name, source in view.sources.items()}
+    body = [words, sources, classified.key, used]
     return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 

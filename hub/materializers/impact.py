@@ -20,6 +20,7 @@ from sqlglot.errors import SqlglotError
 
 from hub.materializers.avro_shape import kind
 from hub.materializers.shape import META
+from hub.materializers.sql_view import SqlView, query_of
 from hub.materializers.view import Source, View
 from hub.schema_registry.describe import SchemaField, SchemaView, describe
 from hub.schema_registry.formats import InvalidSchema
@@ -43,9 +44,14 @@ class Impact:
         return f"view {self.view} reads {self.column}, which {self.what}"
 
 
-def columns_read(view: View) -> dict[str, set[tuple[str, ...]]]:
+def columns_read(view: View | SqlView) -> dict[str, set[tuple[str, ...]]]:
     """By source, the paths of columns that the view reads; without Kafka's own (``_offset``, …). What is no SQL is
     left out: it runs nowhere."""
+    if isinstance(view, SqlView):
+        used = query_of(view).used
+        return {
+            name: {(column,) for column in columns if column not in META} for name, columns in used.items()
+        }
     found: dict[str, set[tuple[str, ...]]] = {name: set() for name in view.sources}
     for name, source in view.sources.items():
         for path in _paths(_event_expressions(source)):
@@ -58,7 +64,9 @@ def columns_read(view: View) -> dict[str, set[tuple[str, ...]]]:
     return {name: {path for path in paths if path[0] not in META} for name, paths in found.items()}
 
 
-def impacts(views: Iterable[View], topic: str, old: Parsed, new: Parsed, version: int) -> list[Impact]:
+def impacts(
+    views: Iterable[View | SqlView], topic: str, old: Parsed, new: Parsed, version: int
+) -> list[Impact]:
     """What in the views breaks when ``new`` becomes that version of the topic's values; [] for other than Avro."""
     if (old.schema_type, new.schema_type) != ("AVRO", "AVRO"):
         return []

@@ -19,13 +19,17 @@ from hub.record import NewRecord, Positions, Record
 
 PROGRESS_TOPIC = "_hub.progress"
 
-Mode = Literal["bulk", "live"]
-EngineState = Literal["starting", "bulk", "live", "retrying", "failed", "stopped"]
+Mode = Literal["bulk", "live", "realtime"]
+EngineState = Literal["starting", "bulk", "live", "realtime", "retrying", "failed", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One committed batch of a view. ``generation`` counts the view's recomputations from the start of its log."""
+    """One committed batch of a view. ``generation`` counts the view's recomputations from the start of its log.
+
+    Of a SQL view, ``dead_records`` and ``late_records`` count the events of this generation that were not taken and
+    that came behind the watermark.
+    """
 
     view: str
     generation: int
@@ -36,6 +40,8 @@ class Progress:
     input_rows: int
     batch_ms: int
     committed_at_ms: int
+    dead_records: int = 0
+    late_records: int = 0
 
     def record(self) -> NewRecord:
         body = {
@@ -49,6 +55,8 @@ class Progress:
             "batch_ms": self.batch_ms,
             "rows_per_second": round(self.input_rows * 1000 / self.batch_ms, 1) if self.batch_ms else 0.0,
             "committed_at_ms": self.committed_at_ms,
+            "dead_records": self.dead_records,
+            "late_records": self.late_records,
         }
         return NewRecord(PROGRESS_TOPIC, f"progress:{self.view}".encode(), orjson.dumps(body))
 
@@ -78,6 +86,14 @@ class ViewState:
         return NewRecord(PROGRESS_TOPIC, f"state:{self.view}".encode(), orjson.dumps(body))
 
 
+def seen_record(positions: Positions, at_ms: int) -> dict[str, Any]:
+    """What a store notes under ``seen:<view>``: how far its rows show a view's sources to be read, and since when.
+
+    A realtime view tells of its positions at checkpoints only; this is what its lag is measured by in between.
+    """
+    return {"sources": _by_topic(positions), "at_ms": at_ms}
+
+
 def progress_of(record: Record, changelog: str) -> Progress | None:
     """The Progress in a record of the topic, None for other kinds. ``changelog`` is the view's changelog topic.
 
@@ -103,6 +119,8 @@ def progress_of(record: Record, changelog: str) -> Progress | None:
             body["input_rows"],
             body["batch_ms"],
             body["committed_at_ms"],
+            body.get("dead_records", 0),
+            body.get("late_records", 0),
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise HubFault(

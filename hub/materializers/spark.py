@@ -7,6 +7,7 @@ system that forks a process a file operation, adaptive plans that streams cannot
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from hub.materializers.avro_shape import AvroType
 from hub.materializers.dataframes import Answered, Input
 from hub.materializers.progress import Mode
 from hub.materializers.shape import Shape
+from hub.materializers.slots import Slots
 from hub.record import Positions
 
 _STREAMING = "spark.sql.streaming"
@@ -32,6 +34,7 @@ _STREAMING = "spark.sql.streaming"
 # Reasons in docs/architecture.md, "Non-obvious".
 _SESSION: Mapping[str, str] = {
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",  # a stage of real-time mode never ends
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.scheduler.mode": "FAIR",
@@ -55,6 +58,10 @@ _SESSION: Mapping[str, str] = {
     f"{_STREAMING}.noDataMicroBatches.enabled": "false",
     f"{_STREAMING}.numRecentProgressUpdates": "10",
     f"{_STREAMING}.pollingDelay": "5ms",
+    # Of real-time mode: a buffer between its stages is sent after this time even when it is not full (50 by default), and
+    # room for its tasks is made before it starts, not judged by what live views happen to have queued.
+    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "5",
+    "spark.scheduler.pipelinedGroup.slotCheck.enabled": "false",
 }
 
 _SINK = {
@@ -72,7 +79,11 @@ _SINK = {
 _CODE: Mapping[Mode, Mapping[str, str]] = {
     "bulk": {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"},
     "live": {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"},
+    # Its tasks live long, but plans are made while events wait: expressions are compiled, once, whole stages are not.
+    "realtime": {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "FALLBACK"},
 }
+
+_REFUSED = re.compile(r"\[(?:INVALID_)?STREAMING_REAL_TIME_MODE[\w.]*\]([^\n]*)")
 
 # These and the number of state partitions are session settings that a query copies when it starts.
 _starting = threading.Lock()
@@ -96,19 +107,42 @@ class Plan:
         return sorted({topic for each in self.inputs for topic in each.topics})
 
 
-def open_session(settings: Settings) -> tuple[SparkSession, SparkGateway]:
-    """Start Spark's JVM and connect to it. The JVM ends with this process."""
+def open_session(settings: Settings, slots: Slots) -> tuple[SparkSession, SparkGateway]:
+    """Start Spark's JVM and connect to it. The JVM ends with this process. A cluster's slots are counted here."""
     java = find_java(settings)
     jars = ensure_jars(settings, ("spark",))["spark"]
     conf = dict(_SESSION)
-    conf["spark.master"] = settings.spark_master
+    conf["spark.master"] = settings.spark_master if slots.most is None else f"local[{slots.capacity}]"
     conf["spark.local.dir"] = str(settings.home.absolute() / "spark")
     conf["spark.sql.warehouse.dir"] = str(settings.home.absolute() / "spark" / "warehouse")
     gateway = start_spark_gateway(settings, java, jars, conf)
     gateway.install()
     session = SparkSession.builder.appName("hub").getOrCreate()
     session.sparkContext.setLogLevel("WARN")
+    if slots.most is None:
+        slots.capacity = session.sparkContext.defaultParallelism
+        slots.shared = min(settings.live_tasks, slots.capacity)
     return session, gateway
+
+
+def wider_session(session: SparkSession, slots: Slots) -> SparkSession:
+    """The next session of the same JVM, with the slots that are wanted. No query runs."""
+    session.stop()
+    wider: SparkSession = SparkSession.builder.appName("hub").master(f"local[{slots.widen()}]").getOrCreate()
+    wider.sparkContext.setLogLevel("WARN")
+    return wider
+
+
+def refusal(view: str, failure: PySparkException) -> ConfigError | None:
+    """What to say of a view that real-time mode does not take; None for every other failure."""
+    found = _REFUSED.search(str(failure))
+    if found is None:
+        return None
+    return ConfigError(
+        f'view "{view}": real-time mode does not take it: {found.group(1).strip()}',
+        hint="write `mode: live`: the same view in micro-batches, from the same state",
+        code="HUB-2108",
+    )
 
 
 def row_schema(session: SparkSession, shape: Shape, inputs: Sequence[Input]) -> AvroType:
@@ -131,10 +165,15 @@ def row_schema(session: SparkSession, shape: Shape, inputs: Sequence[Input]) -> 
         ) from None
 
 
-def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> StreamingQuery:
-    """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` goes on."""
-    per_batch = settings.bulk_events_per_batch if mode == "bulk" else settings.live_events_per_batch
-    events = (
+def start(
+    session: SparkSession, plan: Plan, settings: Settings, mode: Mode, *, warming: bool = False
+) -> StreamingQuery:
+    """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` and ``realtime`` go on.
+    ``warming``: live, with the code that ``realtime`` will run.
+
+    Raises ConfigError (HUB-2108) when Spark's real-time mode does not take the view.
+    """
+    reading = (
         session.readStream.format("kafka")
         .option("kafka.bootstrap.servers", settings.bootstrap)
         .option("subscribe", ",".join(plan.topics))
@@ -144,12 +183,18 @@ def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> 
         .option("kafka.request.timeout.ms", "10000")
         .option("kafka.default.api.timeout.ms", "15000")
         .option("kafka.fetch.max.wait.ms", "50")
-        .option("maxOffsetsPerTrigger", str(per_batch))
-        .load()
     )
-    # Not a task a partition: a task has a cost of its own, which a small batch feels, and in a large one each task has a
-    # partial row of almost every key, so that fewer tasks leave fewer rows to sort, send and merge.
-    events = events.coalesce(settings.live_tasks if mode == "live" else settings.bulk_tasks)
+    if mode == "realtime":
+        events = reading.load()  # a task a partition: each holds its own slot and waits there for its events
+    else:
+        # Not a task a partition: a task has a cost of its own, which a small batch feels, and in a large one each task
+        # has a partial row of almost every key, so that fewer tasks leave fewer rows to sort, send and merge.
+        per_batch, tasks = (
+            (settings.live_events_per_batch, settings.live_tasks)
+            if mode == "live"
+            else (settings.bulk_events_per_batch, settings.bulk_tasks)
+        )
+        events = reading.option("maxOffsetsPerTrigger", str(per_batch)).load().coalesce(tasks)
     out = dataframes.records(
         _rows(events, plan.shape, plan.inputs, plan.answered),
         plan.shape.view,
@@ -166,16 +211,21 @@ def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> 
         .option("checkpointLocation", str(plan.checkpoint))
         .outputMode("update")
     )
-    trigger = (
-        writing.trigger(availableNow=True)
-        if mode == "bulk"
-        else writing.trigger(processingTime=f"{settings.trigger_ms} milliseconds")
-    )
+    if mode == "bulk":
+        writing = writing.trigger(availableNow=True)
+    elif mode == "live":
+        writing = writing.trigger(processingTime=f"{settings.trigger_ms} milliseconds")
+    else:
+        # pyspark has it, its type stubs do not
+        writing = writing.trigger(realTime=f"{round(settings.realtime_checkpoint_s * 1000)} milliseconds")  # type: ignore[call-overload]
     with _starting:
         session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
-        for key, value in _CODE[mode].items():
+        for key, value in _CODE["realtime" if warming else mode].items():
             session.conf.set(key, value)
-        return trigger.start()
+        try:
+            return writing.start()
+        except PySparkException as error:
+            raise refusal(plan.shape.view, error) or error from None
 
 
 def _rows(events: DataFrame, shape: Shape, inputs: Sequence[Input], answered: Answered) -> DataFrame:
@@ -200,9 +250,12 @@ def last_batch(query: StreamingQuery, seen: int = -1) -> Batch | None:
     progress = query.lastProgress
     if progress is None or not progress["sources"] or progress["sources"][0]["endOffset"] is None:
         return None
+    reached = Positions()
+    for source in progress["sources"]:
+        reached = reached.advanced(positions_of(source["endOffset"] or {}))
     return Batch(
         progress["batchId"],
-        _positions(progress["sources"][0]["endOffset"]),
+        reached,
         progress["numInputRows"],
         int(progress["durationMs"].get("triggerExecution", 0)),
     )
@@ -217,11 +270,24 @@ def committed_batch(checkpoint: Path) -> Batch | None:
     if not commits:
         return None
     last = max(commits)
-    lines = (checkpoint / "offsets" / str(last)).read_text().splitlines()
-    return Batch(last, _positions(lines[-1]), 0, 0)
+    reached, _ = logged_offsets(checkpoint, last)
+    return Batch(last, reached, 0, 0)
 
 
-def _positions(offsets: str | Mapping[str, Mapping[str, int]]) -> Positions:
+def logged_offsets(checkpoint: Path, batch_id: int) -> tuple[Positions, int]:
+    """(the next offsets after a batch, the watermark it ran with in epoch milliseconds), from Spark's own log.
+
+    The file has a line for its version, one of metadata, and one a source (``-``: nothing of it yet).
+    """
+    lines = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()
+    reached = Positions()
+    for line in lines[2:]:
+        if line.startswith("{"):
+            reached = reached.advanced(positions_of(line))
+    return reached, int(orjson.loads(lines[1]).get("batchWatermarkMs", 0))
+
+
+def positions_of(offsets: str | Mapping[str, Mapping[str, int]]) -> Positions:
     """From Spark's {"topic":{"0":next}}, as text or parsed."""
     parsed: Mapping[str, Mapping[str, int]] = orjson.loads(offsets) if isinstance(offsets, str) else offsets
     return Positions.of(
@@ -229,3 +295,13 @@ def _positions(offsets: str | Mapping[str, Mapping[str, int]]) -> Positions:
         for topic, by_partition in parsed.items()
         for partition, offset in by_partition.items()
     )
+
+
+def sink_options() -> Mapping[str, str]:
+    """How the hub's queries write to Kafka."""
+    return _SINK
+
+
+def code_settings(mode: Mode) -> Mapping[str, str]:
+    """Whether a query of that mode compiles its expressions."""
+    return _CODE[mode]

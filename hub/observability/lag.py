@@ -106,11 +106,13 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What the reader says of itself. ``committed_at_ms`` None: it has not committed anything yet."""
+    """What the reader says of itself. ``committed_at_ms`` None: it has not committed anything yet. ``interval_s``: it
+    commits only that often by intention, and is not called late for less."""
 
     state: str
     reason: str | None
     committed_at_ms: int | None
+    interval_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,7 @@ def assess(
     lag = window[-1].lag
     if lag.records == 0:
         return Assessment(LagState.OK, "everything is read")
+    objective_s, stall_s = objective_s + engine.interval_s, stall_s + engine.interval_s
     stuck = _stuck(window, engine, now_ms, stall_s)
     if stuck is not None:
         return stuck

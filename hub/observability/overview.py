@@ -15,6 +15,8 @@ from hub.observability.rates import history, per_second
 from hub.observability.reports import Report
 
 DLQ_SUFFIX = ".dlq"
+# States of a view that has caught up and goes on.
+RUNNING = ("live", "realtime")
 CHANGELOG_PREFIX = "views."
 
 
@@ -110,7 +112,7 @@ class Overview:
 
     @property
     def live_views(self) -> int:
-        return sum(view.state == "live" for view in self.views)
+        return sum(view.state in RUNNING for view in self.views)
 
     @property
     def worst_lag(self) -> SourceLag | None:
@@ -144,7 +146,7 @@ class Overview:
     @property
     def waiting_views(self) -> tuple[ViewLine, ...]:
         """Views that are not live: these need eyes first."""
-        return tuple(view for view in self.views if view.state != "live")
+        return tuple(view for view in self.views if view.state not in RUNNING)
 
     def _published(self) -> Iterable[TopicLine]:
         return (topic for topic in self.topics if topic.kind is TopicKind.events)
@@ -179,7 +181,9 @@ def view_line(
     subscribers: int | None,
 ) -> ViewLine:
     """A view's line. ``windows`` are its recent samples, oldest first, by topic."""
-    engine = Engine(report.state, report.reason, report.committed_at_ms)
+    # Between checkpoints an event that shows in no row is not known to be read: that is no sign of trouble.
+    interval_s = (report.batch_ms or 0) / 1000 if report.state == "realtime" else 0.0
+    engine = Engine(report.state, report.reason, report.committed_at_ms, interval_s)
     sources = tuple(_source(topic, windows.get(topic, ()), engine, now_ms) for topic in report.topics)
     return ViewLine(
         report.view,

@@ -30,7 +30,10 @@ class ViewSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The last word of a view. ``positions`` is what its committed batches have read; None: none committed yet."""
+    """The last word of a view. ``positions`` is what its committed batches have read; None: none committed yet.
+
+    A realtime view commits only at its checkpoints: in between, what its rows show to be read counts too.
+    """
 
     view: str
     state: str = "starting"
@@ -57,11 +60,19 @@ def reports_of(records: Mapping[str, Mapping[str, Any]]) -> tuple[Report, ...]:
     """One report a view, by name. ``records`` by their keys ``state:<view>`` and ``progress:<view>``."""
     names = sorted({key.partition(":")[2] for key in records if key.startswith(("state:", "progress:"))})
     return tuple(
-        _report(name, records.get(f"state:{name}", {}), records.get(f"progress:{name}", {})) for name in names
+        _report(name, *(records.get(f"{kind}:{name}", {}) for kind in ("state", "progress", "seen")))
+        for name in names
     )
 
 
-def _report(view: str, state: Mapping[str, Any], progress: Mapping[str, Any]) -> Report:
+def _report(
+    view: str, state: Mapping[str, Any], progress: Mapping[str, Any], seen: Mapping[str, Any]
+) -> Report:
+    positions = _positions(progress["sources"]) if "sources" in progress else None
+    committed_at_ms = progress.get("committed_at_ms")
+    if state.get("state") == "realtime" and positions is not None:
+        positions = positions.advanced(_positions(seen.get("sources", {})))
+        committed_at_ms = max(committed_at_ms or 0, seen.get("at_ms", 0))
     return Report(
         view,
         state.get("state") or progress.get("mode") or "starting",
@@ -71,10 +82,10 @@ def _report(view: str, state: Mapping[str, Any], progress: Mapping[str, Any]) ->
         state.get("owner") or "",
         state.get("sources") or {},
         progress.get("mode"),
-        _positions(progress["sources"]) if "sources" in progress else None,
+        positions,
         progress.get("input_rows"),
         progress.get("batch_ms"),
-        progress.get("committed_at_ms"),
+        committed_at_ms,
     )
 
 

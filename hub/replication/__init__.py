@@ -19,4 +19,7 @@ Flow::
         mirrors.py  the file           graph.py  ownership, no circles          plan.py  three-way diff
         shards.py  who does what       groups.py  consumer groups               digest.py  are both sides the same?
         failover.py  drill, switchover, failover, failback, promote
+        batches.py  bytes of batches     reencode.py  records anew         cut.py  what becomes visible together
+[edge]  wire.py  the protocol            compression.py  codecs
+[shell] batch_engine.py  one shard: fetch, patch, produce, commit
 """

@@ -78,7 +78,9 @@ def test_a_read_includes_the_write_whose_token_it_carries(heard: Pipeline) -> No
         token = hub.produce_many(TOPIC, [Event(reading("a", n), key="a") for n in range(2_000)])
         row = hub.get(NAME, "a", after=token)
         assert (row["celsius"], row["readings"]) == (1999.0, 2001)
-        assert list(hub.rows(NAME, where={"key": "a"}, after=token)) == [row]  # the view as a whole covers it too
+        assert list(hub.rows(NAME, where={"key": "a"}, after=token)) == [
+            row
+        ]  # the view as a whole covers it too
         with pytest.raises(NotCovered) as late:
             hub.get(
                 NAME,

@@ -42,9 +42,11 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
+    collate,
     create_engine,
     delete,
     event,
+    false,
     func,
     inspect,
     or_,
@@ -94,13 +96,14 @@ class BuiltAnew(HubError):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A key's latest row in a batch. ``row`` None: deleted."""
+    """A key's latest row in a batch. ``row`` None: deleted, by the events that ``deleted_by`` names as ``_sources`` would."""
 
     key: str
     version: int
     partition: int
     offset: int
     row: Mapping[str, Any] | None
+    deleted_by: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +122,14 @@ class ViewBatch:
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """A row as it is read; ``values`` None: deleted."""
+    """A row as it is read; ``values`` None: deleted. ``sources``: the events that are the latest of each source in it."""
 
     key: str
     version: int
     partition: int
     offset: int
     values: Mapping[str, Any] | None
+    sources: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,18 +258,31 @@ class Store:
             self._definition(connection, name).table.drop(connection, checkfirst=True)
             connection.execute(delete(self._positions).where(self._positions.c.view == name))
             connection.execute(delete(self._views).where(self._views.c.view == name))
-            keys = [f"progress:{name}", f"state:{name}"]
+            keys = [f"{kind}:{name}" for kind in ("progress", "state", "seen")]
             connection.execute(delete(self._progress).where(self._progress.c.key.in_(keys)))
 
     def views(self) -> list[str]:
         """The names of the views that have a table."""
         with self._reading() as connection:
-            return sorted(connection.execute(select(self._views.c.view)).scalars())
+            return self.view_names(connection)
 
     def view(self, name: str) -> ViewTable:
         """The view's table as it is now. Raises NotFound."""
         with self._reading() as connection:
             return self._definition(connection, name)
+
+    # For queries over several views, in a transaction of their own (stores/queries.py):
+
+    def view_names(self, connection: Connection) -> list[str]:
+        return sorted(connection.execute(select(self._views.c.view)).scalars())
+
+    def definition(self, connection: Connection, name: str) -> ViewTable:
+        """As ``view``. Raises NotFound."""
+        return self._definition(connection, name)
+
+    def covered(self, connection: Connection, view: str) -> Positions:
+        """The source positions that the view's rows cover."""
+        return self._positions_of(connection, view, "source")
 
     def _definition(self, connection: Connection, name: str) -> ViewTable:
         views, positions = self._views, self._positions
@@ -429,6 +446,37 @@ class Store:
             wanted = self._key(value) if isinstance(value, str) else value
             found.append(_COMPARE[comparison](known.table.c[name], wanted))
         return found
+
+    def ordered(
+        self,
+        view: str,
+        conditions: Iterable[Filter],
+        limit: int,
+        order: Sequence[tuple[str, bool]],
+        after: Sequence[Any] | None,
+    ) -> list[tuple[StoredRow, tuple[Any, ...]]]:
+        """Live rows by (column, descending), each with its place: the values of those columns as they are kept, which
+        ``after`` takes. The last column must be the key, or contain it: no two rows have one place."""
+        with self._reading() as connection:
+            known = self._definition(connection, view)
+            table = known.table
+            columns = [self._by_code_point(table.c[name]) for name, _ in order]
+            where = [table.c._deleted.is_(False), *self._meeting(known, conditions)]
+            if after is not None:
+                behind = [self._key(each) if isinstance(each, str) else each for each in after]
+                where.append(_behind(columns, [descending for _, descending in order], behind))
+            sorting = [
+                column.desc().nulls_first() if descending else column.asc().nulls_last()
+                for column, (_, descending) in zip(columns, order, strict=True)
+            ]
+            query = select(table).where(*where).order_by(*sorting).limit(limit)
+            return [
+                (_stored(known, found), tuple(found[name] for name, _ in order))
+                for found in connection.execute(query).mappings()
+            ]
+
+    def _by_code_point(self, column: Column[Any]) -> ColumnElement[Any]:
+        return collate(column, "C") if self._postgres and isinstance(column.type, Text) else column
 
     def snapshot(
         self,
@@ -625,10 +673,32 @@ _COMPARE: Mapping[str, Callable[[ColumnElement[Any], Any], ColumnElement[bool]]]
 }
 
 
+def _behind(
+    columns: Sequence[ColumnElement[Any]], descending: Sequence[bool], place: Sequence[Any]
+) -> ColumnElement[bool]:
+    """Rows behind a place in an order where null is the greatest: equal up to a column, and past it there."""
+    ways: list[ColumnElement[bool]] = []
+    equal: list[ColumnElement[bool]] = []
+    for column, down, value in zip(columns, descending, place, strict=True):
+        if value is None:
+            if down:  # nulls came first
+                ways.append(and_(*equal, column.is_not(None)))
+            equal.append(column.is_(None))
+            continue
+        past = column < value if down else or_(column > value, column.is_(None))
+        ways.append(and_(*equal, past))
+        equal.append(column == value)
+    return or_(false(), *ways)
+
+
 def _table(name: str, types: Mapping[str, AvroType], indexes: Sequence[str]) -> Table:
-    columns = [Column(column, sql_type(avro_type), nullable=True) for column, avro_type in types.items()]
-    # Key order is the order of the code points everywhere: a cursor must mean the same in every store.
+    # Texts are in the order of the code points everywhere: a cursor must mean the same in every store.
     key_type = Text().with_variant(Text(collation="C"), "postgresql")
+    kinds = {column: sql_type(avro_type) for column, avro_type in types.items()}
+    columns = [
+        Column(column, key_type if isinstance(kind, Text) else kind, nullable=True)
+        for column, kind in kinds.items()
+    ]
     table = Table(
         _name(f"view_{name}"),
         MetaData(),
@@ -690,7 +760,7 @@ def _row(known: ViewTable, key: str, change: Change, now: int) -> dict[str, Any]
     row["_version"] = change.version
     row["_partition"] = change.partition
     row["_offset"] = change.offset
-    row["_sources"] = values.get("_sources")
+    row["_sources"] = change.deleted_by if change.row is None else values.get("_sources")
     row["_deleted"] = change.row is None
     row["_applied_at_ms"] = now
     return row
@@ -705,7 +775,9 @@ def _stored(known: ViewTable, found: Mapping[Any, Any]) -> StoredRow:
                 values[name] = convert(values[name])
         values["_version"] = found["_version"]
         values["_sources"] = found["_sources"]
-    return StoredRow(found["key"], found["_version"], found["_partition"], found["_offset"], values)
+    return StoredRow(
+        found["key"], found["_version"], found["_partition"], found["_offset"], values, found["_sources"]
+    )
 
 
 def _without_nul(value: str) -> str:

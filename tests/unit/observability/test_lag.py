@@ -181,3 +181,13 @@ def test_a_lone_event_after_hours_of_quiet_is_no_stop() -> None:
 def test_the_engine_is_believed_and_quoted(said: str, state: str) -> None:
     verdict = assess(window((1, 0, 0.0)), Engine(said, "no such topic", NOW), NOW)
     assert (verdict.state, verdict.cause) == (state, f"{said}: no such topic")
+
+
+def test_between_checkpoints_of_real_time_mode_standing_still_is_no_stop() -> None:
+    still = window(*((5, 1, 31.0 + second) for second in range(31)))
+    assert assess(still, Engine("realtime", None, NOW - 61_000, interval_s=60.0), NOW).state is LagState.OK
+    assert assess(still, Engine("realtime", None, NOW - 61_000), NOW).state is LagState.STOPPED
+    dead = window(*((5, 1, 91.0 + second) for second in range(100)))
+    assert (
+        assess(dead, Engine("realtime", None, NOW - 191_000, interval_s=60.0), NOW).state is LagState.STOPPED
+    )

@@ -1,0 +1,259 @@
+"""Spark's real-time mode on a hub of its own: same rows, same state, positions that are true after any death.
+
+One hub for the module (a start costs half a minute); the tests do not depend on each other's order, but on its state.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx2
+import psutil
+import pytest
+from pipeline import Pipeline, iso, plain, wait_until
+from ports import free_pair, free_ports
+
+from hub.cli.up import children, server_url
+from hub.config import Settings
+from hub.demo import customers
+from hub.demo.feeder import Feeder
+from hub.embedded import ensure_jars
+from hub.errors import HubError
+from hub.record import NewRecord, Positions
+from hub.runtime import Supervisor
+from hub.schema_registry.codec import encode, parsed
+
+SEED, CUSTOMERS = 23, 150
+VIEW = "customer_360"
+READING: dict[str, Any] = {
+    "type": "record",
+    "name": "Reading",
+    "fields": [{"name": "sensor", "type": "string"}, {"name": "celsius", "type": "double"}],
+}
+WIDER = {
+    **READING,
+    "fields": [*READING["fields"], {"name": "site", "type": ["null", "string"], "default": None}],
+}
+
+
+class Hub:
+    """A supervised hub and how far its customers' events were fed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.supervisor = Supervisor(settings.home, print)
+        self.fed = 0
+
+    def start(self) -> None:
+        for child in children(self.settings):
+            self.supervisor.start(child)
+        self.pipeline = Pipeline(self.settings, server_url(self.settings))
+
+    def until(
+        self, done: Callable[[], bool], timeout_s: float, say: Callable[[], str] = lambda: "no"
+    ) -> None:
+        def looked_after() -> bool:
+            self.supervisor.step()
+            return done()
+
+        wait_until(looked_after, timeout_s, say)
+
+    def write_view(self, name: str, text: str) -> None:
+        (self.settings.project / "views" / f"{name}.yaml").write_text(text)
+
+    def switch(self, view: str, mode: str) -> None:
+        """By editing the file, as a user does."""
+        file = self.settings.project / "views" / f"{view}.yaml"
+        lines = [line for line in file.read_text().splitlines() if not line.startswith("mode:")]
+        file.write_text("\n".join([lines[0], f"mode: {mode}", *lines[1:], ""]))
+
+    def reaches(self, view: str, state: str) -> None:
+        self.until(
+            lambda: self.pipeline.state(view).get("state") == state,
+            180.0,
+            lambda: f"{view} is not {state}: {self.pipeline.state(view)}",
+        )
+
+    def feed(self, upto: int) -> None:
+        self.pipeline.feed(customers.TOPICS, customers.generate(SEED, CUSTOMERS, upto))
+        self.fed = upto
+
+    def equals_the_fold(self) -> None:
+        """Once the view covers all that was fed, every row is that of the plain computation."""
+        end = self.pipeline.cluster.end_offsets(list(customers.TOPICS))
+
+        def covered() -> bool:
+            answer = httpx2.get(f"{self.pipeline.url}/views/{VIEW}?limit=1", timeout=10.0)
+            return Positions.parse(answer.headers.get("Hub-Position", "")).covers(end)
+
+        self.until(covered, 180.0, lambda: f"{VIEW} does not cover {end}: {self.pipeline.state(VIEW)}")
+        rows = customers.fold(customers.generate(SEED, CUSTOMERS, self.fed))
+        expected = {key: {**row, "last_seen": iso(row["last_seen"])} for key, row in rows.items()}
+        assert {key: plain(row) for key, row in self.pipeline.rows(VIEW).items()} == expected
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    home = tmp_path_factory.mktemp("realtime")
+    port = free_pair()
+    settings = Settings(
+        home=home / "home",
+        project=home / "project",
+        kafka_port=port,
+        bootstrap=f"127.0.0.1:{port}",
+        http_port=free_ports(1)[0],
+        realtime_checkpoint_s=6.0,
+    )
+    (settings.project / "views").mkdir(parents=True)
+    ensure_jars(settings)
+    running = Hub(settings)
+    try:
+        running.start()
+        running.pipeline.install("customer-360")
+        running.switch(VIEW, "realtime")
+        running.feed(2_000)
+        yield running
+        running.pipeline.close()
+    finally:
+        running.supervisor.stop()
+
+
+@pytest.mark.timeout(600)
+def test_realtime_and_live_take_turns_on_one_state_and_equal_the_fold(hub: Hub) -> None:
+    hub.switch(VIEW, "realtime")
+    for mode in ("realtime", "live", "realtime"):
+        hub.switch(VIEW, mode)
+        hub.reaches(VIEW, mode)
+        hub.feed(hub.fed + 700)
+        hub.equals_the_fold()
+        assert hub.pipeline.state(VIEW)["last_batch"]["mode"] == mode
+    assert hub.pipeline.state(VIEW)["last_batch"]["generation"] == 1
+
+
+@pytest.mark.timeout(600)
+def test_no_death_in_the_middle_of_a_checkpoint_changes_a_row(hub: Hub) -> None:
+    hub.switch(VIEW, "realtime")
+    hub.reaches(VIEW, "realtime")
+    stop = threading.Event()
+    feeding = threading.Thread(target=feed_slowly, args=(hub, hub.fed + 4_000, stop), daemon=True)
+    feeding.start()
+    try:
+        for victim in ("spark", "materializer"):
+            rows_flow(hub)
+            kill(hub, victim)
+            hub.until(lambda: hub.pipeline.state(VIEW).get("state") != "realtime", 60.0)
+            hub.reaches(VIEW, "realtime")
+        hub.until(lambda: not feeding.is_alive(), 120.0)
+    finally:
+        stop.set()
+        feeding.join(30.0)
+    hub.fed += 4_000
+    hub.equals_the_fold()
+
+
+@pytest.mark.timeout(600)
+def test_bad_events_new_schemas_and_reads_of_ones_own_writes(hub: Hub) -> None:
+    """A second realtime view in the same session, made while that runs: Spark becomes wider for it."""
+    cluster, registry = hub.pipeline.cluster, hub.pipeline.registry
+    cluster.create_topic("plant.fast", partitions=2, config={}, replication_factor=1)
+    schema_id = registry.register("plant.fast-value", json.dumps(READING))
+    hub.write_view(
+        "fast",
+        "view: fast\nmode: realtime\nsources:\n  r: {topic: plant.fast, key: sensor}\n"
+        "fields:\n  celsius: r.celsius\n  readings: count(r.sensor)\n",
+    )
+    writer = cluster.writer()
+    reading = encode(schema_id, parsed(READING), {"sensor": "a", "celsius": 20.0})
+    writer.append([NewRecord("plant.fast", b"a", reading)])
+    hub.reaches("fast", "realtime")
+
+    token = writer.append([NewRecord("plant.fast", b"a", reading)])
+    assert read(hub, "a", token)["readings"] == 2
+
+    writer.append([NewRecord("plant.fast", b"a", b"not avro at all")])
+    wider_id = registry.register("plant.fast-value", json.dumps(WIDER))
+    wider = encode(wider_id, parsed(WIDER), {"sensor": "a", "celsius": 25.0, "site": "north"})
+    token = writer.append([NewRecord("plant.fast", b"a", wider)])
+    row = read(hub, "a", token)
+    assert (row["celsius"], row["readings"]) == (25.0, 3)
+
+    dead = "plant.fast.dlq"
+    hub.until(lambda: sum(offset for _, offset in cluster.end_offsets([dead])) > 0, 60.0)
+    reader = cluster.reader()
+    reader.assign(cluster.beginning_offsets([dead]))
+    record = reader.poll(1, 10.0)[0]
+    reader.close()
+    assert record.value == b"not avro at all"
+
+
+@pytest.mark.timeout(300)
+def test_a_view_without_room_is_refused_with_what_it_needs(hub: Hub) -> None:
+    hub.pipeline.cluster.create_topic("plant.wide", partitions=1, config={}, replication_factor=1)
+    hub.pipeline.registry.register("plant.wide-value", json.dumps(READING))
+    hub.write_view(
+        "wide",
+        "view: wide\nmode: realtime\npartitions: 200\nsources:\n  r: {topic: plant.wide, key: sensor}\n"
+        "fields: {celsius: r.celsius}\n",
+    )
+    try:
+        hub.reaches("wide", "failed")
+        reason = hub.pipeline.state("wide")["reason"]
+        assert "201 in all" in reason and "mode: live" in reason
+    finally:
+        (hub.settings.project / "views" / "wide.yaml").unlink()
+
+
+def read(hub: Hub, key: str, after: Positions) -> dict[str, Any]:
+    """The row that includes a write; asked again while the view is planned anew."""
+    answers: list[httpx2.Response] = []
+
+    def covered() -> bool:
+        parameters = {"after": str(after), "timeout_ms": "10000"}
+        answers.append(httpx2.get(f"{hub.pipeline.url}/views/fast/{key}", params=parameters, timeout=20.0))
+        return answers[-1].status_code == 200
+
+    hub.until(covered, 120.0, lambda: answers[-1].text)
+    row: dict[str, Any] = answers[-1].json()
+    return row
+
+
+def feed_slowly(hub: Hub, upto: int, stop: threading.Event) -> None:
+    """About a hundred events a second; a feeder that meets a fault is started again, as a user would."""
+    while not stop.is_set():
+        try:
+            feeder = Feeder(hub.pipeline.cluster, hub.pipeline.publisher(), customers.TOPICS)
+            feeder.epoch_ms = 0
+            for event in customers.generate(SEED, CUSTOMERS, upto):
+                if feeder.feed(event) and feeder.number % 20 == 0:
+                    feeder.publisher.flush()
+                    if stop.wait(0.2):
+                        return
+            feeder.publisher.flush()
+            return
+        except HubError as error:
+            print(f"the feeder meets: {error.message}")
+            time.sleep(1.0)
+
+
+def rows_flow(hub: Hub) -> None:
+    """Wait until rows were written that no checkpoint covers: that is where a death hurts."""
+
+    def uncovered() -> bool:
+        end = hub.pipeline.cluster.end_offsets([f"views.{VIEW}"])
+        told = (hub.pipeline.state(VIEW).get("last_batch") or {}).get("changelog", {})
+        return sum(offset for _, offset in end) > sum(told.values()) + 20
+
+    hub.until(uncovered, 120.0)
+
+
+def kill(hub: Hub, victim: str) -> None:
+    """SIGKILL the materializer, or Spark's JVM below it."""
+    materializer = psutil.Process(hub.supervisor.pids()["materializer"])
+    if victim == "materializer":
+        materializer.kill()
+        return
+    next(each for each in materializer.children(recursive=True) if "java" in each.name()).kill()

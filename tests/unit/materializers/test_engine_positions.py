@@ -1,0 +1,91 @@
+"""When a view's engine tells of a batch: never while a store may hold rows that the state does not have yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from hub.config import Settings
+from hub.log import MemoryCluster
+from hub.materializers import spark
+from hub.materializers.dataframes import Answered, Input
+from hub.materializers.engine import Board, Runner
+from hub.materializers.progress import Mode
+from hub.materializers.shape import shape
+from hub.materializers.slots import Slots
+from hub.materializers.view import View
+from hub.record import NewRecord, Positions
+
+SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "k", "type": "string"}]}
+
+
+class Stage:
+    """A runner of one view, its log with events in it, no Spark."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cluster = MemoryCluster()
+        self.cluster.create_topic("in", partitions=1, config={}, replication_factor=1)
+        self.events(10)
+        view = View.model_validate(
+            {"view": "v", "sources": {"s": {"topic": "in", "key": "k"}}, "fields": {"k": "s.k"}}
+        )
+        compiled = shape(view, {"s": SCHEMA})
+        inputs = (Input(compiled.sources[0], ("in",), (), SCHEMA),)
+        self.plan = spark.Plan(compiled, inputs, Answered(), SCHEMA, 1, 1, folder, 2)
+        self.board = Board(cast(Any, self.cluster), self.cluster.writer())
+        self.runner = Runner(
+            folder / "v.yaml",
+            Settings(),
+            cast(Any, None),
+            Slots(4, 4, 8),
+            cast(Any, self.cluster),
+            cast(Any, None),
+            self.board,
+        )
+        self.runner.view = view
+
+    def events(self, count: int) -> None:
+        self.cluster.writer().append([NewRecord("in", b"k", b"v", partition=0)] * count)
+
+    def commits(self, offset: int, mode: Mode) -> None:
+        self.runner._report(self.plan, spark.Batch(1, Positions.of([("in", 0, offset)]), 1, 1), mode)
+
+    @property
+    def told(self) -> int | None:
+        progress = self.board.progress.get("v")
+        return None if progress is None else dict(progress[0].sources)[next(iter(progress[0].sources))[0]]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def test_a_micro_batch_view_tells_of_every_batch(stage: Stage) -> None:
+    stage.runner._hold(stage.plan)
+    stage.commits(4, "live")
+    assert stage.told == 4
+
+
+def test_after_a_stop_in_real_time_nothing_is_told_before_all_that_may_have_been_read(stage: Stage) -> None:
+    (stage.plan.checkpoint / "hub.realtime").touch()
+    stage.runner._hold(stage.plan)
+    stage.events(5)  # of these nothing was read before
+    stage.commits(9, "live")
+    assert stage.told is None
+    stage.commits(10, "realtime")
+    assert stage.told == 10
+
+
+def test_a_micro_batch_past_it_ends_the_caution_a_checkpoint_does_not(stage: Stage) -> None:
+    mark = stage.plan.checkpoint / "hub.realtime"
+    mark.touch()
+    stage.runner._hold(stage.plan)
+    stage.commits(10, "realtime")
+    assert mark.exists()
+    stage.commits(9, "live")
+    assert mark.exists()
+    stage.commits(10, "live")
+    assert not mark.exists()
