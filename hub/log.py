@@ -63,6 +63,17 @@ class ConfigValue:
     source: Literal["topic", "broker", "default"]
 
 
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A consumer group as its coordinator has it: Kafka's word for its state (``STABLE``, ``EMPTY``, …), how many
+    members are connected, and the topics assigned to them."""
+
+    name: str
+    state: str
+    members: int
+    topics: frozenset[str] = frozenset()
+
+
 def same_setting(one: str | None, other: str | None) -> bool:
     """Whether two texts are one value of a setting: brokers tell what they understood, not what was written.
 

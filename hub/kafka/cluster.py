@@ -1,4 +1,4 @@
-"""[edge] Topics, their configurations and consumer groups; and the place where readers and writers are opened."""
+"""[edge] Topics and their configurations; and the place where readers and writers are opened."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicCollection
-from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
 from confluent_kafka.admin import NewTopic as KafkaNewTopic
 
 from hub.errors import HubError, NotFound
-from hub.kafka.offsets import Offsets
+from hub.kafka.groups import Groups
 from hub.kafka.reader import QUEUE_KB, KafkaReader
 from hub.kafka.writer import KafkaSender, KafkaWriter
 from hub.log import ConfigValue, NewTopic, PartitionReplicas, TopicDescription, same_setting
-from hub.record import Positions
+from hub.record import Positions, TopicPartition
 
 _SET_ON_THE_TOPIC = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
 # ConfigSource: the topic's own, Kafka's default; all others are some configuration of the brokers.
@@ -24,7 +23,7 @@ _SOURCES: dict[int, Literal["topic", "broker", "default"]] = {_SET_ON_THE_TOPIC:
 _SETTLED_S = 3.0
 
 
-class KafkaCluster(Offsets):
+class KafkaCluster(Groups):
     """A cluster by its bootstrap servers. Thread safe; every call ends within ``timeout_s``.
 
     Raises PeerError (HUB-3010) when the cluster does not answer.
@@ -73,6 +72,17 @@ class KafkaCluster(Offsets):
                 value = None if entry.source == _SET_ON_THE_TOPIC else entry.value
                 defaults[entry.name] = defaults.get(entry.name) if value is None else value
         return defaults
+
+    def effective_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str | None]]:
+        """Every setting as it takes effect, by topic; topics that are gone are left out."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        futures = self.admin.describe_configs(resources, request_timeout=self.timeout_s)
+        return {
+            resource.name: {entry.name: entry.value for entry in entries.values()}
+            for resource, entries in self._results(futures, missing_ok=True).items()
+        }
 
     def _config_entries(self, names: Sequence[str]) -> dict[str, list[Any]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
@@ -226,36 +236,29 @@ class KafkaCluster(Offsets):
         )
         return str(metadata.cluster_id)
 
-    # ---- consumer groups, for other tools' eyes
-
-    def publish_group(self, group: str, positions: Positions) -> None:
-        """Commit positions as a group's offsets, so that every Kafka tool sees its lag. Never read back as truth."""
-        request = ConsumerGroupTopicPartitions(
-            group, [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in positions]
-        )
-        if positions:
-            self._results(self.admin.alter_consumer_group_offsets([request], request_timeout=self.timeout_s))
-
-    def group_positions(self, group: str) -> Positions:
-        futures = self.admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=self.timeout_s
-        )
-        (found,) = self._results(futures).values()
-        return Positions.of(
-            (tp.topic, tp.partition, tp.offset) for tp in found.topic_partitions if tp.offset >= 0
-        )
-
-    def groups(self) -> list[str]:
-        """The ids of all consumer groups."""
-        listing = self._ask(
-            lambda: self.admin.list_consumer_groups(request_timeout=self.timeout_s).result(
-                self.timeout_s + 1
-            ),
-            "list consumer groups",
-        )
-        return sorted(group.group_id for group in listing.valid)
-
     # ---- clients
+
+    def next_records(self, positions: Positions, timeout_s: float) -> Positions:
+        """The offset of the first record to read at or after each position, or the end where there is none up to it.
+
+        Only offsets are looked at. Partitions that were not answered for in time are left out.
+        """
+        reader, found = self.reader(queue_kb=64), dict[TopicPartition, int]()
+        deadline = time.monotonic() + timeout_s
+        try:
+            reader.assign(positions)
+            ends = self.ends_of(positions.offsets)
+            while len(found) < len(positions) and (left_s := deadline - time.monotonic()) > 0:
+                for record in reader.poll(500, min(left_s, 0.5)):
+                    tp = record.topic_partition
+                    found[tp] = min(record.offset, found.get(tp, record.offset))
+                for tp, reached in reader.position():
+                    # Where nothing was found and it moved on, or stands at the very end, it passed only markers.
+                    if tp not in found and reached > positions.get(tp) and reached >= ends.get(tp):
+                        found[tp] = reached
+        finally:
+            reader.close()
+        return Positions(found)
 
     def reader(self, *, queue_kb: int = QUEUE_KB) -> KafkaReader:
         """A reader that holds at most ``queue_kb`` of a partition, and the batch it is fetching, in memory."""

@@ -30,7 +30,8 @@ class ViewSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The last word of a view. ``positions`` is what its committed batches have read; None: none committed yet."""
+    """The last word of a view. ``positions`` is what its committed batches have read; None: none committed yet.
+    ``applied``: what the store has taken of its changelog, None where that is not told."""
 
     view: str
     state: str = "starting"
@@ -44,6 +45,7 @@ class Report:
     input_rows: int | None = None
     batch_ms: int | None = None
     committed_at_ms: int | None = None
+    applied: Positions | None = None
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -54,14 +56,23 @@ class Report:
 
 
 def reports_of(records: Mapping[str, Mapping[str, Any]]) -> tuple[Report, ...]:
-    """One report a view, by name. ``records`` by their keys ``state:<view>`` and ``progress:<view>``."""
+    """One report a view, by name. ``records`` by their keys ``state:<view>``, ``progress:<view>`` and, where the store
+    tells how much of a changelog it has, ``applied:<view>``."""
     names = sorted({key.partition(":")[2] for key in records if key.startswith(("state:", "progress:"))})
     return tuple(
-        _report(name, records.get(f"state:{name}", {}), records.get(f"progress:{name}", {})) for name in names
+        _report(
+            name,
+            records.get(f"state:{name}", {}),
+            records.get(f"progress:{name}", {}),
+            records.get(f"applied:{name}", {}),
+        )
+        for name in names
     )
 
 
-def _report(view: str, state: Mapping[str, Any], progress: Mapping[str, Any]) -> Report:
+def _report(
+    view: str, state: Mapping[str, Any], progress: Mapping[str, Any], applied: Mapping[str, Any]
+) -> Report:
     return Report(
         view,
         state.get("state") or progress.get("mode") or "starting",
@@ -75,6 +86,7 @@ def _report(view: str, state: Mapping[str, Any], progress: Mapping[str, Any]) ->
         progress.get("input_rows"),
         progress.get("batch_ms"),
         progress.get("committed_at_ms"),
+        _positions(applied["positions"]) if "positions" in applied else None,
     )
 
 
