@@ -74,6 +74,7 @@ class Partition:
 
     beginning: int | None = None
     answers: Answers = field(default_factory=list)
+    answers_since_ms: int = 0
     hollow: Hollow | None = None
 
     def skipped(self, position: int) -> int:

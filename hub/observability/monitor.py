@@ -51,6 +51,7 @@ GROUPS = 5_000
 SHADOWS = ("hub.view.", "hub.store.")
 TOPICS_A_ROUND = 2_000
 FACTS_FOR_MS = 300_000
+COMPACTED_FOR_MS = 300_000
 BEGINNINGS = 20_000
 QUESTIONS = 20_000
 STEPS = 24
@@ -282,8 +283,11 @@ class Monitor:
             for wait in open_ones:
                 tp = TopicPartition(wait.topic, wait.partition)
                 ring = self._ring(wait)
-                about = self._about(wait.topic, wait.partition)
-                at_ms = question(wait, ring, about, self._facts(wait.topic), now_ms) if ring else None
+                about, facts = self._about(wait.topic, wait.partition), self._facts(wait.topic)
+                if facts.compacted and now_ms - about.answers_since_ms > COMPACTED_FOR_MS:
+                    about.answers.clear()  # the records that were answered with may be gone by now
+                    about.answers_since_ms = now_ms
+                at_ms = question(wait, ring, about, facts, now_ms) if ring else None
                 if at_ms is None:
                     continue
                 again.append(wait)

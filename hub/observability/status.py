@@ -244,6 +244,7 @@ def _stuck(last: Reading, moves: Sequence[int], reader: Reader, now_ms: int, rul
 def _moving(window: Sequence[Reading], rules: Rules) -> Verdict:
     """Late, but it moves: back, away, or home."""
     last = window[-1]
+    window = _episode(window, rules)
     flow = _flow(window)
     eta_s = last.records / flow.net if flow is not None and flow.net > 0 else None
     if last.rewound:
@@ -260,6 +261,15 @@ def _moving(window: Sequence[Reading], rules: Rules) -> Verdict:
     if tendency < 0:
         return Verdict(LagState.CATCHING_UP, rates, eta_s)
     return Verdict(LagState.BEHIND, rates or "measured once")
+
+
+def _episode(window: Sequence[Reading], rules: Rules) -> Sequence[Reading]:
+    """The readings since it is late: what was before a burst says nothing of where it goes now."""
+    for index in range(len(window) - 1, -1, -1):
+        each = window[index]
+        if each.records == 0 or (each.high_s is not None and each.high_s <= rules.objective_s):
+            return window[index + 1 :] or window[-1:]
+    return window
 
 
 def _at_risk(window: Sequence[Reading], found: Verdict, rules: Rules) -> Verdict | None:

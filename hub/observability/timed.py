@@ -4,8 +4,8 @@ An answer (T, offset) proves: every record before ``offset`` has a timestamp bef
 not go back, every record from ``offset`` on has T or later. On a topic with ``LogAppendTime`` that is when it arrived.
 The log is asked only offsets, so it costs no payload, works right after a restart and on an idle log.
 
-``next_question`` finds the bracket of a position: a ladder into the past (30 s, 1 min, … 10 years) until an answer
-lies at or before the position, then halves.
+``next_question`` finds the bracket of a position: a ladder into the past (30 s, 1 min, … the beginning of time) until
+an answer lies at or before the position, then halves.
 
 On a compacted topic the record at the position may be gone, and the oldest unread one is the next that exists. So
 there the upper edge is the first T whose offset lies beyond that next one: ``Edges.until_ms``.
@@ -33,7 +33,8 @@ LADDER_MS = tuple(
         *(3 * _DAY, 7 * _DAY, 30 * _DAY, 90 * _DAY, 365 * _DAY, 3_650 * _DAY),
     )
 )
-NARROW_MS = 1_000
+BEGINNING_MS = 1
+NARROW_MS = 5_000
 NARROW_SHARE = 0.01
 LIMIT = 64
 
@@ -65,13 +66,24 @@ def answered(answers: Answers, at_ms: int, offset: int) -> None:
 
 def edges(answers: Answers, position: int, compacted: bool = False) -> Edges:
     """What the answers say of the oldest record at or after ``position``."""
+    position = _existing(answers, position)
     index = bisect_right(answers, position, key=lambda each: each[1])
     after_ms = answers[index - 1][0] if index else None
     if index == len(answers):
         return Edges(after_ms, None)
-    if compacted:
+    if compacted and not _is_there(answers, index, position):
         index = bisect_right(answers, answers[index][1], key=lambda each: each[1])
     return Edges(after_ms, answers[index][0] if index < len(answers) else None)
+
+
+def _existing(answers: Answers, position: int) -> int:
+    """Where the log's first record is known (the first offset at the beginning of time), no position lies before it."""
+    return max(position, answers[0][1]) if answers and answers[0][0] == BEGINNING_MS else position
+
+
+def _is_there(answers: Answers, index: int, position: int) -> bool:
+    """Some answer is the very position: the record there was not compacted away. ``index``: the first beyond it."""
+    return index > 0 and answers[index - 1][1] == position
 
 
 def next_question(
@@ -83,15 +95,16 @@ def next_question(
     asked = {each[0] for each in answers}
     if known.after_ms is None:
         # The ladder is on a grid of seconds, so that the consumers of a partition share its answers.
-        rungs = ((now_ms - age_ms) // _S * _S for age_ms in LADDER_MS)
+        rungs = (*((now_ms - age_ms) // _S * _S for age_ms in LADDER_MS), BEGINNING_MS)
         oldest_ms = answers[0][0] if answers else newest_ms + 1
         return next((rung for rung in rungs if rung < min(until_ms + 1, oldest_ms) and rung > 0), None)
     if known.until_ms is None and newest_ms > known.after_ms and newest_ms // _S * _S not in asked:
         return newest_ms // _S * _S
     narrow_ms = max(NARROW_MS, NARROW_SHARE * (now_ms - known.after_ms))
+    position = _existing(answers, position)
     index = bisect_right(answers, position, key=lambda each: each[1])
     gaps = [(known.after_ms, until_ms)]
-    if compacted and index < len(answers):
+    if compacted and index < len(answers) and not _is_there(answers, index, position):
         next_ms = answers[index][0]  # halves on both sides of the record that is known to exist
         gaps = [(known.after_ms, next_ms), (next_ms, until_ms)]
     for low_ms, high_ms in gaps:
