@@ -158,7 +158,7 @@ def measure(
             continue
         records += newest.end - position
         polled = arrival(ring, position)
-        found, by = oldest(polled, about.answers, position, facts)
+        found, by = oldest(polled, about.answers, position, facts, newest.end)
         low = 0.0 if found.until_ms is None else max(0.0, (now_ms - found.until_ms) / 1000)
         low_s = max(low_s, low)
         if found.after_ms is None:
@@ -199,19 +199,23 @@ def question(wait: Wait, ring: Ring, about: Partition, facts: TopicFacts, now_ms
     polled = arrival(ring, position)
     if not facts.append_time and not facts.compacted and polled.after_ms is not None:
         return None
-    found, _ = oldest(polled, about.answers, position, facts)
+    end = ring[-1].end
+    compacted_to = end if facts.compacted else None
+    found, _ = oldest(polled, about.answers, position, facts, end)
     if not facts.append_time:
-        found = edges(about.answers, position, facts.compacted)
-    return next_question(about.answers, position, now_ms, found, facts.compacted)
+        found = edges(about.answers, position, compacted_to)
+    return next_question(about.answers, position, now_ms, found, compacted_to)
 
 
-def oldest(polled: Bracket, answers: Answers, position: int, facts: TopicFacts) -> tuple[Edges, str]:
+def oldest(
+    polled: Bracket, answers: Answers, position: int, facts: TopicFacts, end: int
+) -> tuple[Edges, str]:
     """When the oldest unread record arrived, as narrow as it is proven, and what that rests on."""
     if facts.compacted:
         polled = Bracket(polled.after_ms, None)
     if not answers:
         return Edges(polled.after_ms, polled.until_ms), "arrival"
-    written = edges(answers, position, facts.compacted)
+    written = edges(answers, position, end if facts.compacted else None)
     if facts.append_time:
         return _both(polled, written), "arrival"
     if polled.after_ms is not None and not facts.compacted:

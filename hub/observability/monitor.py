@@ -307,11 +307,13 @@ class Monitor:
                 return
 
     def _look_at(self, waits: Sequence[Wait]) -> None:
-        """Short waits where nothing moves may be transaction markers: is there a record at all?"""
+        """Where nothing moves: which is the next record at all? A short wait may be transaction markers only, and on a
+        compacted topic many offsets may be gone."""
         suspects: dict[TopicPartition, Wait] = {}
         for wait in waits:
             about = self._about(wait.topic, wait.partition)
-            if wait.end - wait.position > SUSPECT_RECORDS or wait.idle_s < self.rules.sample_s:
+            short = wait.end - wait.position <= SUSPECT_RECORDS
+            if wait.idle_s < self.rules.sample_s or not (short or self._facts(wait.topic).compacted):
                 continue
             if about.hollow is not None and about.hollow == Hollow(wait.position, wait.position):
                 continue
@@ -337,7 +339,7 @@ class Monitor:
         known = self.topics_of.get(consumer.id, frozenset())
         said: dict[str | None, str] = {
             **dict.fromkeys(consumer.positions, "its topic is gone"),
-            **consumer.missing,
+            **dict(consumer.missing.items()),
         }
         if consumer.trouble:  # what it read so far is not known now, and not gone either
             said = dict.fromkeys(known or [None], consumer.trouble)

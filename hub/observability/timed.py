@@ -8,7 +8,8 @@ The log is asked only offsets, so it costs no payload, works right after a resta
 an answer lies at or before the position, then halves.
 
 On a compacted topic the record at the position may be gone, and the oldest unread one is the next that exists. So
-there the upper edge is the first T whose offset lies beyond that next one: ``Edges.until_ms``.
+there the upper edge is the first T whose offset lies beyond that next one: ``Edges.until_ms``. Where much was compacted
+away that is a wide bracket, and no question by time makes it narrower: offsets alone cannot tell which is the next one.
 
 ::
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from dataclasses import dataclass
+from math import sqrt
 
 # Nothing younger is asked for: records of the last moments may still get in before T.
 SETTLED_MS = 2_000
@@ -34,9 +36,9 @@ LADDER_MS = tuple(
     )
 )
 BEGINNING_MS = 1
-NARROW_MS = 5_000
-NARROW_SHARE = 0.01
-LIMIT = 64
+NARROW_MS = 2_000
+NARROW_SHARE = 0.0005
+LIMIT = 96
 
 # (T, offset) by T; offsets do not fall either.
 Answers = list[tuple[int, int]]
@@ -64,14 +66,15 @@ def answered(answers: Answers, at_ms: int, offset: int) -> None:
         del answers[1:-16:2]
 
 
-def edges(answers: Answers, position: int, compacted: bool = False) -> Edges:
-    """What the answers say of the oldest record at or after ``position``."""
+def edges(answers: Answers, position: int, compacted_to: int | None = None) -> Edges:
+    """What the answers say of the oldest record at or after ``position``. ``compacted_to``: the end of a log that is
+    compacted, None for others."""
     position = _existing(answers, position)
     index = bisect_right(answers, position, key=lambda each: each[1])
     after_ms = answers[index - 1][0] if index else None
     if index == len(answers):
         return Edges(after_ms, None)
-    if compacted and not _is_there(answers, index, position):
+    if compacted_to is not None and not _certain(answers, index, position, compacted_to):
         index = bisect_right(answers, answers[index][1], key=lambda each: each[1])
     return Edges(after_ms, answers[index][0] if index < len(answers) else None)
 
@@ -81,13 +84,14 @@ def _existing(answers: Answers, position: int) -> int:
     return max(position, answers[0][1]) if answers and answers[0][0] == BEGINNING_MS else position
 
 
-def _is_there(answers: Answers, index: int, position: int) -> bool:
-    """Some answer is the very position: the record there was not compacted away. ``index``: the first beyond it."""
-    return index > 0 and answers[index - 1][1] == position
+def _certain(answers: Answers, index: int, position: int, end: int) -> bool:
+    """The answer at ``index``, the first beyond the position, bounds what waits there though the log is compacted: the
+    record at the position is there (some answer is that very offset), or nothing at all is younger."""
+    return (index > 0 and answers[index - 1][1] == position) or answers[index][1] >= end
 
 
 def next_question(
-    answers: Answers, position: int, now_ms: int, known: Edges, compacted: bool = False
+    answers: Answers, position: int, now_ms: int, known: Edges, compacted_to: int | None = None
 ) -> int | None:
     """The time to ask for next; None when ``known`` (these answers and what else is known) is narrow enough."""
     newest_ms = now_ms - SETTLED_MS
@@ -104,11 +108,14 @@ def next_question(
     position = _existing(answers, position)
     index = bisect_right(answers, position, key=lambda each: each[1])
     gaps = [(known.after_ms, until_ms)]
-    if compacted and index < len(answers) and not _is_there(answers, index, position):
+    uncertain = compacted_to is not None and index < len(answers)
+    if uncertain and not _certain(answers, index, position, compacted_to or 0):
         next_ms = answers[index][0]  # halves on both sides of the record that is known to exist
         gaps = [(known.after_ms, next_ms), (next_ms, until_ms)]
     for low_ms, high_ms in gaps:
         middle_ms = (low_ms + high_ms) // 2
+        if now_ms - low_ms > 4 * (now_ms - high_ms):  # by age: half of fifty years is no good guess
+            middle_ms = now_ms - round(sqrt((now_ms - low_ms) * max(_S, now_ms - high_ms)))
         if (
             high_ms - low_ms > narrow_ms / len(gaps)
             and low_ms < middle_ms < high_ms

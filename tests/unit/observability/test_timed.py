@@ -45,14 +45,14 @@ def test_the_oldest_unread_record_lies_within_the_edges(
     truth = oldest_unread(log, position)
     if truth is None:
         return
-    found = edges(answers, position, compacted=True)
+    found = edges(answers, position, compacted_to=log[-1][0] + 1)
     assert found.after_ms is None or found.after_ms <= truth
     assert found.until_ms is None or truth < found.until_ms
     assert len(answers) <= LIMIT + 1
 
 
 @given(logs(), st.data(), st.booleans())
-def test_asking_finds_the_record_within_a_hundredth_of_its_age(
+def test_asking_finds_the_record_within_a_two_thousandth_of_its_age(
     log: list[tuple[int, int]], data: st.DataObject, compacted: bool
 ) -> None:
     position = data.draw(st.integers(0, log[-1][0]))
@@ -60,30 +60,33 @@ def test_asking_finds_the_record_within_a_hundredth_of_its_age(
         position = log[bisect_left(log, position, key=lambda each: each[0])][0]
     truth = oldest_unread(log, position)
     assert truth is not None
+    end = log[-1][0] + 1 if compacted else None
     answers: Answers = []
     for _ in range(60):
-        found = edges(answers, position, compacted)
+        found = edges(answers, position, end)
         at_ms = next_question(answers, position, NOW, found, compacted)
         if at_ms is None:
             break
         answered(answers, at_ms, first_at(log, at_ms))
     else:
         raise AssertionError("it goes on asking")
-    found = edges(answers, position, compacted)
+    found = edges(answers, position, end)
     assert found.after_ms is not None and found.after_ms <= truth
     until = NOW if found.until_ms is None else found.until_ms
     assert truth < until or truth >= NOW - SETTLED_MS - 1_000
-    assert until - found.after_ms <= max(10_000, 0.011 * (NOW - found.after_ms)) + SETTLED_MS + 1_000
+    if compacted and position not in {offset for offset, _ in log}:
+        return  # which record is the next one, offsets alone do not tell
+    assert until - found.after_ms <= max(10_000, 0.001 * (NOW - found.after_ms)) + SETTLED_MS + 1_000
 
 
 def test_a_week_old_position_takes_few_questions() -> None:
-    log = [(n, NOW - 7 * 86_400_000 + n * 1_000) for n in range(0, 7 * 86_400)]
+    log = [(n, NOW - 7 * 86_400_000 + n * 1_000) for n in range(7 * 86_400)]
     answers: Answers = []
     asked = 0
     while (at_ms := next_question(answers, 1_000, NOW, edges(answers, 1_000))) is not None:
         answered(answers, at_ms, first_at(log, at_ms))
         asked += 1
-    assert asked <= 22
+    assert asked <= 26
 
 
 def test_an_answer_that_contradicts_older_ones_replaces_them() -> None:
@@ -95,7 +98,7 @@ def test_an_answer_that_contradicts_older_ones_replaces_them() -> None:
 def test_by_hand() -> None:
     answers: Answers = [(100, 12), (200, 51), (300, 70)]
     assert edges(answers, 20) == Edges(100, 200)
-    assert edges(answers, 20, compacted=True) == Edges(100, 300)
+    assert edges(answers, 20, compacted_to=99) == Edges(100, 300)
     assert edges(answers, 5) == Edges(None, 100)
     assert edges(answers, 70) == Edges(300, None)
     assert edges([], 1) == Edges(None, None)
