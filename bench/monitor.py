@@ -98,7 +98,7 @@ class Estate:
     def topics(self) -> Mapping[str, TopicDescription]:
         return self.descriptions
 
-    def end_offsets(self, topics: Sequence[str]) -> Positions:
+    def known_ends(self, topics: Sequence[str]) -> Positions:
         ends = {name: self.end(name) for name in self.names}
         return self._counted("ends", lambda: Positions({tp: ends[tp.topic] for tp in self.order}))
 

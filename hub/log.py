@@ -66,11 +66,11 @@ class ConfigValue:
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
     """A consumer group as its coordinator has it: Kafka's word for its state (``STABLE``, ``EMPTY``, …), how many
-    members are connected, and the topics assigned to them."""
+    members are connected (None: some), and the topics assigned to them."""
 
     name: str
     state: str
-    members: int
+    members: int | None
     topics: frozenset[str] = frozenset()
 
 
@@ -229,6 +229,9 @@ class MemoryCluster:
             for topic in topics
             for partition, records in enumerate(self._log(topic))
         )
+
+    def known_ends(self, topics: Sequence[str]) -> Positions:
+        return self.end_offsets(topics)
 
     def beginning_offsets(self, topics: Sequence[str]) -> Positions:
         return Positions.of((tp.topic, tp.partition, 0) for tp, _ in self.end_offsets(topics))

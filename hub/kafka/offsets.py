@@ -30,6 +30,19 @@ class Offsets(Connection):
 
     # ---- single partitions, many at once, each for itself: one that is gone or has no leader is left out
 
+    def known_ends(self, topics: Sequence[str]) -> Positions:
+        """``end_offsets`` of those that answer: one partition without a leader does not hide all others."""
+        metadata = self._ask(lambda: self.admin.list_topics(timeout=self.timeout_s), "list topics")
+        latest = OffsetSpec.latest()
+        return self._known(
+            {
+                TopicPartition(topic, partition): latest
+                for topic in topics
+                if topic in metadata.topics
+                for partition in metadata.topics[topic].partitions
+            }
+        )
+
     def ends_of(self, partitions: Iterable[TopicPartition]) -> Positions:
         """The high watermarks: where a reader of uncommitted records would be at the end."""
         latest = OffsetSpec.latest()

@@ -43,7 +43,8 @@ class Ends(Protocol):
 
     def topics(self) -> Mapping[str, TopicDescription]: ...
 
-    def end_offsets(self, topics: Sequence[str]) -> Positions: ...
+    def known_ends(self, topics: Sequence[str]) -> Positions:
+        """The next offset of committed records, of each partition that answers."""
 
 
 def wall_clock_ms() -> int:
@@ -118,7 +119,7 @@ class Collector:
                 found = {name: topic.topic_id for name, topic in self.cluster.topics().items()}
                 self._know_topics(found, asked_ms)
                 asked_ms = self.now_ms()
-            ends = self.cluster.end_offsets(sorted(self.topic_ids))
+            ends = self.cluster.known_ends(sorted(self.topic_ids))
         except NotFound:
             self.topics_at_ms = None  # a topic went away in between: list them again
             return

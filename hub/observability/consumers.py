@@ -85,6 +85,8 @@ class Partition:
 
 
 NOTHING_KNOWN = Partition()
+# An end that old says nothing of now.
+STALE_MS = 60_000
 
 
 @dataclass(slots=True)
@@ -121,7 +123,7 @@ def measure(
     now_ms: int,
     waits: list[Wait],
 ) -> Reading | None:
-    """One reading; None: no partition's end is known. Brings ``marks`` up to now, and adds to ``waits`` the partitions
+    """One reading; None: no partition's end is known, or one was not for ``STALE_MS``. Brings ``marks`` up to now, and adds to ``waits`` the partitions
     in which records wait. One pass, because an estate has hundred thousands of these pairs.
     """
     known = False
@@ -134,8 +136,10 @@ def measure(
         ring = rings.get(partition)
         if not ring:
             continue
-        known = True
         newest = ring[-1]
+        if now_ms - newest.still_ms > STALE_MS:
+            return None
+        known = True
         total += committed
         end_sum += newest.end
         mark = marks.get(partition)

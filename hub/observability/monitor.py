@@ -338,9 +338,10 @@ class Monitor:
     def _watch(self, consumer: Consumer, readings: Mapping[str, Reading], now_ms: int) -> None:
         known = self.topics_of.get(consumer.id, frozenset())
         said: dict[str | None, str] = {
-            **dict.fromkeys(consumer.positions, "its topic is gone"),
-            **dict(consumer.missing.items()),
+            topic: "some of its partitions do not answer" if topic in self.topic_ids else "its topic is gone"
+            for topic in consumer.positions
         }
+        said.update(consumer.missing.items())
         if consumer.trouble:  # what it read so far is not known now, and not gone either
             said = dict.fromkeys(known or [None], consumer.trouble)
         if not said:
@@ -403,14 +404,15 @@ def _group(
 ) -> Consumer | None:
     """A group as a consumer; None when it is nobody's: no commits and no members."""
     members = described.members if described is not None else None
-    reader = Reader(members=members)
+    connected = described is not None and members != 0
+    reader = Reader(members=members, connected=connected)
     id = ConsumerId("group", name)
     if isinstance(positions, HubError):
         return Consumer(id, {}, reader, trouble=positions.message)
     read = _by_topic(positions or Positions())
     assigned = described.topics if described is not None else frozenset()
     missing = {topic: "it has committed nothing" for topic in assigned if topic not in read}
-    if not read and not missing and not members:
+    if not read and not missing and not connected:
         return None
     return Consumer(id, read, reader, missing=missing)
 

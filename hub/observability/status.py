@@ -119,12 +119,13 @@ class Reading:
 @dataclass(frozen=True, slots=True)
 class Reader:
     """What is known of who reads. ``said``: its own word (``failed``, ``retrying``, …); ``members``: connected ones,
-    None where that has no meaning; ``committed_at_ms``: its last sign of work, where it gives one."""
+    None where they are not counted (``connected``: there are some); ``committed_at_ms``: its last sign of work, where it gives one."""
 
     said: str | None = None
     reason: str | None = None
     members: int | None = None
     committed_at_ms: int | None = None
+    connected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +230,8 @@ def _stuck(last: Reading, moves: Sequence[int], reader: Reader, now_ms: int, rul
         return None
     place = "" if last.idle_partition is None else f"partition {last.idle_partition}: "
     quiet = f"{place}nothing read for {_span(last.idle_s)}"
-    if reader.members:
-        people = "1 member is" if reader.members == 1 else f"{reader.members} members are"
+    if reader.members or reader.connected:
+        people = {None: "members are", 1: "1 member is"}.get(reader.members, f"{reader.members} members are")
         return Verdict(LagState.STALLED, f"{quiet}, though {people} connected")
     if reader.committed_at_ms is not None and now_ms - reader.committed_at_ms < patience_s * 1000:
         return Verdict(LagState.STALLED, f"{quiet}, though batches are committed")

@@ -269,6 +269,18 @@ def test_kafka_away_is_said_of_everybody_and_passes(stage: Stage) -> None:
     assert (stage.row("g").state, stage.row("g").records) == ("OK", 0)
 
 
+def test_a_partition_that_does_not_answer_makes_its_readers_unknown_and_nobody_else(stage: Stage) -> None:
+    stage.topic("quiet")
+    stage.commit("g", "t", 0)
+    stage.commit("h", "quiet", 0)
+    stage.rounds(1)
+    stage.estate.known_ends = lambda topics: Positions.of([("t", 0, 0)])  # type: ignore[method-assign]
+    stage.rounds(9)
+    assert (stage.row("h").state, stage.row("h").records) == ("UNKNOWN", None)
+    assert stage.row("h").cause == "some of its partitions do not answer"
+    assert (stage.row("g").state, stage.row("g").records) == ("OK", 0)
+
+
 def test_a_large_estate_has_its_turn_in_slices(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor_module, "GROUPS", 3)
     for number in range(8):
