@@ -236,6 +236,16 @@ class MemoryCluster:
     def beginning_offsets(self, topics: Sequence[str]) -> Positions:
         return Positions.of((tp.topic, tp.partition, 0) for tp, _ in self.end_offsets(topics))
 
+    def offsets_at(self, topics: Sequence[str], timestamp_ms: int) -> Positions:
+        """The first offset at or after that time; partitions without one are left out."""
+        found: dict[TopicPartition, int] = {}
+        for topic in topics:
+            for records in self._log(topic):
+                for record in records:
+                    if record.timestamp_ms >= timestamp_ms:
+                        found.setdefault(record.topic_partition, record.offset)
+        return Positions(found)
+
     def reader(self) -> MemoryReader:
         return MemoryReader(self)
 

@@ -16,9 +16,13 @@ from hub.api.docs import add_docs
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.kafka import KafkaCluster
+from hub.materializers import query_routes
 from hub.materializers import routes as view_routes
 from hub.materializers.push import Watcher
+from hub.materializers.stores.queries import Queries
 from hub.materializers.stores.sql import Store
+from hub.materializers.topic_rows import Topics
+from hub.schema_registry import levels_routes
 from hub.schema_registry import routes as registry_routes
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.node import Node
@@ -81,6 +85,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
     add_gateway(app, settings, cluster, opened)
     results = add_audit(app, cluster, opened)
     watcher = await add_views(app, settings, opened)
+    await add_queries(app, settings, cluster, watcher, opened)
     add_dashboard(app, settings, watcher.store, opened, watcher.subscribers_by_view, results.counters)
 
 
@@ -93,6 +98,7 @@ async def add_registry(
     await run_in_threadpool(node.start, REGISTRY_WAIT_S)
     opened.push_async_callback(run_in_threadpool, node.stop)
     app.include_router(registry_routes.create_router(node))
+    app.include_router(levels_routes.create_router(node))
 
 
 def add_gateway(app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack) -> None:
@@ -121,6 +127,20 @@ async def add_views(app: FastAPI, settings: Settings, opened: AsyncExitStack) ->
     opened.callback(task.cancel)
     app.include_router(view_routes.create_router(store, watcher, settings.query_timeout_ms))
     return watcher
+
+
+async def add_queries(
+    app: FastAPI, settings: Settings, cluster: KafkaCluster, watcher: Watcher, opened: AsyncExitStack
+) -> None:
+    """SQL over views and recent events."""
+    queries = await run_in_threadpool(Queries, watcher.store)
+    opened.push_async_callback(run_in_threadpool, queries.close)
+    topics = Topics(cluster, RegistryClient(settings.registry))
+    app.include_router(
+        query_routes.create_router(
+            queries, watcher.store, watcher, topics, settings.project, settings.query_timeout_ms
+        )
+    )
 
 
 def status_of(error: HubError) -> int:

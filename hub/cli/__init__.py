@@ -29,6 +29,7 @@ COMMANDS = {
     "topic": ("hub.cli.topic:app", "Topics: the tree, its plan, applying it."),
     "view": ("hub.cli.view:app", "Views: list, show, status."),
     "query": ("hub.cli.query:app", "Read rows of a view by key or by an indexed field."),
+    "sql": ("hub.cli.sql:app", "SQL over views and recent events: a shell, or a statement."),
     "watch": ("hub.cli.watch:app", "Follow the changes of a view as they happen."),
     "lag": ("hub.cli.lag:app", "How late every group and view is, and why."),
     "top": ("hub.cli.top:app", "A live screen: rates, the worst lags, views, the hub's processes."),

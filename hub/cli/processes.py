@@ -8,6 +8,7 @@ import threading
 
 from hub.cli.context import load_settings
 from hub.config import Settings
+from hub.errors import ConfigError
 from hub.runtime import install_stop_signals
 
 
@@ -61,4 +62,13 @@ def _begin() -> Settings:
     )
     for chatty in ("py4j", "httpx2", "httpcore2"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    return load_settings()
+    settings = load_settings()
+    try:
+        settings.home.mkdir(parents=True, exist_ok=True)  # as ``hub up`` does: the store is a file in it
+    except OSError as error:
+        raise ConfigError(
+            f'home folder "{settings.home}" cannot be made ({error.strerror})',
+            hint="name another one: hub --home FOLDER, or HUB_HOME",
+            code="HUB-1113",
+        ) from None
+    return settings

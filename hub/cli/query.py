@@ -23,6 +23,10 @@ def query(
         list[str] | None,
         typer.Option("--where", "-w", help="On a declared index: city=Oslo, points>=100; repeatable"),
     ] = None,
+    order: Annotated[
+        str | None, typer.Option(help="Declared indexes to sort by, - for downwards: city,-points")
+    ] = None,
+    fields: Annotated[str | None, typer.Option(help="Only these fields: name,city")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
     start_after: Annotated[str | None, typer.Option(help="The cursor that the page before printed")] = None,
     after_write: Annotated[
@@ -33,21 +37,23 @@ def query(
 ) -> None:
     """Read a view: one row by key, or rows by declared indexes.
 
-    Examples: hub query customer_360 C-00001      hub query customer_360 -w city=Oslo -w "points>=100"
+    Examples: hub query customer_360 C-00001      hub query customer_360 -w city=Oslo --order=-value_cents
+    Other questions: hub sql.
     """
     path = f"/views/{quote(view, safe='')}"
     headers = {"Hub-Position": after_write} if after_write else {}
     parameters = [("timeout_ms", str(timeout_ms))] if timeout_ms is not None else []
     if key is not None:
-        if where or start_after is not None:
+        if where or order or fields or start_after is not None:
             raise CallerError(
-                "KEY and --where do not go together", hint="leave KEY out, or say --where key=VALUE"
+                "KEY and --where, --order, --fields or --start-after do not go together",
+                hint="leave KEY out, or say --where key=VALUE",
             )
         show_one(get(f"{path}/{quote(key, safe='')}", parameters, headers), output)
         return
     parameters += [("limit", str(limit)), *map(_condition, where or ())]
-    if start_after is not None:
-        parameters.append(("after", start_after))
+    given = {"after": start_after, "order": order, "fields": fields}
+    parameters += [(name, value) for name, value in given.items() if value is not None]
     page = get(path, parameters, headers)
     if output is Output.json:
         show_one(page, output)

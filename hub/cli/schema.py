@@ -37,13 +37,23 @@ for command in (
 
 @app.command("ls")
 def list_subjects(output: OutputOption = Output.table) -> None:
-    """Every subject with its latest version and its effective compatibility level."""
-    registry = _registry()
-    rows = []
-    for subject in registry.subjects():
-        latest = registry.latest(subject)
-        level = registry.compatibility(subject)
-        rows.append({"subject": subject, "version": latest.version, "id": latest.id, "compatibility": level})
+    """Every subject with its latest version and its effective compatibility level. Example: hub schema ls -o json"""
+    from contextlib import closing
+
+    from hub.schema_registry.remote import RemoteRegistry
+
+    with closing(RemoteRegistry(load_settings().registry)) as registry:
+        latest = registry.latest()
+        levels = registry.levels([subject for subject, _ in latest])
+    rows = [
+        {
+            "subject": subject,
+            "version": each.version,
+            "id": each.schema_id,
+            "compatibility": levels[subject],
+        }
+        for subject, each in latest
+    ]
     show(rows, output, ("subject", "version", "id", "compatibility"))
 
 

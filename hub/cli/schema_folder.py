@@ -15,11 +15,11 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.output import Output, OutputOption, note, show_one
 from hub.cli.progress import counted
+from hub.cli.schema_impact import NOBODY, Touched, topic_of, touched
 from hub.config import Settings
 from hub.errors import CallerError, ConfigError, HubError, NotFound
 
 if TYPE_CHECKING:
-    from hub.materializers.impact import Impact
     from hub.schema_registry.folder import Declared, Folder, Item, Plan
     from hub.schema_registry.remote import RemoteRegistry
     from hub.schema_registry.rulebook import Rulebook
@@ -30,10 +30,13 @@ _MOST_CHANGES = 20
 
 FolderArgument = Annotated[Path | None, typer.Argument(help="Default: schemas/ of the project")]
 DataOption = Annotated[
-    bool, typer.Option("--data", help="Also read the topics' stored events with the new schemas (Avro)")
+    bool, typer.Option("--data", help="Also read the topics' stored events with the new schemas")
 ]
 SampleOption = Annotated[
     int, typer.Option(min=1, max=10_000_000, help="With --data: so many of the last events a partition")
+]
+ReadersOption = Annotated[
+    bool, typer.Option(help="Ask Kafka which consumer groups read the topics that change")
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="With --data: every stored event")]
 
@@ -49,9 +52,11 @@ def plan(
     data: DataOption = False,
     sample: SampleOption = 200,
     every: AllOption = False,
+    readers: ReadersOption = True,
     output: OutputOption = Output.table,
 ) -> None:
-    """What `apply` would register, what is refused and why, and which views would break. Changes nothing.
+    """What `apply` would register, what is refused and why, which views and saved queries would break, and which
+    consumer groups read the topics. Changes nothing.
 
     Exit code 0: nothing to do; 2: changes; 1: something is refused. Example: hub schema plan schemas --data
     """
@@ -60,11 +65,13 @@ def plan(
         made = _online(settings, folder, registry)
         if data:
             made = _tried(settings, made, registry, None if every else sample)
-    _show(made, impacts_of(settings.project, made), output)
+    _show(made, touched(settings.project, made, settings if readers else None), output)
     raise typer.Exit(made.exit_code)
 
 
-def apply(folder: FolderArgument = None, output: OutputOption = Output.table) -> None:
+def apply(
+    folder: FolderArgument = None, readers: ReadersOption = True, output: OutputOption = Output.table
+) -> None:
     """Make the registry like the folder: register what is new or changed, set levels. Deletes nothing.
 
     Those that others refer to go first. The first failure ends it; the next apply does the rest.
@@ -76,6 +83,9 @@ def apply(folder: FolderArgument = None, output: OutputOption = Output.table) ->
     done: list[str] = []
     with _registry(settings) as registry:
         made = _online(settings, folder, registry)
+        for subject, each in touched(settings.project, made, settings if readers else None).items():
+            for line in each.lines():
+                note(f"! {subject}: {line}")
         with counted("Registering") as progress:
 
             def say(item: Item) -> None:
@@ -114,6 +124,7 @@ def check(
     data: DataOption = False,
     sample: SampleOption = 200,
     every: AllOption = False,
+    readers: ReadersOption = True,
     output: OutputOption = Output.table,
 ) -> None:
     """May the schemas follow those that are there? For CI: exit code 1 when one is refused, else 0.
@@ -132,7 +143,8 @@ def check(
     folder = Path(what[0]) if what else None
     if sum((against is not None, against_git is not None, offline)) > 1:
         raise CallerError("--against, --against-git and --offline are three ways: give one of them")
-    if against is None and against_git is None and not offline:
+    asks_registry = against is None and against_git is None and not offline
+    if asks_registry:
         with _registry(settings) as registry:
             made = _online(settings, folder, registry)
             if data:
@@ -148,12 +160,12 @@ def check(
         found, book = _load(settings, folder), _rulebook(settings)
         state = with_levels(_offline_state(settings, found, against, against_git), found, book)
         made = planned(found, state, rules_of(book))
-    found_impacts = impacts_of(settings.project, made)
+    touches = touched(settings.project, made, settings if readers and asks_registry else None)
     if annotations is not None:
-        for line in annotated(made, found_impacts):
+        for line in annotated(made, touches):
             print(line)
     if annotations is None or output is Output.json:
-        _show(made, found_impacts, output)
+        _show(made, touches, output)
     if made.refused:
         note(f"{len(made.refused)} of {len(made.items)} subjects are refused.")
         raise typer.Exit(1)
@@ -285,38 +297,13 @@ def _check_one(settings: Settings, subject: str, file: Path) -> None:
     note(f'It may follow the versions of "{subject}".')
 
 
-# ---- views and stored events
-
-
-def topic_of(subject: str) -> str | None:
-    """The topic whose values a subject describes; None for keys and for subjects named otherwise."""
-    return subject.removesuffix("-value") if subject.endswith("-value") else None
-
-
-def impacts_of(project: Path, made: Plan) -> dict[str, list[Impact]]:
-    """By subject, what breaks in the project's views. A view that is no valid file is told and left out."""
-    from hub.materializers.impact import impacts
-    from hub.materializers.view import View, load_view, view_files
-
-    views: list[View] = []
-    for file in view_files(project):
-        try:
-            views.append(load_view(file))
-        except ConfigError as error:
-            note(f"not looked at: {error.message}")
-    found: dict[str, list[Impact]] = {}
-    for item in made.items:
-        topic = topic_of(item.subject)
-        if topic is not None and item.old is not None and item.new is not None and item.version is not None:
-            broken = impacts(views, topic, item.old, item.new, item.version)
-            if broken:
-                found[item.subject] = broken
-    return found
+# ---- stored events
 
 
 def _tried(settings: Settings, made: Plan, registry: RemoteRegistry, sample: int | None) -> Plan:
     """The plan with what stored events say: a schema that cannot read them is refused."""
     from hub.kafka import KafkaCluster
+    from hub.schema_registry.formats import InvalidSchema
     from hub.schema_registry.stored import check_stored
 
     cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
@@ -337,25 +324,19 @@ def _tried(settings: Settings, made: Plan, registry: RemoteRegistry, sample: int
             and item.new is not None
             and item.status.value in ("new", "changed", "refused")
         ):
-            if item.new.schema_type != "AVRO":
-                note(f"{topic}: stored events are tried with Avro schemas only")
-            else:
+            try:
                 with counted(f"Reading {topic}") as progress:
                     found = check_stored(
                         cluster, topic, item.new, writer_of, sample=sample, progress=progress
                     )
-                note(str(found))
-                if found.failed:
-                    item = _refused(
-                        item,
-                        [
-                            (
-                                "STORED_EVENTS",
-                                f"{found}: {'; '.join(_places(found.failures))}",
-                                "keep what they have: see the reasons",
-                            )
-                        ],
-                    )
+            except InvalidSchema as error:
+                note(f"{topic}: stored events are not tried: {error.message}")
+                items.append(item)
+                continue
+            note(str(found))
+            if found.failed:
+                what = f"{found}: {'; '.join(_places(found.failures))}"
+                item = _refused(item, [("STORED_EVENTS", what, "keep what they have: see the reasons")])
         items.append(item)
     return replace(made, items=tuple(items))
 
@@ -383,12 +364,12 @@ def _head(item: Item) -> str:
     return f"{_MARKS[item.status.value]} {item.subject}: {said}{file}"
 
 
-def _show(made: Plan, found_impacts: Mapping[str, Sequence[Impact]], output: Output) -> None:
+def _show(made: Plan, found: Mapping[str, Touched], output: Output) -> None:
     if output is Output.json:
         show_one(
             {
                 "exit_code": made.exit_code,
-                "items": [_as_json(item, found_impacts.get(item.subject, ())) for item in made.items],
+                "items": [_as_json(item, found.get(item.subject, NOBODY)) for item in made.items],
             },
             output,
         )
@@ -408,8 +389,8 @@ def _show(made: Plan, found_impacts: Mapping[str, Sequence[Impact]], output: Out
             print(f"    {change}")
         if len(item.changes) > _MOST_CHANGES:
             print(f"    and {len(item.changes) - _MOST_CHANGES} more changes: -o json")
-        for impact in found_impacts.get(item.subject, ()):
-            print(f"    ! {impact}")
+        for told in found.get(item.subject, NOBODY).lines():
+            print(f"    ! {told}")
     count = {mark: sum(each.status.value == mark for each in made.items) for mark in _MARKS}
     note(", ".join(f"{number} {status}" for status, number in count.items() if number) + ".")
 
@@ -422,7 +403,7 @@ def reason_text(reason: object) -> str:
     return str(reason) if reason.reader_is else f"{reason.rule}: {reason.what}; fix: {reason.fix}"
 
 
-def _as_json(item: Item, found_impacts: Sequence[Impact]) -> dict[str, object]:
+def _as_json(item: Item, found: Touched) -> dict[str, object]:
     return {
         "subject": item.subject,
         "status": item.status.value,
@@ -449,12 +430,12 @@ def _as_json(item: Item, found_impacts: Sequence[Impact]) -> dict[str, object]:
         ],
         "warnings": [{"rule": each.rule, "what": each.what, "fix": each.fix} for each in item.warnings],
         "changes": [{"kind": each.kind, "path": each.path, "what": each.what} for each in item.changes],
-        "impacts": [{"view": each.view, "column": each.column, "what": str(each)} for each in found_impacts],
+        **found.as_json(),
     }
 
 
-def annotated(made: Plan, found_impacts: Mapping[str, Sequence[Impact]]) -> Iterator[str]:
-    """GitHub's workflow commands: an error a reason, a warning a view that breaks. Paths as they are from here."""
+def annotated(made: Plan, found: Mapping[str, Touched]) -> Iterator[str]:
+    """GitHub's workflow commands: an error a reason, a warning what breaks, a notice who reads. Paths as they are from here."""
     for item in made.items:
         if item.file is None:
             continue
@@ -465,8 +446,10 @@ def annotated(made: Plan, found_impacts: Mapping[str, Sequence[Impact]]) -> Iter
             yield _command(
                 "warning", item.file.where, *item.place(warning), item.subject, reason_text(warning)
             )
-        for impact in found_impacts.get(item.subject, ()):
-            yield _command("warning", item.file.where, *item.place(), item.subject, str(impact))
+        touch = found.get(item.subject, NOBODY)
+        for kind, all_told in (("warning", (*touch.views, *touch.queries)), ("notice", touch.readers)):
+            for told in all_told:
+                yield _command(kind, item.file.where, *item.place(), item.subject, str(told))
 
 
 def _command(kind: str, file: str, line: int, column: int, title: str, message: str) -> str:

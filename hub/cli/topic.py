@@ -522,6 +522,7 @@ def _as_json(topic: Any) -> dict[str, object]:
         "config": dict(topic.config),
         "compatibility": topic.compatibility,
         "schema": str(topic.schema) if topic.schema else None,
+        "key": topic.key,
         "tags": list(topic.tags),
         "slo": {"latency_ms": topic.slo.latency_ms, "freshness_ms": topic.slo.freshness_ms},
         "set_by": dict(topic.set_by),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,11 +14,15 @@ from hub.cli.http import get
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.errors import NotFound, nearest
 
+if TYPE_CHECKING:
+    from hub.materializers.sql_view import SqlView
+    from hub.materializers.view import View
+
 app = typer.Typer(
-    help="Views: list, show, check their files.",
+    help="Views: list, show, check and explain their files.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    epilog="Examples: hub view ls; hub view show customer_360; hub view validate",
+    epilog="Examples: hub view ls; hub view show customer_360; hub view validate; hub view explain late_departures",
 )
 
 
@@ -49,29 +54,114 @@ def validate(
     ] = None,
 ) -> None:
     """Check the files of a project's views, and their fields against the schemas that topics.yaml names. Needs no Kafka."""
+    from hub.materializers.classify import classify
     from hub.materializers.shape import shape
+    from hub.materializers.sql_view import SqlView, checked
     from hub.materializers.view import load_view, view_files
-    from hub.topics.tree import load, matches
 
     folder = project or load_settings().project
-    tree_file = folder / "topics.yaml"
-    topics = load(tree_file).topics if tree_file.exists() else ()
     files = view_files(folder)
     if not files:
         raise NotFound(f'folder "{folder / "views"}" has no views', hint="a view is a file views/NAME.yaml")
     for file in files:
         view = load_view(file)
-        schemas = {
-            name: next(
-                (t.schema for t in topics if t.schema is not None and matches(source.topic, t.name)), None
-            )
-            for name, source in view.sources.items()
-        }
-        unknown = [name for name, schema in schemas.items() if schema is None]
+        schemas, unknown = _schemas(folder, view)
+        said = "fine"
+        if isinstance(view, SqlView):
+            found = classify(checked(view, schemas))
+            said = f"fine; class {found.name}" + ("" if found.native else ": needs the delta operator")
+        elif not unknown:
+            shape(view, schemas)
         if unknown:
-            note(
-                f"{file}: well formed; fields not checked: no schema in topics.yaml for {', '.join(unknown)}"
-            )
-            continue
-        shape(view, {name: json.loads(Path(str(schema)).read_text()) for name, schema in schemas.items()})
-        note(f"{file}: fine")
+            said = f"well formed; fields not checked: no schema in topics.yaml for {', '.join(unknown)}"
+        note(f"{file}: {said}")
+
+
+@app.command()
+def explain(
+    view: Annotated[str, typer.Argument(help="The view's name")],
+    project: Annotated[
+        Path | None, typer.Option(help="The project folder. Default: the current project")
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """How a view is kept, and why: its class, its sources, its key. Needs no Kafka.
+
+    Example: hub view explain late_departures
+    """
+    from hub.materializers.impact import columns_read
+    from hub.materializers.sql_view import SqlView
+    from hub.materializers.view import load_view, view_files
+
+    folder = project or load_settings().project
+    files = {file.stem: file for file in view_files(folder)}
+    if view not in files:
+        guess = nearest(view, files)
+        raise NotFound(
+            f'view "{view}" has no file in "{folder / "views"}"',
+            hint=f'did you mean "{guess}"?' if guess else "hub view validate names those that have",
+        )
+    found = load_view(files[view])
+    schemas, unknown = _schemas(folder, found)
+    if isinstance(found, SqlView):
+        told = _told(found, schemas)
+    else:
+        reads = {name: sorted({path[0] for path in paths}) for name, paths in columns_read(found).items()}
+        told = {
+            "view": found.name,
+            "class": "entity",
+            "why": "folds the events of its sources by key: one native aggregation, one row of state a key",
+            "mode": "update",
+            "key": [source.key for source in found.sources.values()],
+            "columns": list(found.columns),
+            **{
+                f"source {name}": {"topic": source.topic, "reads": reads[name]}
+                for name, source in found.sources.items()
+            },
+            "changelog": found.changelog,
+        }
+    if unknown:
+        told["not checked"] = f"no schema in topics.yaml for {', '.join(unknown)}"
+    show_one(told, output)
+
+
+def _told(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]:
+    """What ``explain`` says of a SQL view."""
+    from hub.materializers.classify import classify
+    from hub.materializers.sql_view import checked
+
+    found = classify(checked(view, schemas))
+    told: dict[str, object] = {"view": view.name, "class": found.name, "why": found.reason}
+    if found.nearest:
+        told["nearest native form" if not found.native else "note"] = found.nearest
+    told |= {
+        "engine": f"Spark, {found.mode} mode" if found.native else "the delta operator",
+        "key": list(found.key),
+        "key from": found.key_from,
+        "columns": list(found.query.columns),
+    }
+    for name, source in view.sources.items():
+        told[f"source {name}"] = {
+            "topic": source.topic,
+            "as": source.read_as,
+            "reads": sorted(found.query.used[name]),
+            **({"event_time": source.event_time, "watermark": source.watermark} if source.event_time else {}),
+        }
+    told["changelog"] = view.changelog
+    if found.late:
+        told["late events"] = view.late_topic
+    return told
+
+
+def _schemas(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list[str]]:
+    """(the schemas that topics.yaml names for a view's sources, the sources that it names none for)."""
+    from hub.topics.tree import load, matches
+
+    tree_file = folder / "topics.yaml"
+    topics = load(tree_file).topics if tree_file.exists() else ()
+    schemas = {}
+    for name, source in view.sources.items():
+        named = [t.schema for t in topics if t.schema is not None and matches(source.topic, t.name)]
+        if named:
+            schemas[name] = json.loads(Path(str(named[0])).read_text())
+    return schemas, [name for name in view.sources if name not in schemas]

@@ -10,7 +10,8 @@ a transaction the producer is dropped and a new one fences it.
 """
 
 from hub.kafka.cluster import KafkaCluster
+from hub.kafka.groups import GroupMember
 from hub.kafka.reader import KafkaReader
 from hub.kafka.writer import KafkaSender, KafkaWriter
 
-__all__ = ["KafkaCluster", "KafkaReader", "KafkaSender", "KafkaWriter"]
+__all__ = ["GroupMember", "KafkaCluster", "KafkaReader", "KafkaSender", "KafkaWriter"]

@@ -12,6 +12,7 @@ from confluent_kafka.admin import NewTopic as KafkaNewTopic
 
 from hub.errors import HubError, NotFound
 from hub.kafka.groups import Groups
+from hub.kafka.offsets import Offsets
 from hub.kafka.reader import QUEUE_KB, KafkaReader
 from hub.kafka.writer import KafkaSender, KafkaWriter
 from hub.log import ConfigValue, NewTopic, PartitionReplicas, TopicDescription, same_setting
@@ -23,7 +24,7 @@ _SOURCES: dict[int, Literal["topic", "broker", "default"]] = {_SET_ON_THE_TOPIC:
 _SETTLED_S = 3.0
 
 
-class KafkaCluster(Groups):
+class KafkaCluster(Offsets, Groups):
     """A cluster by its bootstrap servers. Thread safe; every call ends within ``timeout_s``.
 
     Raises PeerError (HUB-3010) when the cluster does not answer.

@@ -1,6 +1,6 @@
-"""[edge] Consumer groups, many at once: who they are, where they stand, who is connected.
+"""[edge] Consumer groups: what they have committed, who is in them, and the hub's own positions shown as such.
 
-Offsets and members are asked with kafka-python, not with librdkafka: its admin client ends the whole process with a
+Offsets, and members in bulk, are asked with kafka-python, not with librdkafka: its admin client ends the whole process with a
 segmentation fault when a coordinator answers "not me" (librdkafka issue 5040, open as of 2.16), which each restart of
 a broker brings about. And kafka-python puts many groups into one request (KIP-709), librdkafka one.
 """
@@ -11,15 +11,16 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
 
 from hub.errors import HubError, PeerError
-from hub.kafka.offsets import Offsets
+from hub.kafka.connection import Connection
 from hub.log import GroupDescription
 from hub.record import Positions, TopicPartition
 
@@ -31,7 +32,15 @@ _WITHOUT_MEMBERS = ("EMPTY", "DEAD")
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 
-class Groups(Offsets):
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A consumer that is in a group now, and the topics of which it has partitions."""
+
+    client_id: str
+    topics: frozenset[str]
+
+
+class Groups(Connection):
     """Consumer groups of a cluster."""
 
     def __init__(self, bootstrap: str, timeout_s: float = 15.0) -> None:
@@ -52,8 +61,37 @@ class Groups(Offsets):
         found = self._group_asked(lambda admin: admin.list_group_offsets([group]), f'group "{group}"')
         return _positions(found.get(group, {}))
 
+    def positions_of_groups(self, groups: Sequence[str]) -> Mapping[str, Positions]:
+        """The committed positions of several groups; raises PeerError when one's cannot be told."""
+        found: dict[str, Positions] = {}
+        for group, positions in self.group_offsets(groups).items():
+            if isinstance(positions, HubError):
+                raise positions
+            found[group] = positions
+        return found
+
+    def group_members(self, groups: Sequence[str]) -> Mapping[str, Sequence[GroupMember]]:
+        """Who is in these groups now, by group."""
+        if not groups:
+            return {}
+        described = self._results(
+            self.admin.describe_consumer_groups(list(groups), request_timeout=self.timeout_s)
+        )
+        return {
+            group: [
+                GroupMember(
+                    member.client_id,
+                    frozenset(tp.topic for tp in member.assignment.topic_partitions)
+                    if member.assignment is not None
+                    else frozenset(),
+                )
+                for member in found.members
+            ]
+            for group, found in described.items()
+        }
+
     def groups(self) -> list[str]:
-        """The ids of all consumer groups."""
+        """The ids of all consumer groups, as far as brokers tell. Raises PeerError when none of them does."""
         return sorted(self._listed())
 
     def _listed(self) -> dict[str, str]:
@@ -64,6 +102,9 @@ class Groups(Offsets):
             ),
             "list consumer groups",
         )
+        # A cluster that is away is an empty list with errors beside it.
+        if listing.errors and not listing.valid:
+            raise self.translated(_error_of(listing.errors[0]), "list consumer groups")
         return {group.group_id: group.state.name for group in listing.valid}
 
     def group_offsets(self, groups: Sequence[str]) -> Mapping[str, Positions | HubError]:
@@ -166,3 +207,9 @@ def _description(group: str, found: Mapping[str, Any]) -> GroupDescription:
             topics |= {str(each["topic"]) for each in assignment.get("assigned_partitions") or ()}
     state = str(found.get("group_state", "")).upper()
     return GroupDescription(group, state, len(members), frozenset(topics))
+
+
+def _error_of(failed: KafkaError | KafkaException) -> KafkaError:
+    """Some lists of errors hold exceptions, others what is in them."""
+    found: KafkaError = failed.args[0] if isinstance(failed, KafkaException) else failed
+    return found

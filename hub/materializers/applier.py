@@ -27,6 +27,7 @@ from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.log import Cluster, Reader
 from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState, progress_of
+from hub.materializers.sql_view import SqlView
 from hub.materializers.stores.columns import as_numbers
 from hub.materializers.stores.sql import Change, Store, StoreRefused, ViewBatch
 from hub.materializers.view import CHANGELOG_PREFIX, View, load_view, view_files
@@ -71,7 +72,7 @@ class _Followed:
     ``generation`` is the latest of its rows; ``swept`` the one whose absent rows are known to be gone.
     """
 
-    view: View
+    view: View | SqlView
     position: Positions
     topic_id: str
     schema_ids: set[int]
@@ -94,7 +95,7 @@ class Applier:
         self._parsed: dict[int, Any] = {}
         self._said: set[str] = set()
 
-    def follow(self, views: Sequence[View]) -> None:
+    def follow(self, views: Sequence[View | SqlView]) -> None:
         """Follow exactly these views, as far as their changelogs exist; the others are picked up by a later call."""
         topics = self.log.topics()
         changed = False
@@ -119,7 +120,7 @@ class Applier:
         if self.reader is None or changed:
             self._assign(PROGRESS_TOPIC in topics)
 
-    def _begin(self, view: View, topic_id: str) -> _Followed | None:
+    def _begin(self, view: View | SqlView, topic_id: str) -> _Followed | None:
         """Where the store is with a view; its table made or extended. None while its schema is not registered."""
         try:
             latest = self.schemas.latest(f"{view.changelog}-value")
@@ -137,7 +138,7 @@ class Applier:
         generation = 0 if fresh else self.store.newest_version(view.name) >> GENERATION_SHIFT
         return _Followed(view, at, topic_id, {latest.id}, generation)
 
-    def _fit(self, view: View, topic_id: str, latest: RegisteredSchema) -> bool:
+    def _fit(self, view: View | SqlView, topic_id: str, latest: RegisteredSchema) -> bool:
         """Make the table fit the changelog's latest schema. True when it must be filled from the start."""
         schema = orjson.loads(latest.schema)
         columns = {each["name"] for each in schema["fields"]}
@@ -422,10 +423,10 @@ class _ViewFiles:
 
     def __init__(self, project: Path) -> None:
         self.project = project
-        self._known: dict[Path, tuple[tuple[int, int], View | None]] = {}
+        self._known: dict[Path, tuple[tuple[int, int], View | SqlView | None]] = {}
 
-    def views(self) -> list[View]:
-        found: dict[Path, tuple[tuple[int, int], View | None]] = {}
+    def views(self) -> list[View | SqlView]:
+        found: dict[Path, tuple[tuple[int, int], View | SqlView | None]] = {}
         for path in view_files(self.project):
             try:
                 stat = path.stat()
@@ -440,7 +441,7 @@ class _ViewFiles:
         return [view for _, view in found.values() if view is not None]
 
 
-def _loaded(path: Path) -> View | None:
+def _loaded(path: Path) -> View | SqlView | None:
     """A file that does not load is the materializer's to complain of."""
     try:
         return load_view(path)

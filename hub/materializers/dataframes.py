@@ -71,8 +71,8 @@ class Answered:
     until: Positions = Positions()
 
 
-def decode(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> DataFrame:
-    """The tagged union (_k, _bad, s_<source>…)."""
+def judged(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> DataFrame:
+    """Each event with META, its own ``key`` and ``value``, ``e_<source>`` (its columns) and ``_why`` it cannot be taken."""
     framed = events.selectExpr(
         "topic AS _topic",
         "partition AS _partition",
@@ -87,8 +87,13 @@ def decode(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> Da
     decoded = framed.withColumn("_event", _decoded(inputs)).select(
         "*", *(_event(each, inputs).alias(each.source.event) for each in inputs)
     )
-    tagged = decoded.select(
-        "*", _reason(inputs, answered).alias("_why"), *(_tag(each).alias(each.source.tag) for each in inputs)
+    return decoded.select("*", _reason(inputs, answered).alias("_why"))
+
+
+def decode(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> DataFrame:
+    """The tagged union (_k, _bad, s_<source>…)."""
+    tagged = judged(events, inputs, answered).select(
+        "*", *(_tag(each).alias(each.source.tag) for each in inputs)
     )
     for each in inputs:
         if each.source.where is not None:

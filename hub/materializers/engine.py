@@ -21,6 +21,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 import orjson
 from pyspark.errors import PySparkException
@@ -31,12 +32,15 @@ from hub.config import Settings
 from hub.errors import ConfigError, HubError, NotFound, nearest
 from hub.kafka import KafkaCluster
 from hub.log import TopicDescription, Writer
-from hub.materializers import spark
+from hub.materializers import spark, sql_stream
 from hub.materializers.avro_shape import AvroType, field_types
+from hub.materializers.classify import Classified, classify
 from hub.materializers.dataframes import DLQ_SUFFIX, UNKNOWN_SCHEMA, Answered, Input
 from hub.materializers.dataframes import Writer as EventWriter
 from hub.materializers.progress import PROGRESS_TOPIC, EngineState, Mode, Progress, ViewState, progress_of
-from hub.materializers.shape import Shape, shape
+from hub.materializers.shape import META, Shape, SourceShape, shape
+from hub.materializers.sql_stream import SqlPlan, Swept
+from hub.materializers.sql_view import SqlView, checked
 from hub.materializers.view import View, load_view, view_files
 from hub.record import NewRecord, Positions, lag_records
 from hub.runtime import Backoff
@@ -49,6 +53,8 @@ _POLL_S = 0.03
 _STALE_CHECK_S = 2.0
 # Below this many unread events a start goes straight to live.
 _BULK_FROM = 20_000
+# How often the note is written that says how far a view's batches were swept.
+_NOTE_S = 1.0
 _UNKNOWN = re.compile(UNKNOWN_SCHEMA + r" (\d+) ([\w.\-]+)")
 
 
@@ -138,7 +144,12 @@ def _with_changelog(progress: Progress, end: Positions) -> Progress:
         progress.input_rows,
         progress.batch_ms,
         progress.committed_at_ms,
+        progress.dead_records,
+        progress.late_records,
     )
+
+
+AnyPlan = spark.Plan | SqlPlan
 
 
 class Runner:
@@ -160,10 +171,12 @@ class Runner:
         self.registry = registry
         self.board = board
         self.stopping = threading.Event()
-        self.view: View | None = None
+        self.view: View | SqlView | None = None
         self.inputs: tuple[Input, ...] = ()
         self.answered = Answered()
         self.asked_ids: set[int] = set()
+        self.swept = Swept()
+        self.noted_at = 0.0
         self.thread = threading.Thread(target=self._run, name=f"view-{path.stem}", daemon=True)
 
     @property
@@ -208,12 +221,19 @@ class Runner:
 
     # ---- plan
 
-    def _plan(self) -> spark.Plan:
+    def _plan(self) -> AnyPlan:
         view = self.view = load_view(self.path)
         topics = self.cluster.topics()
-        compiled, inputs = self._inputs(view, topics)
-        self.inputs = inputs
-        schema = spark.row_schema(self.session, compiled, inputs)
+        if isinstance(view, SqlView):
+            classified, inputs = self._sql_inputs(view, topics)
+            self.inputs = inputs
+            schema = sql_stream.row_schema(self.session, view, classified, inputs)
+            fingerprint = _sql_fingerprint(classified, inputs)
+        else:
+            compiled, inputs = self._inputs(view, topics)
+            self.inputs = inputs
+            schema = spark.row_schema(self.session, compiled, inputs)
+            fingerprint = _fingerprint(compiled, inputs)
         partitions = view.partitions or self.settings.view_partitions
         _ensure_topic(
             self.cluster,
@@ -225,16 +245,56 @@ class Runner:
         for each in inputs:
             for topic in each.topics:
                 _ensure_topic(self.cluster, topic + DLQ_SUFFIX, 1, {"retention.ms": "-1"}, self.settings)
+        if isinstance(view, SqlView) and classified.late:
+            _ensure_topic(self.cluster, view.late_topic, 1, {"retention.ms": "-1"}, self.settings)
         schema_id = self.registry.register(f"{view.changelog}-value", orjson.dumps(schema).decode())
         ids = {topic: topics[topic].topic_id for each in inputs for topic in each.topics}
-        generation, checkpoint, partitions = self._generation(
-            view, _fingerprint(compiled, inputs), ids, partitions
-        )
+        generation, checkpoint, partitions = self._generation(view, fingerprint, ids, partitions)
         # An id that was asked for and became no writer is judged like one that the registry does not have.
         answered = Answered(self.answered.ids - self.asked_ids, self.answered.until)
-        return spark.Plan(compiled, inputs, answered, schema, schema_id, generation, checkpoint, partitions)
+        ready = (inputs, answered, schema, schema_id, generation, checkpoint, partitions)
+        if isinstance(view, SqlView):
+            self.swept = sql_stream.swept(checkpoint)
+            return SqlPlan(view, classified, *ready)
+        return spark.Plan(compiled, *ready)
+
+    def _sql_inputs(
+        self, view: SqlView, topics: Mapping[str, TopicDescription]
+    ) -> tuple[Classified, tuple[Input, ...]]:
+        found = self._found(view, topics)
+        query = checked(view, {name: latest for name, (_, _, latest) in found.items()})
+        classified = classify(query)
+        if not classified.native:
+            return self._delta(classified)
+        inputs = tuple(
+            Input(
+                SourceShape(name, source.topic, tuple(sorted(query.used[name])), "", None, False, None, None),
+                *found[name],
+            )
+            for name, source in view.sources.items()
+        )
+        return classified, inputs
+
+    @staticmethod
+    def _delta(classified: Classified) -> NoReturn:
+        """Where a view of class D is handed to the operator that can take rows back."""
+        view = classified.query.view
+        raise ConfigError(
+            f'view "{view.name}" needs the delta operator: {classified.reason}',
+            hint=classified.nearest or "hub view explain shows what was understood",
+            code="HUB-2115",
+        )
 
     def _inputs(self, view: View, topics: Mapping[str, TopicDescription]) -> tuple[Shape, tuple[Input, ...]]:
+        found = self._found(view, topics)
+        compiled = shape(view, {name: latest for name, (_, _, latest) in found.items()})
+        inputs = tuple(Input(source, *found[source.name]) for source in compiled.sources)
+        return compiled, inputs
+
+    def _found(
+        self, view: View | SqlView, topics: Mapping[str, TopicDescription]
+    ) -> dict[str, tuple[tuple[str, ...], tuple[EventWriter, ...], AvroType]]:
+        """By source: its topics, every schema its events may have, the newest of these."""
         found: dict[str, tuple[tuple[str, ...], tuple[EventWriter, ...], AvroType]] = {}
         for name, source in view.sources.items():
             names = tuple(
@@ -253,11 +313,9 @@ class Runner:
                 )
             writers = self._writers(view, name, names)
             found[name] = (names, writers, max(writers, key=lambda writer: writer.schema_id).schema)
-        compiled = shape(view, {name: latest for name, (_, _, latest) in found.items()})
-        inputs = tuple(Input(source, *found[source.name]) for source in compiled.sources)
-        return compiled, inputs
+        return found
 
-    def _writers(self, view: View, source: str, topics: tuple[str, ...]) -> tuple[EventWriter, ...]:
+    def _writers(self, view: View | SqlView, source: str, topics: tuple[str, ...]) -> tuple[EventWriter, ...]:
         writers: dict[int, EventWriter] = {}
         for topic in topics:
             for version in self.registry.versions(f"{topic}-value"):
@@ -301,7 +359,7 @@ class Runner:
         return True
 
     def _generation(
-        self, view: View, fingerprint: str, topic_ids: Mapping[str, str], partitions: int
+        self, view: View | SqlView, fingerprint: str, topic_ids: Mapping[str, str], partitions: int
     ) -> tuple[int, Path, int]:
         """(generation, its checkpoint folder, its state partitions): the running one when its state still fits."""
         folder = self.settings.checkpoints / view.name
@@ -330,7 +388,7 @@ class Runner:
         log.info("view %s: generation %d from the start of its log", view.name, generation)
         return generation, checkpoint, partitions
 
-    def _published_generation(self, view: View) -> int:
+    def _published_generation(self, view: View | SqlView) -> int:
         """The latest generation that the progress topic tells of: checkpoints may be lost, the log is not."""
         end = self.cluster.end_offsets([PROGRESS_TOPIC])
         reader = self.cluster.reader()
@@ -349,7 +407,7 @@ class Runner:
 
     # ---- run
 
-    def _unread(self, plan: spark.Plan) -> int:
+    def _unread(self, plan: AnyPlan) -> int:
         committed = spark.committed_batch(plan.checkpoint)
         unread = lag_records(
             self.cluster.end_offsets(plan.topics),
@@ -363,9 +421,13 @@ class Runner:
             self._report(plan, committed, "bulk" if unread > _BULK_FROM else "live")
         return unread
 
-    def _follow(self, plan: spark.Plan, mode: Mode, stamp: int) -> bool:
+    def _follow(self, plan: AnyPlan, mode: Mode, stamp: int) -> bool:
         """Run the query and report its batches. True when it was stopped because the plan is stale."""
-        query = spark.start(self.session, plan, self.settings, mode)
+        query = (
+            sql_stream.start(self.session, plan, self.settings, mode)
+            if isinstance(plan, SqlPlan)
+            else spark.start(self.session, plan, self.settings, mode)
+        )
         self._say(mode)
         reported = -1
         check_at = time.monotonic() + _STALE_CHECK_S
@@ -386,16 +448,23 @@ class Runner:
             return False
         finally:
             query.stop()
+            if isinstance(plan, SqlPlan):
+                sql_stream.keep(plan.checkpoint, self.swept)
 
-    def _report_last(self, plan: spark.Plan, query: StreamingQuery, mode: Mode, reported: int) -> int:
+    def _report_last(self, plan: AnyPlan, query: StreamingQuery, mode: Mode, reported: int) -> int:
         batch = spark.last_batch(query, reported)
         if batch is None:
             return reported
-        self._report(plan, batch, mode)
+        self._report(
+            plan, batch, mode, sql_stream.quiet_batches(query) if isinstance(plan, SqlPlan) else None
+        )
         return batch.batch_id
 
-    def _report(self, plan: spark.Plan, batch: spark.Batch, mode: Mode) -> None:
+    def _report(self, plan: AnyPlan, batch: spark.Batch, mode: Mode, quiet: set[int] | None = None) -> None:
         assert self.view is not None
+        if isinstance(plan, SqlPlan):
+            # Before the progress is told: what a view says it covers is in the view or beside it.
+            self._sweep(plan, batch.batch_id, quiet or set())
         progress = Progress(
             self.view.name,
             plan.generation,
@@ -406,10 +475,26 @@ class Runner:
             batch.input_rows,
             batch.batch_ms,
             _now_ms(),
+            self.swept.dead,
+            self.swept.late,
         )
         self.board.report(progress, self.view.changelog)
 
-    def _stale(self, plan: spark.Plan, stamp: int) -> bool:
+    def _sweep(self, plan: SqlPlan, until: int, quiet: set[int]) -> None:
+        before = self.swept
+        self.swept = sql_stream.sweep(self.session, plan, self.settings, before, until, quiet)
+        if time.monotonic() >= self.noted_at + _NOTE_S:
+            self.noted_at = time.monotonic()
+            sql_stream.keep(plan.checkpoint, self.swept)
+        if self.swept.late > before.late or self.swept.dead > before.dead:
+            log.warning(
+                "view %s: %d events too late, %d not taken so far",
+                plan.view.name,
+                self.swept.late,
+                self.swept.dead,
+            )
+
+    def _stale(self, plan: AnyPlan, stamp: int) -> bool:
         try:
             if self.path.stat().st_mtime_ns != stamp:
                 return True
@@ -473,6 +558,22 @@ def _fingerprint(compiled: Shape, inputs: tuple[Input, ...]) -> str:
         compiled.delete_when,
         used,
     ]
+    return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _sql_fingerprint(classified: Classified, inputs: tuple[Input, ...]) -> str:
+    """The same of a SQL view. Its text counts as it is written, but for spaces and comments."""
+    view = classified.query.view
+    types = {each.source.name: field_types(each.latest) for each in inputs}
+    used = {
+        each.source.name: {
+            name: types[each.source.name].get(name) for name in each.source.columns if name not in META
+        }
+        for each in inputs
+    }
+    words = [token.text for token in classified.query.tokens]
+    sources = {name: source.model_dump(mode="json") for name, source in view.sources.items()}
+    body = [words, sources, classified.key, used]
     return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 

@@ -4,6 +4,8 @@ A view reads a column when one of its expressions names it, as ``source.column``
 and ``where``, by its name alone. Its reader's schema has the columns by name, so a column that is renamed is gone for
 it, also with an alias. A type that stays of one kind (int to long) breaks nothing; one that does not (long to string)
 changes what the view's SQL means.
+
+``Breaks`` judges one column of any format; the saved queries (``saved_queries.py``) ask it, too.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from sqlglot.errors import SqlglotError
 
 from hub.materializers.avro_shape import kind
 from hub.materializers.shape import META
+from hub.materializers.sql_view import SqlView, query_of
 from hub.materializers.view import Source, View
+from hub.schema_registry.describe import SchemaField, SchemaView, describe
+from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.state import Parsed
 from hub.schema_registry.words import Types, said_type
 from hub.topics.tree import matches
@@ -39,9 +44,14 @@ class Impact:
         return f"view {self.view} reads {self.column}, which {self.what}"
 
 
-def columns_read(view: View) -> dict[str, set[tuple[str, ...]]]:
+def columns_read(view: View | SqlView) -> dict[str, set[tuple[str, ...]]]:
     """By source, the paths of columns that the view reads; without Kafka's own (``_offset``, …). What is no SQL is
     left out: it runs nowhere."""
+    if isinstance(view, SqlView):
+        used = query_of(view).used
+        return {
+            name: {(column,) for column in columns if column not in META} for name, columns in used.items()
+        }
     found: dict[str, set[tuple[str, ...]]] = {name: set() for name in view.sources}
     for name, source in view.sources.items():
         for path in _paths(_event_expressions(source)):
@@ -54,11 +64,13 @@ def columns_read(view: View) -> dict[str, set[tuple[str, ...]]]:
     return {name: {path for path in paths if path[0] not in META} for name, paths in found.items()}
 
 
-def impacts(views: Iterable[View], topic: str, old: Parsed, new: Parsed, version: int) -> list[Impact]:
+def impacts(
+    views: Iterable[View | SqlView], topic: str, old: Parsed, new: Parsed, version: int
+) -> list[Impact]:
     """What in the views breaks when ``new`` becomes that version of the topic's values; [] for other than Avro."""
     if (old.schema_type, new.schema_type) != ("AVRO", "AVRO"):
         return []
-    before, after = Types(old), Types(new)
+    breaks = Breaks(old, new)
     found: dict[Impact, None] = {}
     for view in views:
         read = columns_read(view)
@@ -66,10 +78,42 @@ def impacts(views: Iterable[View], topic: str, old: Parsed, new: Parsed, version
             if not matches(source.topic, topic):
                 continue
             for path in sorted(read[name]):
-                for inner, what in _broken(before, after, path):
+                for inner, what in breaks.of(path):
                     column = ".".join((name, *inner))
                     found[Impact(view.name, column, f"version {version} {what}")] = None
     return list(found)
+
+
+def columns_by_field(view: View) -> dict[str, dict[str, set[tuple[str, ...]]]]:
+    """By column of the view, and "" for what decides over whole rows (``key``, ``order``, ``unique_by``, ``where``,
+    ``delete_when``): by source, the paths of columns that it is made of, through the fields that it names."""
+    made: dict[str, dict[str, set[tuple[str, ...]]]] = {}
+    for name, text in (*view.fields.items(), *view.computed.items()):
+        made[name] = _made_of(view, text, made)
+    rows = _made_of(view, view.delete_when, made)
+    for name, source in view.sources.items():
+        for path in _paths(_event_expressions(source)):
+            rows.setdefault(name, set()).add(path[1:] if len(path) > 1 and path[0] == name else path)
+    made[""] = rows
+    return {
+        column: {
+            source: {path for path in paths if path[0] not in META} for source, paths in by_source.items()
+        }
+        for column, by_source in made.items()
+    }
+
+
+def _made_of(
+    view: View, text: str | None, made: dict[str, dict[str, set[tuple[str, ...]]]]
+) -> dict[str, set[tuple[str, ...]]]:
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for path in _paths([text]):
+        if len(path) > 1 and path[0] in view.sources:
+            found.setdefault(path[0], set()).add(path[1:])
+        else:  # a field before it, whole or a part of it
+            for source, paths in made.get(path[0], {}).items():
+                found.setdefault(source, set()).update(paths)
+    return found
 
 
 def _event_expressions(source: Source) -> Sequence[str | None]:
@@ -88,18 +132,107 @@ def _paths(expressions: Iterable[str | None]) -> Iterator[tuple[str, ...]]:
             yield tuple(part.name for part in column.parts)
 
 
-def _broken(before: Types, after: Types, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """(path, what becomes of it), along the path and below it."""
-    was: _Placed | None = before.root
-    now: _Placed | None = after.root
-    for depth, name in enumerate(path, 1):
-        if was is None or now is None:
+class Breaks:
+    """What becomes of a column when one schema follows another. Of two formats nothing is told."""
+
+    def __init__(self, old: Parsed, new: Parsed) -> None:
+        self._avro: tuple[Types, Types] | None = None
+        self._views: tuple[SchemaView, SchemaView] | None = None
+        if old.schema_type != new.schema_type:
             return
-        was, now = before.field(*was, name), after.field(*now, name)
-        if was is not None and now is None:
+        if old.schema_type == "AVRO":
+            self._avro = Types(old), Types(new)
+            return
+        try:
+            before, after = (describe(each.schema_type, each.schema, each.named) for each in (old, new))
+        except InvalidSchema:
+            return
+        self._views = before, after
+
+    def of(self, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+        """(path, what becomes of it: "removes", "changes from … to …"), along the path and below it."""
+        if self._avro is not None:
+            return _broken(*self._avro, path)
+        return iter(()) if self._views is None else _broken_field(*self._views, path)
+
+
+def _broken_field(
+    before: SchemaView, after: SchemaView, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Of a schema that is described: by the plain kinds of values, as far as the types are unambiguous."""
+    for depth in range(1, len(path) + 1):
+        was, now = _field(before, path[:depth]), _field(after, path[:depth])
+        if was is None and depth > 1:  # a part of a value that is no record
+            yield from _broken_field(before, after, path[: depth - 1])
+            return
+        if was is None:
+            return
+        if now is None:
             yield path[:depth], "removes"
             return
-    if was is not None and now is not None:
+        if depth == len(path) or _plain(was) != _plain(now):
+            yield from _changed_field(before, after, was, now, path[:depth], frozenset())
+            return
+
+
+def _field(view: SchemaView, path: tuple[str, ...]) -> SchemaField | None:
+    return view.find(view.roots[0], ".".join(path)) if view.roots else None
+
+
+def _changed_field(
+    before: SchemaView,
+    after: SchemaView,
+    was: SchemaField,
+    now: SchemaField,
+    path: tuple[str, ...],
+    within: frozenset[str],
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    if _plain(was) != _plain(now):
+        yield path, f"changes from {_said(was)} to {_said(now)}"
+        return
+    if len(was.shape.of) != 1 or len(now.shape.of) != 1 or was.shape.of[0] in within:
+        return
+    inside = [view.types.get(each.shape.of[0]) for view, each in ((before, was), (after, now))]
+    if inside[0] is None or inside[1] is None:
+        return
+    names = {each.name: each for each in inside[1].fields}
+    for field in inside[0].fields:
+        here = (*path, field.name)
+        if field.name not in names:
+            yield here, "removes"
+        else:
+            deeper = within | {inside[0].name}
+            yield from _changed_field(before, after, field, names[field.name], here, deeper)
+
+
+_PLAIN = {"int": "integer", "long": "integer", "float": "double", "enum": "string", "uuid": "string"}
+
+
+def _plain(field: SchemaField) -> str:
+    return _PLAIN.get(field.type, field.type)
+
+
+def _said(field: SchemaField) -> str:
+    return f"{field.shape.logical} ({field.type})" if field.shape.logical else field.type
+
+
+def _broken(before: Types, after: Types, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """(path, what becomes of it), along the path and below it."""
+    was, now = before.root, after.root
+    for depth, name in enumerate(path, 1):
+        inner = before.field(*was, name), after.field(*now, name)
+        if inner[0] is None:  # nothing there; or a part of a value that is no record
+            path = path[: depth - 1]
+            break
+        if inner[1] is None:
+            kinds = [_kind(_value(*each)[0]) for each in ((before, was), (after, now))]
+            if depth > 1 and kinds[0] != kinds[1]:
+                path = path[: depth - 1]
+                break
+            yield path[:depth], "removes"
+            return
+        was, now = inner[0], inner[1]
+    if path:
         yield from _changed(before, after, was, now, path, ())
 
 

@@ -25,7 +25,11 @@ EngineState = Literal["starting", "bulk", "live", "retrying", "failed", "stopped
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One committed batch of a view. ``generation`` counts the view's recomputations from the start of its log."""
+    """One committed batch of a view. ``generation`` counts the view's recomputations from the start of its log.
+
+    Of a SQL view, ``dead_records`` and ``late_records`` count the events of this generation that were not taken and
+    that came behind the watermark.
+    """
 
     view: str
     generation: int
@@ -36,6 +40,8 @@ class Progress:
     input_rows: int
     batch_ms: int
     committed_at_ms: int
+    dead_records: int = 0
+    late_records: int = 0
 
     def record(self) -> NewRecord:
         body = {
@@ -49,6 +55,8 @@ class Progress:
             "batch_ms": self.batch_ms,
             "rows_per_second": round(self.input_rows * 1000 / self.batch_ms, 1) if self.batch_ms else 0.0,
             "committed_at_ms": self.committed_at_ms,
+            "dead_records": self.dead_records,
+            "late_records": self.late_records,
         }
         return NewRecord(PROGRESS_TOPIC, f"progress:{self.view}".encode(), orjson.dumps(body))
 
@@ -103,6 +111,8 @@ def progress_of(record: Record, changelog: str) -> Progress | None:
             body["input_rows"],
             body["batch_ms"],
             body["committed_at_ms"],
+            body.get("dead_records", 0),
+            body.get("late_records", 0),
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise HubFault(

@@ -1,8 +1,14 @@
-"""[core] The filters of a pull query: ``city=Oslo``, ``balance.gte=5``, checked against the view's declared indexes."""
+"""[core] A pull query: filters (``city=Oslo``, ``balance.gte=5``) and order on declared indexes, fields, and cursors.
+
+A cursor under an order carries the last row's values of it, and its key: the next page begins behind that place, whatever
+came, went or moved meanwhile. It is good for the order that it was made for and no other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +18,7 @@ from hub.errors import CallerError, nearest
 OPERATORS = ("eq", "gt", "gte", "lt", "lte")
 MOST_ROWS = 1_000
 KEY = "key"
+_PLAIN = (str, int, float, bool, type(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,86 @@ def _typed(view: str, name: str, value: str, kind: str) -> Any:
             code="HUB-1423",
         ) from None
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A column to sort by. Null is the greatest, texts go by code point, in every store."""
+
+    column: str
+    descending: bool
+
+    def __str__(self) -> str:
+        return f"-{self.column}" if self.descending else self.column
+
+
+def order_of(
+    view: str, text: str | None, types: Mapping[str, str], indexes: Iterable[str]
+) -> tuple[Order, ...]:
+    """``city,-points`` as what to sort by, the key last so that no two rows are in one place; () without an order.
+
+    Raises CallerError for a column that has no index, with the way out."""
+    if not text:
+        return ()
+    allowed = {KEY: "string", **{name: types[name] for name in indexes if name in types}}
+    found: list[Order] = []
+    for part in text.split(","):
+        name = part.strip().removeprefix("-")
+        if name not in allowed:
+            raise _not_allowed(view, name, types, allowed)
+        if allowed[name] in ("json", "decimal", "bytes"):
+            raise CallerError(
+                f'view "{view}": field "{name}" is {allowed[name]}: it has no order here',
+                hint="POST /query sorts by expressions: ORDER BY CAST(… AS double precision)",
+                code="HUB-1425",
+            )
+        if name in (each.column for each in found):
+            raise CallerError(f'view "{view}": order names "{name}" twice', code="HUB-1425")
+        found.append(Order(name, part.strip().startswith("-")))
+    if KEY not in (each.column for each in found):
+        found.append(Order(KEY, found[-1].descending))
+    return tuple(found)
+
+
+def cursor_of(order: Sequence[Order], values: Sequence[Any]) -> str:
+    """Where a page ended, as text for the next request: opaque."""
+    told = json.dumps([",".join(map(str, order)), list(values)], separators=(",", ":"))
+    return base64.urlsafe_b64encode(told.encode()).decode().rstrip("=")
+
+
+def parse_cursor(view: str, text: str | None, order: Sequence[Order]) -> tuple[Any, ...] | None:
+    """The values of ``cursor_of``. Raises CallerError for the cursor of another order, or of nobody."""
+    if text is None:
+        return None
+    try:
+        told, values = json.loads(base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)))
+    except (ValueError, TypeError):
+        told, values = None, ()
+    plain = isinstance(values, list) and all(isinstance(each, _PLAIN) for each in values)
+    if told != ",".join(map(str, order)) or not plain or len(values) != len(order):
+        raise CallerError(
+            f'view "{view}": the cursor "{text[:40]}" is none of this order',
+            hint="pass `next` of the page before, with the same order",
+            code="HUB-1426",
+        )
+    return tuple(values)
+
+
+def fields_of(view: str, text: str | None, types: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The fields that are shown beside the key; None: all of them. Raises CallerError with the nearest name."""
+    if text is None:
+        return None
+    known = [*types, "_version", "_sources"]
+    names = tuple(dict.fromkeys(filter(None, (part.strip() for part in text.split(",")))))
+    for name in names:
+        if name != KEY and name not in known:
+            guess = nearest(name, known)
+            raise CallerError(
+                f'view "{view}" has no field "{name}"',
+                hint=f'did you mean "{guess}"?' if guess else f"fields: {', '.join(known)}"[:500],
+                code="HUB-1422",
+            )
+    return names
 
 
 def limit_of(text: str | None, most: int = MOST_ROWS) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio.to_thread
@@ -11,9 +11,9 @@ import orjson
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import StreamingResponse
 
-from hub.errors import NotFound, PeerError, nearest
+from hub.errors import CallerError, NotFound, PeerError, nearest
 from hub.materializers.push import Watcher, parse_event_id, subscribe
-from hub.materializers.query import conditions, limit_of
+from hub.materializers.query import conditions, cursor_of, fields_of, limit_of, order_of, parse_cursor
 from hub.materializers.stores.columns import plain_type
 from hub.materializers.stores.sql import Store, StoredRow, ViewTable
 from hub.materializers.tokens import POSITION_HEADER, row_covers, wanted
@@ -22,7 +22,7 @@ from hub.record import Positions
 _LONGEST_WAIT_MS = 60_000
 # Each asks the store for itself whenever something was applied.
 _MOST_SUBSCRIBERS = 1_000
-_OWN = ("limit", "after", "timeout_ms")
+_OWN = ("limit", "after", "timeout_ms", "order", "fields")
 
 
 def create_router(store: Store, watcher: Watcher, query_timeout_ms: int) -> APIRouter:
@@ -38,18 +38,31 @@ def create_router(store: Store, watcher: Watcher, query_timeout_ms: int) -> APIR
     async def rows(
         view: str, request: Request, hub_position: str | None = Header(None), timeout_ms: int | None = None
     ) -> Response:
-        """Rows in key order, filtered on declared indexes: ``?city=Oslo&points.gte=100&limit=50&after=<key>``."""
+        """Rows in key order, filtered on declared indexes: ``?city=Oslo&points.gte=100&limit=50&after=<next>``.
+
+        ``order=city,-points`` sorts by declared indexes, ``fields=name,city`` shows these; ``next`` begins the next page.
+        """
         table = await anyio.to_thread.run_sync(_table, store, view)
         parameters = [(name, value) for name, value in request.query_params.multi_items() if name not in _OWN]
         types = {name: plain_type(kind) for name, kind in table.types.items()}
         filters = [each.as_tuple() for each in conditions(view, parameters, types, table.indexes)]
         limit = limit_of(request.query_params.get("limit"))
+        order = order_of(view, request.query_params.get("order"), types, table.indexes)
+        fields = fields_of(view, request.query_params.get("fields"), types)
+        after = request.query_params.get("after")
+        place = parse_cursor(view, after, order) if order else None
         token = wanted(hub_position, await _topics(store, view), view)
         _, covered = await _wait(store, watcher, view, None, token, _timeout(timeout_ms))
-        after = request.query_params.get("after")
-        found = await anyio.to_thread.run_sync(store.select, view, filters, limit + 1, after)
-        page = [_shown(row) for row in found[:limit]]
-        cursor = found[limit - 1].key if len(found) > limit else None
+        cursor: str | None
+        if order:
+            sorting = [(each.column, each.descending) for each in order]
+            pairs = await anyio.to_thread.run_sync(store.ordered, view, filters, limit + 1, sorting, place)
+            found = [row for row, _ in pairs]
+            cursor = cursor_of(order, pairs[limit - 1][1]) if len(pairs) > limit else None
+        else:
+            found = await anyio.to_thread.run_sync(store.select, view, filters, limit + 1, after)
+            cursor = found[limit - 1].key if len(found) > limit else None
+        page = [_shown(row, fields) for row in found[:limit]]
         return _json({"rows": page, "next": cursor}, covered)
 
     @router.get("/views/{view}/changes")
@@ -99,6 +112,23 @@ def create_router(store: Store, watcher: Watcher, query_timeout_ms: int) -> APIR
         return min(wait_ms, _LONGEST_WAIT_MS) / 1000
 
     return router
+
+
+async def wait_for(store: Store, watcher: Watcher, views: Sequence[str], token: str, deadline: float) -> None:
+    """Until each view covers what of the token concerns it; ``deadline`` is of time.monotonic().
+
+    Raises PeerError with the lag, CallerError when the token concerns none of them."""
+    concerned: dict[str, Positions] = {}
+    refusal: CallerError | None = None
+    for view in views:
+        try:
+            concerned[view] = wanted(token, await _topics(store, view), view)
+        except CallerError as error:
+            refusal = error
+    if refusal is not None and not concerned:
+        raise refusal
+    for view, positions in concerned.items():
+        await _wait(store, watcher, view, None, positions, deadline - time.monotonic())
 
 
 async def _wait(
@@ -192,8 +222,11 @@ def _table(store: Store, view: str) -> ViewTable:
         raise NotFound(error.message, hint=hint, code="HUB-1410") from None
 
 
-def _shown(row: StoredRow) -> dict[str, Any]:
-    return {"key": row.key, **(row.values or {})}
+def _shown(row: StoredRow, fields: tuple[str, ...] | None = None) -> dict[str, Any]:
+    values = row.values or {}
+    if fields is None:
+        return {"key": row.key, **values}
+    return {"key": row.key, **{name: values.get(name) for name in fields if name != "key"}}
 
 
 def _json(body: Any, covered: Positions | None = None, status: int = 200) -> Response:

@@ -200,9 +200,12 @@ def last_batch(query: StreamingQuery, seen: int = -1) -> Batch | None:
     progress = query.lastProgress
     if progress is None or not progress["sources"] or progress["sources"][0]["endOffset"] is None:
         return None
+    reached = Positions()
+    for source in progress["sources"]:
+        reached = reached.advanced(positions_of(source["endOffset"] or {}))
     return Batch(
         progress["batchId"],
-        _positions(progress["sources"][0]["endOffset"]),
+        reached,
         progress["numInputRows"],
         int(progress["durationMs"].get("triggerExecution", 0)),
     )
@@ -217,11 +220,24 @@ def committed_batch(checkpoint: Path) -> Batch | None:
     if not commits:
         return None
     last = max(commits)
-    lines = (checkpoint / "offsets" / str(last)).read_text().splitlines()
-    return Batch(last, _positions(lines[-1]), 0, 0)
+    reached, _ = logged_offsets(checkpoint, last)
+    return Batch(last, reached, 0, 0)
 
 
-def _positions(offsets: str | Mapping[str, Mapping[str, int]]) -> Positions:
+def logged_offsets(checkpoint: Path, batch_id: int) -> tuple[Positions, int]:
+    """(the next offsets after a batch, the watermark it ran with in epoch milliseconds), from Spark's own log.
+
+    The file has a line for its version, one of metadata, and one a source (``-``: nothing of it yet).
+    """
+    lines = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()
+    reached = Positions()
+    for line in lines[2:]:
+        if line.startswith("{"):
+            reached = reached.advanced(positions_of(line))
+    return reached, int(orjson.loads(lines[1]).get("batchWatermarkMs", 0))
+
+
+def positions_of(offsets: str | Mapping[str, Mapping[str, int]]) -> Positions:
     """From Spark's {"topic":{"0":next}}, as text or parsed."""
     parsed: Mapping[str, Mapping[str, int]] = orjson.loads(offsets) if isinstance(offsets, str) else offsets
     return Positions.of(
@@ -229,3 +245,13 @@ def _positions(offsets: str | Mapping[str, Mapping[str, int]]) -> Positions:
         for topic, by_partition in parsed.items()
         for partition, offset in by_partition.items()
     )
+
+
+def sink_options() -> Mapping[str, str]:
+    """How the hub's queries write to Kafka."""
+    return _SINK
+
+
+def code_settings(mode: Mode) -> Mapping[str, str]:
+    """Whether a query of that mode compiles its expressions."""
+    return _CODE[mode]

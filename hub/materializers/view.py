@@ -10,12 +10,15 @@ The grammar of a file is the models below; ``docs/views.md`` explains it with ex
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from hub.errors import ConfigError, nearest
-from hub.yaml import load_model
+from hub.yaml import load_model, places
+
+if TYPE_CHECKING:
+    from hub.materializers.sql_view import SqlView
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
 Sql = Annotated[str, Field(min_length=1, max_length=10_000)]
@@ -90,9 +93,17 @@ class View(BaseModel):
         return CHANGELOG_PREFIX + self.view
 
 
-def load_view(path: Path) -> View:
-    """The view in one file. Raises ConfigError with file, line and column and what was expected there."""
-    view = load_model(path, View)
+def load_view(path: Path) -> View | SqlView:
+    """The view in one file: a SQL view when it has ``sql:``, else an entity view.
+
+    Raises ConfigError with file, line and column and what was expected there.
+    """
+    if ("sql",) in places(path):
+        from hub.materializers.sql_view import load_sql_view  # it is made of this module's names
+
+        view: View | SqlView = load_sql_view(path)
+    else:
+        view = load_model(path, View)
     if view.view != path.stem:
         raise ConfigError(
             f'view "{view.view}" is in the file "{path.name}"',
@@ -107,6 +118,6 @@ def view_files(project: Path) -> list[Path]:
     return sorted((project / "views").glob("*.yaml"))
 
 
-def load_views(project: Path) -> list[View]:
+def load_views(project: Path) -> list[View | SqlView]:
     """All views of a project folder, by name; [] when it has none."""
     return [load_view(path) for path in view_files(project)]

@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 GROUPS = 5_000
 # The hub publishes positions of views and appliers as groups for other tools; it measures them itself.
 SHADOWS = ("hub.view.", "hub.store.")
+UNLISTED = 3
 TOPICS_A_ROUND = 2_000
 FACTS_FOR_MS = 300_000
 COMPACTED_FOR_MS = 300_000
@@ -100,6 +101,7 @@ class Monitor:
     partitions: dict[str, dict[int, Partition]] = field(default_factory=dict)
     facts: dict[str, tuple[TopicFacts, int]] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    unlisted: dict[str, int] = field(default_factory=dict)
     turn: int = 0
     error: str | None = None
     round_s: float | None = None
@@ -159,7 +161,7 @@ class Monitor:
     def _everybody(self) -> list[Consumer]:
         """Views and appliers by their own word; then groups, this round's slice of them."""
         own = [each for report in self.collector.reports for each in self._of_view(report)]
-        names = [name for name in self.estate.groups() if not name.startswith(SHADOWS)]
+        names = self._names()
         start = self.turn % max(1, len(names))
         some = names if len(names) <= GROUPS else (names + names)[start : start + GROUPS]
         self.turn = start + len(some) if len(names) > GROUPS else 0
@@ -171,6 +173,14 @@ class Monitor:
         found = [*own, *(each for each in groups if each is not None)]
         self.consumers |= {each.id: each for each in found}
         return found
+
+    def _names(self) -> list[str]:
+        """The groups there are. One that is missing from a list is asked for a little longer: a broker that is away
+        takes its groups out of the list, too."""
+        listed = {name for name in self.estate.groups() if not name.startswith(SHADOWS)}
+        known = {id.name for id in self.consumers if id.kind == "group"}
+        self.unlisted = {name: self.unlisted.get(name, 0) + 1 for name in known - listed}
+        return sorted(listed | {name for name, rounds in self.unlisted.items() if rounds < UNLISTED})
 
     def _of_view(self, report: Report) -> Iterator[Consumer]:
         reader = Reader(report.state, report.reason, None, report.committed_at_ms)

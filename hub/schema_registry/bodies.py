@@ -5,6 +5,7 @@ Newer clients send more fields than we know: those are ignored.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from hub.schema_registry.commands import RegisterSchema
 from hub.schema_registry.facts import HIGHEST_ID, Reference, SchemaStored
 from hub.schema_registry.formats.inline_tags import KINDS, Tagged
 from hub.schema_registry.holdings import guid_of
+from hub.schema_registry.policy_checks import Violation
 from hub.schema_registry.refusals import Refused
 from hub.schema_registry.rules import (
     InvalidMetadata,
@@ -187,3 +189,18 @@ def _schema(stored: SchemaStored, text: str) -> dict[str, Any]:
     if stored.rule_set is not None:
         body["ruleSet"] = stored.rule_set
     return {**body, "schema": text}
+
+
+_MOST_WARNINGS = 10
+_MOST_WARNING = 240  # characters; proxies take some KiB of headers
+
+
+def warnings_header(violations: Sequence[Violation]) -> list[tuple[bytes, bytes]]:
+    """The header ``Hub-Warnings`` of a registration: a JSON list of sentences, in ASCII; [] when nothing warns."""
+    said = [str(each) for each in violations if each.severity == "warn"]
+    if not said:
+        return []
+    shown = [each if len(each) <= _MOST_WARNING else f"{each[: _MOST_WARNING - 3]}..." for each in said]
+    if len(shown) > _MOST_WARNINGS:
+        shown[_MOST_WARNINGS:] = [f"and {len(said) - _MOST_WARNINGS} more"]
+    return [(b"hub-warnings", json.dumps(shown).encode())]

@@ -704,7 +704,8 @@ class _Planner:
                         continue
                 except InvalidSchema:  # another registry took it: then it is not this one, which is valid
                     continue
-            return each if file.metadata is None or file.metadata == _said(each.metadata) else None
+            if file.metadata is None or file.metadata == _said(each.metadata):
+                return each
         return None
 
     def _incompatible(self, new: Parsed, live: Sequence[Version], level: str) -> list[Incompatibility]:

@@ -23,7 +23,7 @@ def rules_of(book: Rulebook) -> Rules:
     """The rules as a plan asks them: those that block, and those that only warn."""
 
     def of(severity: str, file: SchemaFile, new: Parsed) -> Iterator[Incompatibility]:
-        for each in _violations(book, file, new):
+        for each in violations_of(book, file, new):
             if each.severity == severity and each.rule != _WHO:
                 by = f" (set by {each.set_by})" if each.set_by else ""
                 place = f"{each.path}: " if each.path else ""
@@ -49,7 +49,8 @@ def with_levels(state: RegistryState, folder: Folder, book: Rulebook) -> Registr
     return replace(state, subjects=subjects)
 
 
-def _violations(book: Rulebook, file: SchemaFile, new: Parsed) -> Iterator[Violation]:
+def violations_of(book: Rulebook, file: SchemaFile, new: Parsed) -> Iterator[Violation]:
+    """Every rule that a file's schema breaks, those that only warn too; ``new`` is what its text says."""
     effective = book.effective(file.subject)
     if not effective.settings:
         return

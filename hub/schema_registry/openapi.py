@@ -432,6 +432,10 @@ _IN_HEADERS: Final[Mapping[str, str]] = {
 _OF_WRITES: Final[Json] = {
     "Hub-Offset": {"description": "The write's offset in the log.", "schema": _number()},
     "Hub-Position": {"description": "The token to read one's own write with.", "schema": _TEXT},
+    "Hub-Warnings": {
+        "description": "Of a registration: the rules that only warn, as a JSON list.",
+        "schema": _TEXT,
+    },
 }
 
 

@@ -73,6 +73,17 @@ class RemoteRegistry:
                 newest[each["subject"]] = version
         return sorted(newest.items())
 
+    def levels(self, subjects: Sequence[str]) -> dict[str, str]:
+        """The effective levels of subjects: one request of the hub's own registry, one a subject of any other."""
+        try:
+            found: Mapping[str, str] = self._ask("GET", "/api/levels")["levels"]
+        except NotFound:
+            found = {}
+        return {
+            each: found.get(each) or self._level(f"/config/{_quoted(each)}", defaultToGlobal="true")
+            for each in subjects
+        }
+
     def numbers(self, subject: str) -> list[int]:
         """The versions of a subject that are not deleted, oldest first. Raises NotFound."""
         return sorted(int(each) for each in self._ask("GET", f"/subjects/{_quoted(subject)}/versions"))

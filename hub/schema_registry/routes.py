@@ -2,7 +2,7 @@
 
 Source: Confluent Schema Registry API reference 8.x, and its answers as they were seen. Every path may also stand below
 ``/contexts/{ctx}``. Answers to writes carry ``Hub-Offset``, their offset in the log, and ``Hub-Position``, the token
-to read one's own write with. Answers by id and by version are kept as bytes; consumers ask for nothing else.
+to read one's own write with; a registration's ``Hub-Warnings`` are the rules that only warn. Answers by id and by version are kept as bytes; consumers ask for nothing else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from starlette.routing import Route
 
 from hub.errors import CallerError, HubError, PeerError
 from hub.schema_registry import subject_names as names
-from hub.schema_registry.bodies import command_of, command_of_tags, described, registered, schema, tagged
+from hub.schema_registry.bodies import (
+    command_of,
+    command_of_tags,
+    described,
+    registered,
+    schema,
+    tagged,
+    warnings_header,
+)
 from hub.schema_registry.bounded import Bounded
 from hub.schema_registry.exchange import (
     NOT_ALLOWED,
@@ -291,8 +299,21 @@ class Api:
         sent, add, remove = command, tagged(body, "schemaTagsToAdd"), tagged(body, "schemaTagsToRemove")
         if add or remove:
             command = replace(self.node.retagged(command, add, remove), version=command.version or -1)
+        warned = self._warned(command)
         answer, position = self.node.submit(command)
-        return Answer.of(registered(answer, self._as_sent(call, sent, answer)), position=position)
+        made = Answer.of(registered(answer, self._as_sent(call, sent, answer)), position=position)
+        made.headers += warned
+        return made
+
+    def _warned(self, command: RegisterSchema) -> list[tuple[bytes, bytes]]:
+        """The header ``Hub-Warnings``: the rules that only warn and that the schema breaks. The body is Confluent's."""
+        subject = names.normal(command.subject)
+        if not self.node.read(lambda registry: registry.rulebook.warns(subject)):
+            return []
+        try:
+            return warnings_header(self.node.violations(command))
+        except Refused:  # so will the registration be, in its own words
+            return []
 
     def tag(self, call: Call) -> Answer:
         body, subject = call.json(), self._subject(call)

@@ -56,6 +56,11 @@ class Rulebook:
         """Why a subject may not have this level of its own."""
         return self.effective(subject).level_violation(level)
 
+    def warns(self, subject: str) -> bool:
+        """Whether any rule of the subject only warns."""
+        settings = self.effective(subject).settings
+        return any(key.startswith("severity.") and each.value == "warn" for key, each in settings.items())
+
     def violations(
         self,
         subject: str,

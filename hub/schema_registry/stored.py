@@ -1,7 +1,7 @@
 """[shell] Can a new schema read what a topic holds? Tried on the events themselves: the last of each partition, or all.
 
 Rules judge schemas; this judges data. It finds what they cannot: a default that was never true, an alias that two
-fields want, events that were never what their schema says.
+fields want, events that were never what their schema says. How one event is tried is ``rereading.py``'s.
 """
 
 from __future__ import annotations
@@ -13,28 +13,18 @@ from typing import Any, Protocol
 
 import fastavro
 
-from hub.errors import CallerError, NotFound, PeerError
+from hub.errors import NotFound, PeerError
 from hub.log import Reader
 from hub.record import Positions, Record
 from hub.schema_registry.codec import Undecodable, is_recursive, unframe
+from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.rereading import MOST_RECURSIVE_BYTES, REFUSALS, Rereader, prepared, rereader
 from hub.schema_registry.state import Parsed
 
 DEFAULT_SAMPLE = 200
-MOST_RECURSIVE_BYTES = 1_500  # as in codec.py: fastavro recurses in C
 _MOST_SHOWN = 20
 _BATCH = 500
 _SILENCE_S = 15.0
-_REFUSALS = (
-    EOFError,
-    ValueError,
-    IndexError,
-    TypeError,
-    KeyError,
-    AttributeError,
-    OverflowError,
-    MemoryError,
-    fastavro.read.SchemaResolutionError,
-)
 
 
 class Log(Protocol):
@@ -128,13 +118,10 @@ def check_stored(
 ) -> StoredCheck:
     """Read the topic's last events (None: all) with ``new``. ``writer_of`` gives the schema with an id (NotFound: none).
 
-    Raises CallerError when ``new`` is no Avro schema; PeerError.
+    An event of another format than ``new`` is one that cannot be read. Raises InvalidSchema when ``new`` has no values;
+    PeerError.
     """
-    if new.schema_type != "AVRO":
-        raise CallerError(
-            f'topic "{topic}": stored events are tried with Avro schemas only', hint="leave out --data"
-        )
-    trial = _Trial(_prepared(new), writer_of)
+    trial = _Trial(new, writer_of)
     last_records(cluster, topic, sample, trial.take, progress)
     return StoredCheck(topic, trial.checked, trial.failed, trial.broken, tuple(trial.failures))
 
@@ -142,12 +129,13 @@ def check_stored(
 class _Trial:
     """Counts; keeps the first failures and one schema an id."""
 
-    def __init__(self, reader: Any, writer_of: Callable[[int], Parsed]) -> None:
+    def __init__(self, new: Parsed, writer_of: Callable[[int], Parsed]) -> None:
         self.checked = self.failed = self.broken = 0
         self.failures: list[Failure] = []
-        self._reader = reader
+        self._type = new.schema_type
+        self._reader = rereader(new)
         self._writer_of = writer_of
-        self._writers: dict[int, tuple[Any, bool] | None] = {}
+        self._writers: dict[int, tuple[str, Rereader] | None] = {}
 
     def take(self, record: Record) -> None:
         if record.value is None:
@@ -158,45 +146,33 @@ class _Trial:
         except Undecodable:
             self.broken += 1
             return
-        writer = self._writer(schema_id)
-        if writer is None or (writer[1] and len(body) > MOST_RECURSIVE_BYTES):
+        found = self._writer(schema_id)
+        if found is None:
             self.broken += 1
             return
-        reason = _refusal(bytes(body), writer[0], self._reader)
+        written_as, writer = found
+        plain = bytes(body)
+        if written_as == self._type:
+            reason = self._reader.refusal(plain, writer)
+        else:
+            reason = f"it is {written_as}, the schema {self._type}"
         if reason is None:
             return
-        if _refusal(bytes(body), writer[0], None) is not None:
+        if writer.broken(plain) is not None:
             self.broken += 1
             return
         self.failed += 1
         if len(self.failures) < _MOST_SHOWN:
             self.failures.append(Failure(record.partition, record.offset, reason))
 
-    def _writer(self, schema_id: int) -> tuple[Any, bool] | None:
+    def _writer(self, schema_id: int) -> tuple[str, Rereader] | None:
         if schema_id not in self._writers:
             try:
                 parsed = self._writer_of(schema_id)
-                schema = _prepared(parsed) if parsed.schema_type == "AVRO" else None
-                self._writers[schema_id] = None if schema is None else (schema, is_recursive(schema))
-            except NotFound:
+                self._writers[schema_id] = (parsed.schema_type, rereader(parsed))
+            except (NotFound, InvalidSchema):
                 self._writers[schema_id] = None
         return self._writers[schema_id]
-
-
-def _refusal(body: bytes, writer: Any, reader: Any) -> str | None:
-    try:
-        fastavro.schemaless_reader(io.BytesIO(body), writer, reader)
-    except _REFUSALS as error:
-        return str(error)[:200] or type(error).__name__
-    return None
-
-
-def _prepared(parsed: Parsed) -> Any:
-    """For fastavro: what is referred to is known by name."""
-    known: dict[str, Any] = {}
-    for each in parsed.named.values():
-        fastavro.parse_schema(each, named_schemas=known, _ignore_default_error=True)
-    return fastavro.parse_schema(parsed.schema, named_schemas=known, _ignore_default_error=True)
 
 
 def decoded(
@@ -205,10 +181,10 @@ def decoded(
     """A framed Avro value, decoded with its own schema; ``writers`` keeps what was prepared. Raises Undecodable."""
     schema_id, body = unframe(value)
     if schema_id not in writers:
-        writers[schema_id] = _prepared(writer_of(schema_id))
+        writers[schema_id] = prepared(writer_of(schema_id))
     if len(body) > MOST_RECURSIVE_BYTES and is_recursive(writers[schema_id]):
         raise Undecodable(f"{len(body)} bytes under the recursive schema {schema_id}")
     try:
         return fastavro.schemaless_reader(io.BytesIO(bytes(body)), writers[schema_id], None)
-    except _REFUSALS as error:
+    except REFUSALS as error:
         raise Undecodable(f"its bytes do not fit its schema id {schema_id}: {error}") from None

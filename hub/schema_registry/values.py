@@ -1,4 +1,5 @@
-"""[core] JSON values as the bytes of any format's schema, and back to a verdict: what the gateway writes, what the auditor takes.
+"""[core] JSON values as the bytes of any format's schema, and back: what the gateway writes, what the auditor takes, what
+a query reads.
 
 Bodies are those of Confluent's serializers, without the magic byte and the schema's id: JSON text; a Protobuf message
 behind its place in the file (message indexes; here always the file's first message, written as one zero).
@@ -6,9 +7,11 @@ behind its place in the file (message indexes; here always the file's first mess
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import fastavro
 import jsonschema_rs
 import orjson
 from google.protobuf import descriptor_pool, json_format, message_factory
@@ -26,6 +29,12 @@ _BASE = "json-schema:///"
 _MOST_BACKTRACKING = 100_000  # steps of a pattern: over that it does not match
 _MOST_DEPTH = 100
 _MOST_INDEXES = 32
+_TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros", "date")
+_UNREADABLE = (
+    *(EOFError, ValueError, IndexError, TypeError, KeyError, AttributeError, OverflowError, MemoryError),
+    fastavro.schema.SchemaParseException,
+    ArithmeticError,  # a decimal with more digits than it may have
+)
 
 
 class Encoder(Protocol):
@@ -55,6 +64,71 @@ def check_of(source: Source) -> Check:
     return (JsonText(parsed) if isinstance(parsed, JsonSchema) else Protobuf(parsed)).check
 
 
+def decoder_of(source: Source) -> Callable[[bytes, int], Any]:
+    """What reads the body that begins at an offset of a record's value. Raises InvalidSchema; the reader raises Broken.
+
+    Gives JSON's values; of Avro also bytes, Decimal and, below the top, datetime and date. Times of a record's own fields
+    are whole milliseconds and dates whole days: some are in no calendar. Protobuf as its JSON mapping has it, with the file's names.
+    """
+    parsed = source.parsed()
+    if isinstance(parsed, AvroSchema):
+        return _avro_decoder(parsed)
+    return JsonText(parsed).value if isinstance(parsed, JsonSchema) else Protobuf(parsed).value
+
+
+def _avro_decoder(parsed: AvroSchema) -> Callable[[bytes, int], Any]:
+    # Judged first: fastavro recurses in C as deep as the bytes say.
+    plain = avro.spelled_out(parsed.value, list(parsed.types))
+    check = checker(plain, avro.definitions(plain))
+    known: dict[str, Any] = {}
+    try:
+        for each in parsed.types:
+            fastavro.parse_schema(each, named_schemas=known, _ignore_default_error=True)
+        prepared = fastavro.parse_schema(
+            _times_as_numbers(parsed.value), named_schemas=known, _ignore_default_error=True
+        )
+    except _UNREADABLE as error:
+        raise InvalidSchema(f"values cannot be read with the schema: {str(error)[:300]}") from None
+    fields = parsed.value.get("fields", ()) if isinstance(parsed.value, dict) else ()
+    in_micros = [each["name"] for each in fields if _is_in_micros(each["type"])]
+
+    def decode(value: bytes, start: int) -> Any:
+        end = check(value, start)
+        if end != len(value):
+            raise Broken(f"{len(value) - end} bytes more than the schema has", end)
+        try:
+            found = fastavro.schemaless_reader(io.BytesIO(value[start:]), prepared, None)
+        except _UNREADABLE as error:
+            raise Broken(str(error)[:200] or type(error).__name__, start) from None
+        for name in in_micros:
+            if isinstance(found[name], int):
+                found[name] //= 1000
+        return found
+
+    return decode
+
+
+def _is_in_micros(kind: Any) -> bool:
+    branches = kind if isinstance(kind, list) else [kind]
+    return any(
+        isinstance(each, dict) and str(each.get("logicalType")).endswith("-micros") for each in branches
+    )
+
+
+def _times_as_numbers(schema: Any) -> Any:
+    if not isinstance(schema, dict) or "fields" not in schema:
+        return schema
+
+    def plain(kind: Any) -> Any:
+        if isinstance(kind, list):
+            return [plain(each) for each in kind]
+        if isinstance(kind, dict) and kind.get("logicalType") in _TIMES:
+            return kind["type"]
+        return kind
+
+    return {**schema, "fields": [{**each, "type": plain(each["type"])} for each in schema["fields"]]}
+
+
 class JsonText:
     """JSON that a JSON Schema describes."""
 
@@ -82,13 +156,19 @@ class JsonText:
 
     def check(self, value: bytes, start: int) -> int:
         """See Check."""
+        self.value(value, start)
+        return len(value)
+
+    def value(self, value: bytes, start: int) -> Any:
+        """See decoder_of."""
         try:
-            self.body(orjson.loads(value[start:]))
+            found = orjson.loads(value[start:])
+            self.body(found)
         except orjson.JSONDecodeError as error:
             raise Broken(f"no JSON: {error}", start) from None
         except Unfit as error:
             raise Broken(error.message, start) from None
-        return len(value)
+        return found
 
 
 class Protobuf:
@@ -123,6 +203,23 @@ class Protobuf:
 
     def check(self, value: bytes, start: int) -> int:
         """See Check."""
+        self.message(value, start)
+        return len(value)
+
+    def value(self, value: bytes, start: int) -> Any:
+        """See decoder_of."""
+        try:
+            return json_format.MessageToDict(
+                self.message(value, start),
+                preserving_proto_field_name=True,
+                always_print_fields_with_no_presence=True,
+                descriptor_pool=self._pool,
+            )
+        except (json_format.SerializeToJsonError, ValueError, TypeError, RecursionError) as error:
+            raise Broken(f"no JSON for it: {str(error)[:200]}", start) from None
+
+    def message(self, value: bytes, start: int) -> Message:
+        """The message behind its place in the file. Raises Broken."""
         indexes, at = _indexes(value, start)
         try:
             found = self._messages[indexes[0]]
@@ -130,11 +227,31 @@ class Protobuf:
                 found = found.nested_types[each]
         except IndexError:
             raise Broken(f"the file has no message {indexes}", start) from None
-        try:
-            message_factory.GetMessageClass(found)().MergeFromString(value[at:])
-        except (DecodeError, RecursionError) as error:
-            raise Broken(f"no {found.full_name}: {error}", at) from None
-        return len(value)
+        return _decoded(found, value[at:], at)
+
+    def message_as(self, of: Message, body: bytes) -> Message:
+        """The bytes of another schema's message, without its place, as this schema's message of that name in its file.
+        Raises Broken."""
+        steps: list[str] = []
+        their: Any = of.DESCRIPTOR
+        while their is not None:
+            steps.insert(0, their.name)
+            their = their.containing_type
+        found = self._file.message_types_by_name.get(steps[0])
+        for step in steps[1:]:
+            found = None if found is None else found.nested_types_by_name.get(step)
+        if found is None:
+            raise Broken(f"the schema has no message {'.'.join(steps)}", 0)
+        return _decoded(found, body, 0)
+
+
+def _decoded(descriptor: Any, body: bytes, at: int) -> Message:
+    made: Message = message_factory.GetMessageClass(descriptor)()
+    try:
+        made.MergeFromString(body)
+    except (DecodeError, RecursionError) as error:
+        raise Broken(f"no {descriptor.full_name}: {error}", at) from None
+    return made
 
 
 _DRAFTS = {

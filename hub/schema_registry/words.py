@@ -19,6 +19,7 @@ from hub.schema_registry.formats import Difference, InvalidSchema, avro
 from hub.schema_registry.state import Parsed, differences
 
 MOST_CHANGES = 1_000
+_NOT_SEEN = frozenset({"doc", "title", "description", "metadata", "spelling", "aliases", "sort order"})
 _NAMED = ("record", "error", "enum", "fixed")
 _LOGICAL = ("logicalType", "precision", "scale")
 
@@ -33,6 +34,11 @@ class Change:
 
     def __str__(self) -> str:
         return self.what
+
+    @property
+    def seen_by_readers(self) -> bool:
+        """Whether one who reads the events could notice it: words, metadata, aliases and sort orders nobody does."""
+        return self.kind not in _NOT_SEEN
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ Flow::
 [core]  tree.py  inheritance, patterns     plan.py  desired and actual into steps and refusals     drift.py     saved.py
         imported.py  topics into the shortest tree that says the same
         produce_request.py  what a request says     idempotency.py  requests that come twice
-        audit.py  the judgement, tallies, copies
-[shell] apply.py reads what a plan needs, rehearses it, carries it out in batches     describe.py  asks many within one wait
+        audit.py  the judgement, tallies, copies     key_fields.py  which field of an event is its key
+[shell] apply.py reads what a plan needs, rehearses it, carries it out in batches     describe.py  asks many within one wait     readers.py  who reads a topic
         producer.py  encodes and appends     gateway.py  many at once, over HTTP     auditor.py  the process that judges
 [edge]  routes.py, gateway_routes.py, audit_routes.py  HTTP     log_dirs.py  sizes, which librdkafka cannot ask for
 """

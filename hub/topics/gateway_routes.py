@@ -88,7 +88,8 @@ def create_router(gateway: Gateway) -> APIRouter:
 
     @router.post("/topics/{topic}/events")
     async def events(request: Request, topic: str, key: str | None = None) -> Response:
-        """One event, an array of them, or JSON lines. ``key`` names the field whose value is the key."""
+        """One event, an array of them, or JSON lines. ``key`` names the field (or its path, with dots) whose
+        value is the key; unsaid, the one that topics.yaml declares for the topic."""
         if key is None:
             key = declared_key(gateway, topic)
         return await produce(request, topic, "event", key)
@@ -121,8 +122,7 @@ def create_router(gateway: Gateway) -> APIRouter:
 def declared_key(gateway: Gateway, topic: str) -> str | None:
     """The field that the tree declares as the topic's key; None when it declares none."""
     spec = None if gateway.tree is None else gateway.tree.find(topic)
-    declared = getattr(spec, "key", None)
-    return declared if isinstance(declared, str) else None
+    return None if spec is None else spec.key
 
 
 def _announced(request: Request) -> int:

@@ -13,7 +13,8 @@ from typing import Literal, Protocol
 
 from hub.errors import nearest
 from hub.log import TopicDescription, same_setting
-from hub.schema_registry.formats import avro
+from hub.schema_registry.formats import InvalidSchema, avro
+from hub.topics.key_fields import key_problem
 from hub.topics.tree import TopicSpec, TopicTree, collisions
 
 # Made by the hub itself, beside those that the tree names.
@@ -198,6 +199,7 @@ def plan(
             refusals += _refused(topic, found)
             if not allowed.lower_durability:
                 refusals += _lowered(made, actual.defaults)
+        _check_key(topic, texts.get(topic.name), schemas, refusals, cautions)
         if schemas is not None and topic.name in texts:
             steps += _schema_steps(topic, texts[topic.name], schemas, refusals)
     _check_collisions(tree, actual, refusals, cautions)
@@ -322,6 +324,31 @@ def _unknown_settings(topic: TopicSpec, defaults: Mapping[str, str | None]) -> I
                 None,
                 "cluster",
             )
+
+
+def _check_key(
+    topic: TopicSpec,
+    text: str | None,
+    schemas: Schemas | None,
+    refusals: list[Refusal],
+    cautions: list[Caution],
+) -> None:
+    """Whether the events have the key that the tree declares, by the tree's schema or else the registered one."""
+    if topic.key is None:
+        return
+    if text is None and schemas is not None:
+        text = next(iter(reversed(schemas.versions(topic.subject))), None)
+    try:
+        problem = key_problem(topic.key, text) if text is not None else None
+    except InvalidSchema:  # of another format, or with references
+        text = None
+    if text is None:
+        hint = "an Avro schema that needs no other can be looked into: schema: schemas/….avsc"
+        cautions.append(Caution(topic.name, f'its key "{topic.key}" is not checked', hint))
+    elif problem is not None and problem.refuses:
+        refusals.append(Refusal(topic.name, problem.reason, problem.hint, "key", topic.key, None, "cluster"))
+    elif problem is not None:
+        cautions.append(Caution(topic.name, problem.reason, problem.hint))
 
 
 # ---- durability: a change by which the log may lose what it would keep now

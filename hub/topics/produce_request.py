@@ -18,6 +18,7 @@ import orjson
 
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.record import Headers
+from hub.topics.key_fields import at_path
 
 MOST_RECORD_BYTES = 1 << 20
 MOST_REQUEST_BYTES = 16 << 20
@@ -187,21 +188,22 @@ def record_of(value: Any, size: int) -> RecordRequest:
 
 
 def event_of(value: Any, size: int, key_field: str | None) -> RecordRequest:
-    """The record of an event of the short form: the JSON value is the event, ``key_field`` names the key in it."""
+    """The record of an event of the short form: the JSON value is the event, ``key_field`` names the key in it,
+    or its path with dots."""
     if size > MOST_RECORD_BYTES:
         raise TooLarge(f"the event has {size} bytes, {MOST_RECORD_BYTES} are allowed")
     if not isinstance(value, dict):
         raise Unprocessable("the event is no JSON object")
     key = None
     if key_field is not None:
-        key = value.get(key_field)
+        key = at_path(value, key_field)
         if type(key) is int:
             key = str(key)
         if not isinstance(key, str) or not key:
             guess = nearest(key_field, value)
             raise Unprocessable(
                 f'the event\'s key "{key_field}" is {_cut(key)}; a text or an integer is needed',
-                hint=f'did you mean "{guess}"?' if guess and key_field not in value else None,
+                hint=f'did you mean "{guess}"?' if guess and key is None else None,
             )
     return RecordRequest(Data("STRING", key), Data(None, value), size=size)
 

@@ -150,12 +150,15 @@ class Inherited(BaseModel):
 
 
 class Node(Inherited):
-    """One node as the file says it. Everything but ``schema``, ``topic`` and ``topics`` is inherited.
+    """One node as the file says it. Everything but ``schema``, ``key``, ``topic`` and ``topics`` is inherited.
+
+    ``key`` is the path of the field that is an event's key where a producer over HTTP names none.
 
     ``topic`` says whether the node itself is a topic; unsaid, it is one when nothing is below it.
     """
 
     schema_file: Path | None = Field(None, alias="schema")
+    key: str | None = Field(None, max_length=_LONGEST_NAME)
     topic: bool | None = None
     topics: dict[Annotated[str, AfterValidator(_label)], Node] = Field(default_factory=dict)
 
@@ -163,7 +166,16 @@ class Node(Inherited):
     def _schema_of_a_topic(self) -> Self:
         if self.schema_file is not None and not self.is_topic:
             raise ValueError("a schema belongs to a topic: add `topic: true`, or move it down")
+        if self.key is not None and not self.is_topic:
+            raise ValueError("a key belongs to a topic: add `topic: true`, or move it down")
         return self
+
+    @field_validator("key")
+    @classmethod
+    def _path(cls, value: str | None) -> str | None:
+        if value is not None and not all(value.split(".")):
+            raise ValueError(f'key "{value}" is no path of fields, such as order_id or customer.id')
+        return value
 
     @property
     def is_topic(self) -> bool:
@@ -204,6 +216,7 @@ class TopicSpec:
     set_by: Mapping[str, str]
     slo: Slo = Slo()
     audit: AuditMode = "report"
+    key: str | None = None
 
     @property
     def subject(self) -> str:
@@ -329,6 +342,7 @@ def _spec(name: str, node: Node, settings: Mapping[str, tuple[object, str]], fol
             latency if isinstance(latency, int) else None, freshness if isinstance(freshness, int) else None
         ),
         audit=effective("audit") or "report",  # type: ignore[arg-type]
+        key=node.key,
     )
 
 

@@ -9,11 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 from pipeline import Pipeline
+from spark_session import spark_session
 
 from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.embedded import ensure_jars
 from hub.runtime import die_with_parent, end
+
+__all__ = ["spark_session"]
 
 
 @pytest.fixture(scope="session")

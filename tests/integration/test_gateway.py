@@ -246,6 +246,27 @@ def test_events_in_their_short_form(topic: Callable[..., Topic]) -> None:
     assert [record.key for record in mine.records()] == [b"o-0", b"o-1", b"o-2", None]
 
 
+def test_the_tree_may_name_the_key_of_short_events(topic: Callable[..., Topic], settings: Settings) -> None:
+    mine = topic()
+    labels = mine.name.split(".")
+    node: Any = {"key": "order_id"}
+    for label in reversed(labels):
+        node = {"topics": {label: node}}
+    file = settings.project / "topics.yaml"
+    before = file.read_bytes() if file.exists() else None
+    file.write_text(json.dumps(node))
+    try:
+        path = f"/topics/{mine.name}/events"
+        first, second = (order(number)["value"]["data"] for number in range(2))
+        assert mine.post(first, path).status_code == 200
+        assert mine.post(second, f"{path}?key=cents").status_code == 200
+        missing = mine.post({"cents": 1}, path)
+        assert missing.status_code == 422 and 'key "order_id"' in missing.json()["message"]
+    finally:
+        file.unlink() if before is None else file.write_bytes(before)
+    assert [record.key for record in mine.records()] == [b"o-0", str(second["cents"]).encode()]
+
+
 def test_clusters_and_topics_are_listed(topic: Callable[..., Topic]) -> None:
     mine = topic(partitions=3)
     (cluster,) = httpx2.get(f"{mine.url}/v3/clusters").json()["data"]

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
 
 from hub.cli import main
 from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.errors import Conflict
 from hub.kafka import KafkaCluster
-from hub.record import NewRecord
+from hub.record import NewRecord, Positions
 from hub.schema_registry import backup
 from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.codec import frame
 from hub.topics.producer import Publisher
 
 Run = Callable[..., tuple[int, str, str]]
@@ -101,6 +104,70 @@ def test_from_a_folder_to_the_registry_and_on(
     assert code == 0 and [each["name"] for each in json.loads(out)["fields"]] == ["id", "total"]
 
 
+def test_stored_json_and_protobuf_are_tried_and_who_reads_them_is_told(
+    run: Run, settings: Settings, kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = f"t{uuid.uuid4().hex[:8]}"
+    folder, cluster = tmp_path / "schemas", KafkaCluster(kafka)
+    folder.mkdir()
+    texts = {
+        f"{mark}.json": (
+            ".json",
+            '{"type": "object", "properties": {"n": {"type": "integer"}}}',
+            b'{"n": 70}',
+        ),
+        f"{mark}.proto": (
+            ".proto",
+            'syntax = "proto3"; message M { int64 n = 1; }',
+            b"\x00\x08\x80\x80\x80\x80\x20",
+        ),
+    }
+    for topic, (suffix, text, _) in texts.items():
+        (folder / f"{topic}-value{suffix}").write_text(text)
+    assert run("apply", str(folder))[0] == 0
+    with closing(RegistryClient(settings.registry)) as registry:
+        for topic, (_, _, body) in texts.items():
+            cluster.create_topic(topic, partitions=1, config={}, replication_factor=1)
+            made = registry.latest(f"{topic}-value").id
+            writer = cluster.writer()
+            writer.append([NewRecord(topic, b"k", frame(made, body)), NewRecord(topic, b"k", b"junk")])
+            writer.close()
+            registry.set_compatibility(f"{topic}-value", "NONE")
+    cluster.publish_group(f"{mark}-old", Positions.of([(f"{mark}.json", 0, 1)]))
+    cluster.publish_group("hub.view.test", Positions.of([(f"{mark}.json", 0, 1)]))
+    reader = Consumer(
+        {"bootstrap.servers": kafka, "group.id": f"{mark}-now", "client.id": f"{mark}-client",
+         "auto.offset.reset": "earliest"}
+    )  # fmt: skip
+    reader.subscribe([f"{mark}.json"])
+    deadline = time.monotonic() + 30
+    while not reader.assignment() and time.monotonic() < deadline:
+        reader.poll(0.1)
+    assert reader.assignment()
+
+    for topic, (suffix, text, _) in texts.items():
+        narrower = text.replace('"integer"', '"integer", "maximum": 9').replace("int64", "int32")
+        (folder / f"{topic}-value{suffix}").write_text(narrower)
+    try:
+        code, out, err = run("plan", str(folder), "--data", "-o", "json")
+    finally:
+        reader.close()
+    assert code == 1
+    for topic in texts:
+        assert f"1 of 2 stored events of {topic} cannot be read, 1 are broken" in err
+    items = {each["subject"]: each for each in json.loads(out)["items"]}
+    assert {each["status"] for name, each in items.items() if mark in name} == {"refused"}
+    (now, old) = items[f"{mark}.json-value"]["readers"]
+    assert now == {"group": f"{mark}-now", "active": True, "clients": [f"{mark}-client"], "lag_records": None}
+    assert old == {"group": f"{mark}-old", "active": False, "clients": [], "lag_records": 1}
+    assert items[f"{mark}.proto-value"]["readers"] == []
+    assert json.loads(run("plan", str(folder), "--no-readers", "-o", "json")[1])["items"][0]["readers"] == []
+
+    monkeypatch.setenv("HUB_BOOTSTRAP", "127.0.0.1:1")
+    code, out, err = run("plan", str(folder))
+    assert code == 2 and "Who reads the topics is not known" in err and "2 changed" in err
+
+
 def register(settings: Settings) -> None:
     with closing(RegistryClient(settings.registry)) as registry:
         registry.register(f"s-{uuid.uuid4().hex[:8]}", record(f"R{uuid.uuid4().hex[:8]}", ID))
@@ -138,3 +205,18 @@ def test_a_topic_of_plain_json_gives_a_schema(run: Run, kafka: str) -> None:
     code, out, err = run("infer", "--topic", topic)
     assert code == 0 and "1 events are neither" in err
     assert json.loads(out)["fields"][1]["type"] == ["null", {"type": "int", "logicalType": "date"}]
+
+
+def test_the_listing_and_explain_over_a_real_server(run: Run, settings: Settings) -> None:
+    register(settings)
+    with closing(RegistryClient(settings.registry)) as registry:
+        subject = next(each for each in registry.subjects() if each.startswith("s-"))
+        registry.set_compatibility(subject, "FULL")
+        expected = {
+            each: (registry.latest(each).id, registry.compatibility(each)) for each in registry.subjects()
+        }
+    rows = json.loads(run("ls", "-o", "json")[1])
+    assert {each["subject"]: (each["id"], each["compatibility"]) for each in rows} == expected
+    assert expected[subject][1] == "FULL"
+    code, _, err = run("explain", subject, "--registered")
+    assert code == 0 and "Judged: version 1 of the registry." in err, err

@@ -42,9 +42,11 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
+    collate,
     create_engine,
     delete,
     event,
+    false,
     func,
     inspect,
     or_,
@@ -248,12 +250,25 @@ class Store:
     def views(self) -> list[str]:
         """The names of the views that have a table."""
         with self._reading() as connection:
-            return sorted(connection.execute(select(self._views.c.view)).scalars())
+            return self.view_names(connection)
 
     def view(self, name: str) -> ViewTable:
         """The view's table as it is now. Raises NotFound."""
         with self._reading() as connection:
             return self._definition(connection, name)
+
+    # For queries over several views, in a transaction of their own (stores/queries.py):
+
+    def view_names(self, connection: Connection) -> list[str]:
+        return sorted(connection.execute(select(self._views.c.view)).scalars())
+
+    def definition(self, connection: Connection, name: str) -> ViewTable:
+        """As ``view``. Raises NotFound."""
+        return self._definition(connection, name)
+
+    def covered(self, connection: Connection, view: str) -> Positions:
+        """The source positions that the view's rows cover."""
+        return self._positions_of(connection, view, "source")
 
     def _definition(self, connection: Connection, name: str) -> ViewTable:
         views, positions = self._views, self._positions
@@ -411,6 +426,40 @@ class Store:
                 where.append(table.c.key > self._key(after))
             query = select(table).where(*where).order_by(table.c.key).limit(limit)
             return [_stored(known, found) for found in connection.execute(query).mappings()]
+
+    def ordered(
+        self,
+        view: str,
+        conditions: Iterable[tuple[str, str, Any]],
+        limit: int,
+        order: Sequence[tuple[str, bool]],
+        after: Sequence[Any] | None,
+    ) -> list[tuple[StoredRow, tuple[Any, ...]]]:
+        """Live rows by (column, descending), each with its place: the values of those columns as they are kept, which
+        ``after`` takes. The last column must be the key, or contain it: no two rows have one place."""
+        with self._reading() as connection:
+            known = self._definition(connection, view)
+            table = known.table
+            columns = [self._by_code_point(table.c[name]) for name, _ in order]
+            where: list[ColumnElement[bool]] = [table.c._deleted.is_(False)]
+            for name, comparison, value in conditions:
+                wanted = self._key(value) if isinstance(value, str) else value
+                where.append(_COMPARE[comparison](table.c[name], wanted))
+            if after is not None:
+                behind = [self._key(each) if isinstance(each, str) else each for each in after]
+                where.append(_behind(columns, [descending for _, descending in order], behind))
+            sorting = [
+                column.desc().nulls_first() if descending else column.asc().nulls_last()
+                for column, (_, descending) in zip(columns, order, strict=True)
+            ]
+            query = select(table).where(*where).order_by(*sorting).limit(limit)
+            return [
+                (_stored(known, found), tuple(found[name] for name, _ in order))
+                for found in connection.execute(query).mappings()
+            ]
+
+    def _by_code_point(self, column: Column[Any]) -> ColumnElement[Any]:
+        return collate(column, "C") if self._postgres and isinstance(column.type, Text) else column
 
     def snapshot(
         self, view: str, after: str | None, limit: int, key: str | None = None, incarnation: str | None = None
@@ -590,10 +639,32 @@ _COMPARE: Mapping[str, Callable[[ColumnElement[Any], Any], ColumnElement[bool]]]
 }
 
 
+def _behind(
+    columns: Sequence[ColumnElement[Any]], descending: Sequence[bool], place: Sequence[Any]
+) -> ColumnElement[bool]:
+    """Rows behind a place in an order where null is the greatest: equal up to a column, and past it there."""
+    ways: list[ColumnElement[bool]] = []
+    equal: list[ColumnElement[bool]] = []
+    for column, down, value in zip(columns, descending, place, strict=True):
+        if value is None:
+            if down:  # nulls came first
+                ways.append(and_(*equal, column.is_not(None)))
+            equal.append(column.is_(None))
+            continue
+        past = column < value if down else or_(column > value, column.is_(None))
+        ways.append(and_(*equal, past))
+        equal.append(column == value)
+    return or_(false(), *ways)
+
+
 def _table(name: str, types: Mapping[str, AvroType], indexes: Sequence[str]) -> Table:
-    columns = [Column(column, sql_type(avro_type), nullable=True) for column, avro_type in types.items()]
-    # Key order is the order of the code points everywhere: a cursor must mean the same in every store.
+    # Texts are in the order of the code points everywhere: a cursor must mean the same in every store.
     key_type = Text().with_variant(Text(collation="C"), "postgresql")
+    kinds = {column: sql_type(avro_type) for column, avro_type in types.items()}
+    columns = [
+        Column(column, key_type if isinstance(kind, Text) else kind, nullable=True)
+        for column, kind in kinds.items()
+    ]
     table = Table(
         _name(f"view_{name}"),
         MetaData(),

@@ -118,3 +118,23 @@ def test_tables_and_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_group_is_lazy() -> None:
     assert app.info.cls is LazyGroup
+
+
+def test_a_process_makes_its_home_folder_or_says_why_it_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served: list[object] = []
+    monkeypatch.setattr("hub.api.create_app", served.append)
+    monkeypatch.setattr("uvicorn.Server.run", lambda _self: None)
+    home = tmp_path / "not" / "there"
+    monkeypatch.setenv("HUB_HOME", str(home))
+    with pytest.raises(SystemExit) as ended:
+        main(["serve"])
+    assert (ended.value.code or 0) == 0 and home.is_dir() and len(served) == 1
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HUB_HOME", str(tmp_path / "file" / "home"))
+    with pytest.raises(SystemExit) as ended:
+        main(["serve"])
+    said = capsys.readouterr().err
+    assert ended.value.code == 1 and len(served) == 1
+    assert "HUB-1113" in said and "cannot be made" in said and "HUB_HOME" in said and "Traceback" not in said

@@ -12,7 +12,7 @@ import pytest
 
 from hub.cli import main
 from hub.cli.git import extract
-from hub.cli.schema_folder import topic_of
+from hub.cli.schema_impact import topic_of
 from hub.log import MemoryCluster
 from hub.schema_registry import backup
 from hub.schema_registry.facts import SCHEMAS_TOPIC, SchemaStored, record_of
@@ -48,6 +48,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     (tmp_path / "views").mkdir()
     (tmp_path / "topics.yaml").write_text(TOPICS)
     (tmp_path / "views" / "spent.yaml").write_text(VIEW)
+    (tmp_path / "queries").mkdir()
+    (tmp_path / "queries" / "sums.sql").write_text('-- Sums\nselect sum(total) from "shop.orders"')
+    (tmp_path / "queries" / "spenders.sql").write_text("select * from spent")
+    (tmp_path / "queries" / "broken.sql").write_text("select from where")
     (tmp_path / "schemas" / "orders.avsc").write_text(order(("id", "string"), ("total", "int")))
 
     def called(*arguments: str) -> tuple[int, str, str]:
@@ -74,8 +78,12 @@ def test_check_against_a_revision_names_field_fix_and_the_view_that_breaks(run: 
     assert code == 1 and "1 of 1 subjects are refused" in err
     assert "READER_FIELD_MISSING_DEFAULT_VALUE" in out and "fix: give `sum` a default" in out
     assert "! view spent reads orders.total, which version 2 removes" in out
+    assert "! query sums reads shop.orders.total, which version 2 removes" in out
+    assert "! query spenders reads spent.total, which needs orders.total, which version 2 removes" in out
+    assert "not looked at" in err and "broken.sql" in err
     code, out, _ = run("check", "--against-git", "main", "--annotations", "github")
-    error, warning = out.splitlines()
+    error, warning, *queries = out.splitlines()
+    assert len(queries) == 2 and all("::warning " in each and "query s" in each for each in queries)
     file = "schemas/orders.avsc"
     assert code == 1 and error.startswith(
         f"::error file={file},line=10,col=12,title=shop.orders-value::READER_FIELD"

@@ -40,7 +40,7 @@ class Estate(MemoryCluster):
 
     def group_offsets(self, groups: Sequence[str]) -> Mapping[str, Positions | HubError]:
         self.asked += groups
-        return {group: self.committed[group] for group in groups}
+        return {group: self.committed.get(group, Positions()) for group in groups}
 
     def describe_groups(self, groups: Sequence[str]) -> Mapping[str, GroupDescription]:
         return {group: self.members.get(group, GroupDescription(group, "EMPTY", 0)) for group in groups}
@@ -247,6 +247,8 @@ def test_a_group_of_a_topic_that_is_gone_is_unknown_and_a_group_that_is_gone_is_
     assert stage.row("g").cause == "its topic is gone"
     del stage.estate.committed["g"]
     stage.rounds(1)
+    assert stage.row("g").state == "UNKNOWN"
+    stage.rounds(2)
     assert stage.monitor.rows() == ()
     assert not stage.monitor.watched and not stage.monitor.marks and not stage.monitor.topics_of
 

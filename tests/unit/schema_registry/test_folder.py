@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hub.errors import ConfigError, Conflict
@@ -407,7 +407,15 @@ def folders(draw: st.DrawFn) -> dict[str, str]:
     return files
 
 
+def _owned_by(team: str) -> dict[str, str]:
+    return {
+        "a.avsc": record("A"),
+        "schemas.yaml": f"defaults: {{compatibility: NONE}}\nschemas:\n  a.avsc: {{owner: {team}}}\n",
+    }
+
+
 @given(revisions=st.lists(folders(), min_size=1, max_size=3))
+@example(revisions=[_owned_by("a"), _owned_by("b"), _owned_by("a")])
 @settings(max_examples=60, deadline=None)
 def test_after_apply_the_plan_is_empty_revision_after_revision(revisions: list[dict[str, str]]) -> None:
     registry = MemoryRegistry()

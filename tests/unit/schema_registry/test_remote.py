@@ -11,8 +11,10 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from hub.cli.schema import list_subjects
 from hub.errors import CallerError, Conflict, NotFound, PeerError
 from hub.log import MemoryCluster
+from hub.schema_registry import levels_routes
 from hub.schema_registry.facts import Reference
 from hub.schema_registry.folder import load, plan
 from hub.schema_registry.folder_apply import apply
@@ -27,6 +29,7 @@ def registry() -> Iterator[RemoteRegistry]:
     node.start()
     app = FastAPI()
     app.include_router(create_router(node))
+    app.include_router(levels_routes.create_router(node))
     with TestClient(app) as client:
 
         def answered(request: httpx2.Request) -> httpx2.Response:
@@ -102,3 +105,51 @@ def test_errors_are_the_hubs(registry: RemoteRegistry) -> None:
     silent = RemoteRegistry("http://127.0.0.1:1", timeout_s=1)
     with pytest.raises(PeerError, match="does not answer"):
         silent.latest()
+
+
+def listed(registry: RemoteRegistry, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[dict[str, object]]]:
+    """``hub schema ls``: how many requests it took, and its rows."""
+    asked: list[str] = []
+    ask = registry._ask
+    monkeypatch.setattr(
+        registry, "_ask", lambda *each, **query: (asked.append(each[1]), ask(*each, **query))[1]
+    )
+    monkeypatch.setattr("hub.schema_registry.remote.RemoteRegistry", lambda _url: registry)
+    rows: list[dict[str, object]] = []
+    monkeypatch.setattr("hub.cli.schema.show", lambda found, *_: rows.extend(found))
+    list_subjects()
+    return len(asked), rows
+
+
+def filled(registry: RemoteRegistry) -> list[dict[str, object]]:
+    for name in ("b", "a", "gone"):
+        registry.register(name, record("A", ("x", "int")), "AVRO", (), None)
+    registry.set_level("b", "NONE")
+    registry.register("b", '"int"', "AVRO", (), None)
+    registry._ask("DELETE", "/subjects/gone")
+    registry._ask("DELETE", "/subjects/gone", permanent="true")
+    return [
+        {"subject": "a", "version": 1, "id": 1, "compatibility": "BACKWARD"},
+        {"subject": "b", "version": 2, "id": 2, "compatibility": "NONE"},
+    ]
+
+
+def test_a_listing_takes_as_many_requests_however_many_subjects_there_are(
+    registry: RemoteRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = filled(registry)
+    assert listed(registry, monkeypatch) == (2, expected)
+
+
+def test_another_registry_is_asked_for_each_level(
+    registry: RemoteRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, ask = filled(registry), registry._ask
+
+    def confluent(method: str, path: str, *body: object, **query: str) -> object:
+        if path.startswith("/api"):
+            raise NotFound("HTTP 404 Not Found")
+        return ask(method, path, *body, **query)
+
+    monkeypatch.setattr(registry, "_ask", confluent)
+    assert listed(registry, monkeypatch) == (4, expected)

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from hub.errors import CallerError, ConfigError, Conflict, HubFault, NotFound
+from hub.errors import ConfigError, Conflict, HubFault, NotFound
 from hub.log import MemoryCluster
 from hub.record import NewRecord
 from hub.schema_registry import backup
 from hub.schema_registry.codec import encode, frame, parsed
 from hub.schema_registry.facts import SCHEMAS_TOPIC, LevelSet, SchemaStored, record_of
+from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.state import Parsed, parse
 from hub.schema_registry.stored import check_stored, decoded, last_records
+from hub.schema_registry.values import Protobuf
 
 
 def record(*fields: dict[str, Any], name: str = "R") -> str:
@@ -85,8 +87,111 @@ def test_an_empty_topic_is_fine_a_missing_one_and_another_format_are_not() -> No
     assert check_stored(cluster, "t", parse("AVRO", record(A)), writer_of).checked == 0
     with pytest.raises(NotFound):
         check_stored(cluster, "no", parse("AVRO", record(A)), writer_of)
-    with pytest.raises(CallerError, match="Avro schemas only"):
-        check_stored(cluster, "t", parse("JSON", "{}"), writer_of)
+
+
+def test_an_event_of_another_format_cannot_be_read() -> None:
+    cluster = cluster_with((0, event(1, a=1)))
+    found = check_stored(cluster, "t", parse("JSON", "{}"), writer_of)
+    assert (found.failed, found.broken) == (1, 0)
+    assert found.failures[0].reason == "it is AVRO, the schema JSON"
+
+
+# ---- JSON Schema and Protobuf
+
+
+def tried(schema_type: str, old: str, new: str, *bodies: bytes) -> Any:
+    written = parse(schema_type, old)
+    cluster = cluster_with(*((0, frame(1, each)) for each in bodies))
+    return check_stored(cluster, "t", parse(schema_type, new), lambda _: written)
+
+
+def test_stored_json_is_held_to_the_new_json_schema_and_what_was_never_right_is_told_apart() -> None:
+    old = '{"type": "object", "properties": {"n": {"type": "integer"}}}'
+    new = '{"type": "object", "properties": {"n": {"type": "integer", "maximum": 9}}}'
+    found = tried("JSON", old, new, b'{"n": 1}', b'{"n": 10}', b'{"n": "x"}', b"{", b"[]")
+    assert (found.checked, found.failed, found.broken) == (5, 1, 3)
+    assert (found.failures[0].offset, "n" in found.failures[0].reason) == (1, True)
+
+
+def proto(fields: str, more: str = "", syntax: str = "proto3") -> str:
+    return f'syntax = "{syntax}"; package p; message M {{ {fields} }} {more}'
+
+
+def message(schema: str, value: dict[str, Any]) -> bytes:
+    return Protobuf(parse("PROTOBUF", schema).schema).body(value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "value", "reason"),
+    [
+        ("int32 n = 1;", "int64 n = 1;", {"n": 7}, None),
+        ("int32 n = 1;", "string s = 2;", {"n": 7}, None),  # a field that is gone
+        ("int64 n = 1;", "int32 m = 1;", {"n": 7}, None),  # renamed, and short enough
+        ("int64 n = 1;", "int32 n = 1;", {"n": 1 << 33}, "n: 8589934592 is read as 0"),
+        ("int32 n = 1;", "sint32 n = 1;", {"n": 7}, "n: 7 is read as -4"),
+        ("int32 n = 1;", "string n = 1;", {"n": 7}, "n: 7 is read as ''"),
+        ("optional int32 n = 1;", "string n = 1;", {"n": 0}, "n: 0 is read as ''"),
+        ("bytes b = 1;", "string b = 1;", {"b": "YQ=="}, None),
+        ("bytes b = 1;", "string b = 1;", {"b": "/w=="}, "no p.M"),
+        ("string s = 1;", "bytes s = 1;", {"s": "a"}, None),
+        ("repeated string s = 1;", "string s = 1;", {"s": ["a", "b"]}, None),  # the last one
+        ("repeated int32 n = 1;", "int32 n = 1;", {"n": [1, 2]}, "n: 2 is read as 0"),  # they were packed
+        ("int32 n = 1;", "repeated int32 n = 1;", {"n": 2}, None),
+        ("repeated int32 n = 1;", "repeated string n = 1;", {"n": [1, 2]}, "n: 1 of 2 values are read"),
+        ("map<string, int64> m = 1;", "map<string, int32> m = 1;", {"m": {"a": 1 << 33}}, "m: 8589934592 is read as 0"),
+        ("map<string, int64> m = 1;", "map<string, int64> m = 1;", {"m": {"a": 3}}, None),
+        ("map<string, int64> m = 1;", "repeated int64 m = 1;", {"m": {"a": 3}}, "m: is no map any more"),
+        ("int32 a = 1; int32 b = 2;", "oneof o { int32 a = 1; int32 b = 2; }", {"a": 1, "b": 2}, "a: 1 is read as 0"),
+        ("int32 a = 1; int32 b = 2;", "oneof o { int32 a = 1; int32 b = 2; }", {"b": 2}, None),
+        ("message I { int64 q = 1; } repeated I i = 1;", "message I { int32 q = 1; } repeated I i = 1;",
+         {"i": [{"q": "1"}, {"q": str(1 << 40)}]}, "i.q: 1099511627776 is read as 0"),
+        ("message I { int64 q = 1; } I i = 1;", "bytes i = 1;", {"i": {"q": 1}}, None),
+        ("message I { int64 q = 1; } I i = 1;", "string i = 1;", {"i": {"q": 1}}, "i: a message is read as"),
+        ("double d = 1;", "double d = 1;", {"d": "NaN"}, None),
+    ],
+)  # fmt: skip
+def test_what_a_protobuf_reader_would_see_otherwise(
+    old: str, new: str, value: dict[str, Any], reason: str | None
+) -> None:
+    found = tried("PROTOBUF", proto(old), proto(new), message(proto(old), value))
+    assert (found.failed, found.broken) == ((0, 0) if reason is None else (1, 0)), found
+    if reason is not None:
+        assert found.failures[0].reason.startswith(reason)
+
+
+def test_a_protobuf_message_is_found_by_its_name_and_missed_when_it_is_gone_and_junk_is_junk() -> None:
+    old = 'syntax = "proto3"; message A { int64 n = 1; } message B { message C { int64 n = 1; } }'
+    moved = 'syntax = "proto3"; message B { message C { int32 n = 1; } } message A { int64 n = 1; }'
+    c = b"\x04\x02\x00"  # indexes [1, 0]
+    far = c + b"\x08\x80\x80\x80\x80\x20"
+    found = tried("PROTOBUF", old, moved, b"\x00\x08\x07", c + b"\x08\x07", far, b"\x02\x12", b"\x00\xff")
+    assert (found.checked, found.failed, found.broken) == (5, 1, 2)
+    assert found.failures[0].offset == 2
+    gone = tried("PROTOBUF", old, 'syntax = "proto3"; message A { int64 n = 1; }', c)
+    assert "no message B.C" in gone.failures[0].reason
+
+
+def test_a_required_field_and_a_symbol_that_proto2_does_not_know() -> None:
+    old, new = (
+        proto(
+            f"optional int32 n = 1; {more} optional E e = 3;",
+            f"enum E {{ A = 0; B = 1; {symbol} }}",
+            "proto2",
+        )
+        for more, symbol in (("", "C = 2;"), ("required int32 m = 2;", "C = 2;"))
+    )
+    (failure,) = tried("PROTOBUF", old, new, message(old, {"n": 1})).failures
+    assert failure.reason == "required and not there: m"
+    less = old.replace("C = 2;", "")
+    (failure,) = tried("PROTOBUF", old, less, message(old, {"e": "C"})).failures
+    assert failure.reason == "e: 2 is read as 0"
+
+
+def test_a_schema_without_values_is_told() -> None:
+    with pytest.raises(InvalidSchema, match="no message"):
+        check_stored(
+            cluster_with(), "t", parse("PROTOBUF", 'syntax = "proto3"; enum E { A = 0; }'), writer_of
+        )
 
 
 def test_schemas_with_references_decode() -> None:

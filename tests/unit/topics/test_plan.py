@@ -373,3 +373,66 @@ def test_the_plan_reads_no_file(tmp_path: Path) -> None:
     """It is core: schema texts are given, the path in a topic is never opened."""
     made = planned([spec("t", schema=tmp_path / "none.avsc")], texts={"t": ONE})
     assert isinstance(made.steps[-1], RegisterSchema)
+
+
+# ---- declared keys
+
+NESTED = json.dumps(
+    {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "order_id", "type": "string"},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "maybe", "type": ["null", "string"], "default": None},
+            {"name": "price", "type": "double"},
+            {"name": "both", "type": ["int", "string"]},
+            {
+                "name": "customer",
+                "type": {"type": "record", "name": "C", "fields": [{"name": "id", "type": "int"}]},
+            },
+            {"name": "items", "type": {"type": "array", "items": "C"}},
+        ],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "reason", "hint"),
+    [
+        ("order_id", None, None),
+        ("at", None, None),
+        ("customer.id", None, None),
+        ("order_idd", 'its schema has no field "order_idd"', 'did you mean "order_id"?'),
+        ("customer.idd", 'its schema has no field "customer.idd"', 'did you mean "customer.id"?'),
+        ("order_id.x", 'the field "order_id" is a string, not a record', "through records"),
+        ("items.id", 'the field "items" is an array, not a record', "through records"),
+        ("price", 'its key "price" is a double', "a text or an integer"),
+        ("customer", 'its key "customer" is a record', "a text or an integer"),
+        ("both", 'its key "both" is a union', "a text or an integer"),
+    ],
+)
+def test_a_declared_key_is_a_text_or_an_integer_of_the_schema(
+    key: str, reason: str | None, hint: str | None
+) -> None:
+    topic = spec("a", key=key)
+    for texts, schemas in (({"a": NESTED}, None), ({}, MemorySchemas({"a-value": [ONE, NESTED]}))):
+        made = planned([topic], texts=texts, schemas=schemas)
+        assert made.cautions == ()
+        if reason is None or hint is None:
+            assert made.refusals == ()
+        else:
+            (refused,) = made.refusals
+            assert reason in refused.reason and hint in refused.hint
+            assert (refused.setting, refused.wanted, refused.right) == ("key", key, "cluster")
+
+
+def test_a_key_that_may_be_null_or_that_nobody_can_check_is_told() -> None:
+    (told,) = planned([spec("a", key="maybe")], texts={"a": NESTED}).cautions
+    assert "may be null or absent" in told.reason
+    json_schema = MemorySchemas({"a-value": ['{"type": "object", "properties": {}}']})
+    for schemas in (MemorySchemas(), json_schema):
+        made = planned([spec("a", key="id")], schemas=schemas)
+        assert made.refusals == () and "is not checked" in made.cautions[0].reason
+    (refused,) = planned([spec("a", key="id")], texts={"a": '"string"'}).refusals
+    assert "is no record" in refused.reason

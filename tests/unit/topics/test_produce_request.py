@@ -118,6 +118,18 @@ def test_a_record_that_says_it_wrong_is_told_where(record: Any, said: str) -> No
     assert said in refused.value.message
 
 
+def test_a_key_may_be_nested_and_a_name_with_dots_goes_before() -> None:
+    event = {"customer": {"id": 7, "tags": []}, "a.b": "x", "a": {"b": "y"}}
+    assert event_of(event, 5, "customer.id").key == Data("STRING", "7")
+    assert event_of(event, 5, "a.b").key == Data("STRING", "x")
+    for path in ("customer", "customer.no", "customer.id.x", "customer.tags.0"):
+        with pytest.raises(Unprocessable, match=path.replace(".", r"\.")):
+            event_of(event, 5, path)
+    with pytest.raises(Unprocessable) as refused:
+        event_of({"order_id": "o"}, 5, "order_idd")
+    assert refused.value.hint == 'did you mean "order_id"?'
+
+
 def test_limits_keys_and_plain_bytes() -> None:
     with pytest.raises(TooLarge):
         record_of({}, MOST_RECORD_BYTES + 1)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.errors import ConfigError
-from hub.topics import routes, tree
+from hub.topics import key_fields, routes, tree
 from hub.topics.tree import Slo, TopicTree, load, matches
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -221,7 +221,7 @@ def test_many_stars_do_not_take_for_ever() -> None:
 
 
 def test_the_doctests_hold() -> None:
-    for module in (tree, routes):
+    for module in (tree, routes, key_fields):
         found = doctest.testmod(module)
         assert found.attempted and not found.failed
 
@@ -232,3 +232,14 @@ def test_names_as_a_tree() -> None:
         "d": {"topic": "d"},
     }
     assert re.fullmatch(r"[a-z.]+", "a.b")
+
+
+def test_a_key_is_of_one_topic_alone(file: Path) -> None:
+    made = loaded(file, "topics: {a: {topic: true, key: customer.id, topics: {b: {}}}}")
+    assert [each.key for each in made.topics] == ["customer.id", None]
+    with pytest.raises(ConfigError, match="a key belongs to a topic"):
+        loaded(file, "topics: {a: {key: id, topics: {b: {}}}}")
+    with pytest.raises(ConfigError, match="no path of fields"):
+        loaded(file, "topics: {a: {key: customer..id}}")
+    with pytest.raises(ConfigError, match="key"):
+        loaded(file, "defaults: {key: id}\ntopics: {a: {}}")

@@ -1,0 +1,124 @@
+"""[core] Rows as text: aligned as psql has it, a record a block (``\\x``), JSON, CSV. Data can hold no terminal commands."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import unicodedata
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+_NUMBERS = ("long", "double", "decimal")
+
+
+class Form(StrEnum):
+    """How rows are printed."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+def rendered(answer: Mapping[str, Any], form: Form, *, expanded: bool = False) -> str:
+    """The rows of an answer of POST /query, with a line's end at the end."""
+    columns, rows = answer["columns"], answer["rows"]
+    if form is Form.json:
+        if not rows:
+            return "[]\n"
+        return "[\n" + ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in rows) + "\n]\n"
+    names = [str(each["name"]) for each in columns]
+    if form is Form.csv:
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([_in_csv(row[name]) for name in names] for row in rows)
+        return text.getvalue()
+    cells = [[cell(row[name]) for name in names] for row in rows]
+    heads = [cell(name) for name in names]
+    if expanded:
+        return _records(heads, cells)
+    return _aligned(heads, cells, [each["type"] in _NUMBERS for each in columns])
+
+
+def footer(answer: Mapping[str, Any], *, timing_ms: float | None = None) -> list[str]:
+    """What is said behind the rows: how many, whether there are more, what was scanned, how long."""
+    count = len(answer["rows"])
+    shown = f"({count} {'row' if count == 1 else 'rows'}"
+    lines = [f"{shown}; there are more)" if answer.get("more") else f"{shown})"]
+    scanned: dict[str, list[Mapping[str, Any]]] = {}
+    for each in answer.get("scanned") or ():
+        scanned.setdefault(each["topic"], []).append(each)
+    for topic, partitions in scanned.items():
+        events = sum(each["events"] for each in partitions)
+        unreadable = sum(each["unreadable"] for each in partitions)
+        ranges = ", ".join(f"{each['partition']}:{each['from']}-{each['to']}" for each in partitions[:8])
+        more = ", …" if len(partitions) > 8 else ""
+        line = f"Scanned {cell(topic)}: {events} events, offsets {ranges}{more}"
+        line += f"; {unreadable} could not be read" if unreadable else ""
+        line += "; earlier ones are left out" if any(each["earlier_left_out"] for each in partitions) else ""
+        lines.append(line)
+    if timing_ms is not None:
+        lines.append(f"Time: {timing_ms:.0f} ms (the server's part: {answer.get('elapsed_ms', 0)} ms)")
+    return lines
+
+
+def cell(value: Any) -> str:
+    """One value on one line. Control characters, which a terminal would obey, are shown as what they are."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    known = {"\n": "↵", "\t": " ", "\r": "\\r"}
+    return known.get(character) or character.encode("unicode_escape").decode()
+
+
+def width(text: str) -> int:
+    """How many columns of a terminal the text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1
+        for each in text
+    )
+
+
+def _aligned(heads: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool]) -> str:
+    widths = [max(map(width, column)) for column in zip(heads, *rows, strict=True)]
+
+    def line(cells: Sequence[str], right: Sequence[bool]) -> str:
+        padded = [
+            " " * (size - width(each)) + each if to_right else each + " " * (size - width(each))
+            for each, size, to_right in zip(cells, widths, right, strict=True)
+        ]
+        return f" {' | '.join(padded)}".rstrip()
+
+    rule = "-+-".join("-" * size for size in widths)
+    centred = [each.center(size - width(each) + len(each)) for each, size in zip(heads, widths, strict=True)]
+    lines = [line(centred, numeric), f"-{rule}-", *(line(row, numeric) for row in rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _records(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    size = max(map(width, heads), default=0)
+    lines = []
+    for number, row in enumerate(rows, 1):
+        lines.append(f"-[ RECORD {number} ]".ljust(size + 3, "-"))
+        lines += [
+            f"{head}{' ' * (size - width(head))} | {value}" for head, value in zip(heads, row, strict=True)
+        ]
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def _in_csv(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value

@@ -1,0 +1,86 @@
+"""[edge] httpx: the hub's server as ``hub sql`` asks it. An error keeps the caret that the server drew."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+
+from hub.cli.http import base_url, refused, unreachable
+from hub.errors import HubError
+
+_ANSWER_S = 90.0  # the server ends a query after 60 s
+_FRESH_S = 30.0
+
+
+class Refused(HubError):
+    """What the server says of a statement; ``caret`` shows the place, or is None."""
+
+    def __init__(self, error: HubError, caret: str | None) -> None:
+        super().__init__(error.message, hint=error.hint, code=error.code)
+        self.caret = caret
+
+
+@dataclass(slots=True)
+class Session:
+    """Asks one server; remembers the limits of this call and, for a while, what tables there are."""
+
+    limit: int = 1_000
+    timeout_ms: int | None = None
+    events: int | None = None
+    since: str | None = None
+    after: str | None = None
+    url: str = ""
+    _tables: tuple[float, dict[str, Any]] | None = field(default=None, repr=False)
+    _topics: tuple[float, list[dict[str, Any]]] | None = field(default=None, repr=False)
+
+    def ask(self, sql: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer of POST /query as JSON. Raises Refused, PeerError. Interrupted, it hangs up: the query is stopped."""
+        body: dict[str, Any] = {"sql": sql, "parameters": dict(parameters), "limit": self.limit}
+        for name in ("timeout_ms", "events", "since", "after"):
+            if getattr(self, name) is not None:
+                body[name] = getattr(self, name)
+        return dict(self._send("POST", "/query", body))
+
+    def tables(self) -> dict[str, Any]:
+        """GET /query/tables: views with columns, functions."""
+        if self._tables is None or time.monotonic() - self._tables[0] > _FRESH_S:
+            self._tables = (time.monotonic(), dict(self._send("GET", "/query/tables")))
+        return self._tables[1]
+
+    def topics(self) -> list[dict[str, Any]]:
+        """GET /topics: every topic with its partitions and how many records it had."""
+        if self._topics is None or time.monotonic() - self._topics[0] > _FRESH_S:
+            self._topics = (time.monotonic(), list(self._send("GET", "/topics")["topics"]))
+        return self._topics[1]
+
+    def topic(self, name: str) -> dict[str, Any]:
+        """A topic's columns. Raises NotFound."""
+        return dict(self._send("GET", f"/query/topics/{quote(name, safe='')}"))
+
+    def saved(self) -> list[dict[str, Any]]:
+        """The project's saved queries."""
+        return list(self._send("GET", "/queries")["queries"])
+
+    def _send(self, method: str, path: str, body: Any = None) -> Any:
+        url = self.url or base_url()
+        try:
+            answer = httpx2.request(method, f"{url}{path}", json=body, timeout=_ANSWER_S)
+        except httpx2.HTTPError as error:
+            raise unreachable(url, error) from None
+        if answer.is_success:
+            return answer.json()
+        said = refused(answer)
+        if not isinstance(said, HubError):
+            raise said
+        try:
+            told = answer.json()
+            said.code = str(told.get("error_code") or said.code)
+            caret = told.get("caret")
+        except (ValueError, AttributeError):
+            caret = None
+        raise Refused(said, caret) if caret else said

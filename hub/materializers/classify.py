@@ -1,0 +1,797 @@
+"""[core] Which engine keeps a SQL view right, and why: the cheapest that can.
+
+Spark's streams never take a row back. So a query runs natively when each row it writes either stays (append) or is
+replaced by a later state of the same key (update):
+
+=========  ======  ==================================================================================
+class      mode    what
+=========  ======  ==================================================================================
+A          append  stateless: filter, projection, explode, UNION ALL
+B          update  one aggregation by key or window; SELECT DISTINCT
+B-session  append  a session, written when the watermark has closed it
+C          append  two streams joined within an interval; a stream enriched by a static table;
+                   a window over an inner interval join
+D          delta   all that must take rows back: joins of tables, aggregates over views and tables, HAVING,
+                   count(DISTINCT), OVER (…), chained aggregates. The delta operator recomputes affected keys
+=========  ======  ==================================================================================
+
+What no engine can maintain is refused, with the nearest form that can be. The rules are read off Spark 4.3's own
+behaviour (which shapes its append and update modes take); the reason given is part of the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlglot import exp
+
+from hub.materializers.sql_view import (
+    VERSION,
+    Origin,
+    Query,
+    Relation,
+    Scope,
+    with_columns,
+    with_of,
+    wrong,
+)
+
+Class = Literal["A", "B", "B-session", "C", "D"]
+Mode = Literal["append", "update"]
+
+_WINDOWS = ("window", "session_window")
+# Aggregates that sqlglot has no node for, as Spark calls them.
+_MORE_AGGREGATES = {
+    "approx_top_k", "bitmap_construct_agg", "bitmap_or_agg", "bool_and", "bool_or", "count_min_sketch", "every",
+    "histogram_numeric", "hll_sketch_agg", "hll_union_agg", "kll_sketch_agg_bigint", "kll_sketch_agg_double",
+    "kll_sketch_agg_float", "mean", "percentile", "regr_r2", "some", "theta_sketch_agg", "theta_union_agg",
+    "try_avg", "try_sum",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """When an event of a source is too late for the view, as SQL over its event time.
+
+    ``windows`` is the call ``window(…)`` over the column; then an event is late as soon as one of its windows ends at
+    or before the watermark. Without it the event is late when ``time`` itself is not after the watermark.
+    """
+
+    source: str
+    time: str
+    windows: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Classified:
+    """How a SQL view is kept. ``sql`` is what Spark runs: the author's text and the column ``_hub_version``;
+    empty for class D, whose operator has its own. ``nearest`` says how it would be native, when it could."""
+
+    query: Query
+    name: Class
+    reason: str
+    nearest: str
+    mode: Mode | None
+    key: tuple[str, ...]
+    key_from: str
+    sql: str
+    late: tuple[Late, ...]
+
+    @property
+    def native(self) -> bool:
+        return self.name != "D"
+
+    @property
+    def has_state(self) -> bool:
+        """Whether rows wait for a watermark, which moves on in a batch without events."""
+        return self.mode == "append" and bool(self.late)
+
+
+def classify(query: Query) -> Classified:
+    """The class of a view's SQL. Raises ConfigError (HUB-2114) for what no engine maintains."""
+    shape = _Classifier(query).of(query.tree)
+    key, key_from = _key(query, shape)
+    sql = with_columns(query, _versions(query)) if shape.name != "D" else ""
+    return Classified(
+        query,
+        shape.name,
+        shape.reason,
+        shape.nearest,
+        None if shape.name == "D" else "update" if shape.name == "B" else "append",
+        key,
+        key_from,
+        sql,
+        shape.late,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What is known of a query from the inside out. ``static``: no event of a stream makes a row of it."""
+
+    name: Class
+    reason: str
+    nearest: str = ""
+    late: tuple[Late, ...] = ()
+    static: bool = False
+    bounded_join: bool = False
+
+
+_STATIC = _Shape("A", "a static table", static=True)
+
+
+class _Classifier:
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self.known: dict[int, _Shape] = {}
+
+    def of(self, node: exp.Expr) -> _Shape:
+        if isinstance(node, exp.Subquery):
+            return self.of(node.this)
+        if id(node) not in self.known:
+            made = self._set(node) if isinstance(node, exp.SetOperation) else self._select(node)
+            self.known[id(node)] = made
+        return self.known[id(node)]
+
+    # ---- set operations
+
+    def _set(self, node: exp.SetOperation) -> _Shape:
+        self._no_order(node)
+        sides = [self.of(node.this), self.of(node.expression)]
+        operation = type(node).__name__.upper()
+        if not isinstance(node, exp.Union) or node.args.get("distinct"):
+            return _Shape(
+                "D",
+                f"{operation} compares rows of both sides: a row leaves when its partner comes",
+                "UNION ALL keeps every row and is stateless",
+            )
+        worst = next((side for side in sides if side.name == "D"), None)
+        if worst is not None:
+            return worst
+        if any(side.name != "A" for side in sides):
+            return _Shape(
+                "D",
+                "UNION ALL over aggregates or joins: each side is a query of its own",
+                "make a view of each side, or UNION ALL the events first and aggregate once",
+            )
+        if any(side.static for side in sides):
+            return _Shape("D", "UNION ALL of events and a static table, whose rows may change")
+        return _Shape("A", "stateless: UNION ALL of stateless queries")
+
+    # ---- a SELECT
+
+    def _select(self, node: exp.Expr) -> _Shape:
+        assert isinstance(node, exp.Select)
+        self._no_order(node)
+        scope = self.query.scope(node)
+        if with_of(node) is not None:
+            for cte in with_of(node).expressions:  # type: ignore[union-attr]
+                self.of(cte.this)
+        for reason, nearer in self._retracting(node):
+            return _Shape("D", reason, nearer)
+        base = self._from(node, scope)
+        if base.name == "D":
+            return base
+        if self._aggregates(node):
+            return self._aggregate(node, scope, base)
+        if node.args.get("distinct"):
+            return self._distinct(node, base)
+        where = node.args.get("where")
+        if where is not None and base.name in ("B", "B-session"):
+            return _Shape(
+                "D",
+                "WHERE over an aggregate: a row leaves the view when its aggregate no longer passes",
+                "aggregate without it, index the column, and filter when you read the view",
+            )
+        return base
+
+    def _no_order(self, node: exp.Expr) -> None:
+        """ORDER BY and LIMIT have no meaning for a view that is a set of rows; a top-k has."""
+        for arg, what in (("order", "ORDER BY"), ("sort", "SORT BY"), ("cluster", "CLUSTER BY"), ("distribute", "DISTRIBUTE BY")):  # fmt: skip
+            if node.args.get(arg) is not None and not (arg == "order" and node.args.get("limit") is not None):
+                raise self._never(
+                    node.args[arg],
+                    f"{what}: a view is a set of rows by key, without an order",
+                    "order when you read it",
+                )
+        if node.args.get("offset") is not None:
+            raise self._never(node.args["offset"], "OFFSET: a view has no order", "page when you read it")
+        if node.args.get("limit") is not None and node.args.get("order") is None:
+            raise self._never(
+                node,
+                "LIMIT without ORDER BY takes other rows on every replay",
+                "keep the top ones by key: max_by(x, score, 10), or ORDER BY … LIMIT",
+            )
+
+    def _never(self, node: exp.Expr, what: str, hint: str) -> Exception:
+        return self.query.error(what, hint, node, "HUB-2114")
+
+    def _retracting(self, select: exp.Select) -> Iterator[tuple[str, str]]:
+        """What takes rows back wherever it stands: (reason, nearest native form)."""
+        if select.args.get("limit") is not None:
+            yield (
+                "ORDER BY … LIMIT: a row leaves when a better one comes",
+                "max_by(x, score, 10) keeps the top of each key natively",
+            )
+        if select.args.get("having") is not None:
+            yield (
+                "HAVING: a row leaves the view when its group no longer passes",
+                "leave HAVING out, index the column, and filter when you read the view",
+            )
+        if select.args.get("qualify") is not None:
+            yield (
+                "QUALIFY: a row leaves when another takes its rank",
+                "max_by(x, y, k) keeps the top k",
+            )
+        for node in _own(select):
+            if isinstance(node, exp.Window):
+                yield (
+                    f"`{node.this.sql('spark')[:40]} OVER (…)`: a new event changes the ranks and frames of others",
+                    "max_by(x, y) keeps the latest of each key, max_by(x, y, k) the top k",
+                )
+            if isinstance(node, exp.Select | exp.SetOperation):
+                yield (
+                    "a query within an expression (IN, EXISTS, a scalar): its answer changes for rows that are written",
+                    "a JOIN within an interval, or LEFT SEMI JOIN, is native between streams",
+                )
+            if isinstance(node, exp.Distinct) and node.parent is not select:
+                yield (
+                    f"`{node.parent.sql('spark')[:50] if node.parent else ''}` needs every value that was ever counted",
+                    "approx_count_distinct(x) is native, within 5 %",
+                )
+            if isinstance(node, exp.ArrayAgg | exp.ArrayUniqueAgg):
+                yield from self._collected(select, node)
+
+    def _collected(self, select: exp.Select, node: exp.Expr) -> Iterator[tuple[str, str]]:
+        windowed = any(_window_call(each) for each in _group(select))
+        parent = node.parent
+        if not isinstance(parent, exp.ArraySort):
+            raise self._never(
+                node,
+                f"`{node.sql('spark')[:50]}` has its values in another order on every replay",
+                "sort them: sort_array(collect_list(x))",
+            )
+        if not windowed:
+            yield (
+                f"`{node.sql('spark')[:50]}` without a window collects every event for ever",
+                "collect within window(event_time, '1 day'), or keep the top ones: max_by(x, y, 100)",
+            )
+
+    # ---- FROM
+
+    def _from(self, select: exp.Select, scope: Scope) -> _Shape:
+        shapes = [self._relation(relation) for relation in scope.relations]
+        worst = next((shape for shape in shapes if shape.name == "D"), None)
+        if worst is not None:
+            return worst
+        if len(shapes) == 1:
+            if shapes[0].static:
+                return _Shape(
+                    "D",
+                    "reads only a static table, whose rows may change",
+                    "read it as a stream: {as: stream}",
+                )
+            return shapes[0]
+        joins = [join for join in select.args.get("joins") or () if not isinstance(join.this, exp.Lateral)]
+        return self._join(joins, scope, shapes)
+
+    def _relation(self, relation: Relation) -> _Shape:
+        if relation.query is not None:
+            return self.of(relation.query)
+        assert relation.source is not None
+        source = self.query.view.sources[relation.source]
+        if source.read_as == "stream":
+            return _Shape("A", "stateless: each row is made of one event")
+        if source.read_as == "static":
+            return _STATIC
+        what = f'the view "{source.view}"' if source.view else f'the topic "{source.topic}" as a table'
+        return _Shape(
+            "D",
+            f"reads {what}: its rows change and go, and what was made of them must follow",
+            "with {as: stream} every change is an event of its own (a count then counts changes); "
+            "with {as: static} it only enriches",
+        )
+
+    def _join(self, joins: list[exp.Expr], scope: Scope, shapes: list[_Shape]) -> _Shape:
+        kinds = [_join_kind(join) for join in joins]
+        for join, kind in zip(joins, kinds, strict=True):
+            if join.args.get("method"):
+                raise self._never(
+                    join,
+                    f"{join.args['method']} JOIN follows the columns' names, which change",
+                    "name them: JOIN … ON a.id = b.id",
+                )
+            if kind == "left anti":
+                return _Shape(
+                    "D",
+                    "LEFT ANTI JOIN: a row leaves when its partner comes",
+                    "LEFT JOIN within an interval, and WHERE b.id IS NULL when you read the view",
+                )
+        if any(shape.name in ("B", "B-session", "C") for shape in shapes):
+            return _Shape(
+                "D",
+                "joins what was aggregated or joined before: its rows change after they were joined",
+                "join the events within an interval and aggregate the result",
+            )
+        streams = [shape for shape in shapes if not shape.static]
+        if not streams:
+            return _Shape("D", "joins static tables only, whose rows may change", "read one as a stream")
+        if len(streams) == 1:
+            return self._enriched(joins, kinds, shapes)
+        if len(shapes) > 2:
+            return _Shape(
+                "D",
+                "joins more than two inputs: Spark judges each join's lateness by the watermark of all",
+                "join two streams natively in one view, and enrich its changelog in the next",
+            )
+        return self._interval(joins[0], kinds[0], scope)
+
+    def _enriched(self, joins: list[exp.Expr], kinds: list[str], shapes: list[_Shape]) -> _Shape:
+        if shapes[0].static:
+            return _Shape(
+                "D",
+                "begins with the static table: its rows without an event would have to go when one comes",
+                "begin with the stream: FROM events LEFT JOIN names",
+            )
+        allowed = ("inner", "left", "left semi")
+        for join, kind in zip(joins, kinds, strict=True):
+            if kind not in allowed:
+                return _Shape(
+                    "D",
+                    f"{kind.upper()} JOIN of a stream with a static table: its rows without an event would have to go",
+                    "LEFT JOIN the table to the stream",
+                )
+            if not join.args.get("on") and not join.args.get("using"):
+                raise self._never(
+                    join, "a join without ON pairs every event with every row", "JOIN … ON a.id = b.id"
+                )
+        return _Shape(
+            "C",
+            "each event is enriched by static tables, as they stand when its batch is read; later changes of a table "
+            "do not change rows that are written",
+        )
+
+    def _interval(self, join: exp.Expr, kind: str, scope: Scope) -> _Shape:
+        left, right = scope.relations
+        times = [self._event_time(relation) for relation in (left, right)]
+        condition = join.args.get("on")
+        terms = list(_terms(condition)) if condition is not None else []
+        using = join.args.get("using") or []
+        sides = [self._sides(scope, term) for term in terms]
+        equal = bool(using) or any(
+            isinstance(term, exp.EQ) and both == {0, 1} for term, both in zip(terms, sides, strict=True)
+        )
+        if kind == "cross" or not equal:
+            return _Shape(
+                "D",
+                "joins two streams without an equality: every event with every other",
+                "JOIN … ON a.id = b.id AND b.time BETWEEN a.time AND a.time + INTERVAL 1 HOUR",
+            )
+        if times[0] is None or times[1] is None:
+            missing = [
+                relation.alias for relation, time in zip((left, right), times, strict=True) if not time
+            ]
+            return _Shape(
+                "D",
+                f'joins two streams for ever: "{missing[0]}" has no watermark, so none of its events can be forgotten',
+                "declare event_time and watermark on both, and join within an interval of them",
+            )
+        bounds = self._bounds(scope, terms, times[0], times[1])
+        if len(bounds) < 2:
+            return _Shape(
+                "D",
+                "joins two streams for ever: no interval between their event times in ON",
+                f"AND {right.alias}.{times[1].column} BETWEEN {left.alias}.{times[0].column} AND "
+                f"{left.alias}.{times[0].column} + INTERVAL 1 HOUR",
+            )
+        late = tuple(Late(each.source, each.column) for each in (times[0], times[1]))
+        waits = (
+            ""
+            if kind in ("inner", "left semi")
+            else "; a row without partner comes when the watermark has passed"
+        )
+        return _Shape(
+            "C",
+            f"{kind} join of two streams within an interval of their event times: append{waits}",
+            late=late,
+            bounded_join=kind == "inner",
+        )
+
+    def _event_time(self, relation: Relation) -> Origin | None:
+        """The event time that a relation still has: of its source, passed through by the queries between."""
+        if relation.source is not None:
+            column = self.query.view.sources[relation.source].event_time
+            return Origin(relation.source, column) if column else None
+        for origin in (relation.columns or {}).values():
+            if origin is not None and self.query.view.sources[origin.source].event_time == origin.column:
+                return origin
+        return None
+
+    def _sides(self, scope: Scope, term: exp.Expr) -> set[int]:
+        """Which of the two relations a condition speaks of."""
+        found = set()
+        for column in term.find_all(exp.Column):
+            parts = [part.name for part in column.parts]
+            for n, relation in enumerate(scope.relations):
+                named = len(parts) > 1 and relation.alias.lower() == parts[0].lower()
+                if named or (
+                    len(parts) == 1 and relation.columns is not None and parts[0] in relation.columns
+                ):
+                    found.add(n)
+        return found
+
+    def _bounds(self, scope: Scope, terms: list[exp.Expr], left: Origin, right: Origin) -> set[str]:
+        """Of {"from", "to"}, what ON says of the right event time against the left one."""
+        found: set[str] = set()
+
+        def side(node: exp.Expr) -> set[Origin]:
+            return {
+                origin for column in node.find_all(exp.Column) if (origin := self.query.origin(scope, column))
+            }
+
+        def compare(low: exp.Expr, high: exp.Expr) -> None:
+            smaller, greater = side(low), side(high)
+            if left in smaller and right in greater:
+                found.add("from")
+            if right in smaller and left in greater:
+                found.add("to")
+
+        for term in terms:
+            if isinstance(term, exp.Between):
+                compare(term.args["low"], term.this)
+                compare(term.this, term.args["high"])
+            elif isinstance(term, exp.GT | exp.GTE):
+                compare(term.expression, term.this)
+            elif isinstance(term, exp.LT | exp.LTE):
+                compare(term.this, term.expression)
+            elif isinstance(term, exp.EQ) and {left} <= side(term) and {right} <= side(term):
+                found |= {"from", "to"}
+        return found
+
+    # ---- aggregates
+
+    def _aggregates(self, select: exp.Select) -> bool:
+        return select.args.get("group") is not None or any(_is_aggregate(node) for node in _own(select))
+
+    def _aggregate(self, select: exp.Select, scope: Scope, base: _Shape) -> _Shape:
+        group = select.args.get("group")
+        if group is None or (not _group(select) and not group.args.get("all")):
+            raise self._never(
+                select,
+                "an aggregate without GROUP BY has one row and no key",
+                "group by a constant with a name: SELECT 'all' AS scope, count(*) AS n FROM … GROUP BY scope",
+            )
+        if group.args.get("all"):
+            raise self._never(group, "GROUP BY ALL hides the key", "name the columns")
+        if base.name in ("B", "B-session"):
+            return _Shape(
+                "D",
+                "an aggregate over an aggregate: the inner rows change after the outer one has counted them",
+                "one GROUP BY over the events, or two views",
+            )
+        calls = [(each, name) for each in self._grouped(select) if (name := _window_call(each)) is not None]
+        if base.name == "C" and not (base.bounded_join and calls and calls[0][1] == "window"):
+            return _Shape(
+                "D",
+                "an aggregate over a join without a window: Spark can neither close nor correct it",
+                "GROUP BY window(event_time, '1 hour') over an inner interval join is native",
+            )
+        if len(calls) > 1:
+            raise self._never(calls[1][0], "two windows in one GROUP BY", "keep one")
+        if not calls:
+            return _Shape(
+                "B",
+                "one aggregation by key: each event gives the key's new state; state is kept for every key",
+                "",
+            )
+        call, name = calls[0]
+        argument = call.expressions[0] if call.expressions else None
+        time = self.query.origin(scope, argument)
+        source = self.query.view.sources[time.source] if time is not None else None
+        watermarked = time is not None and source is not None and source.event_time == time.column
+        if name == "session_window":
+            return self._session(call, time if watermarked else None, base)
+        if base.name == "C":
+            if not watermarked:
+                return _Shape(
+                    "D",
+                    "a window over a join, not of an event time with a watermark",
+                    "window(the event_time column, …)",
+                )
+            return _Shape(
+                "C", "a window over an inner interval join: append when it has closed", late=base.late
+            )
+        if not watermarked or time is None:
+            return _Shape(
+                "B",
+                "one aggregation by window, without a watermark of its time: state is kept for every window, "
+                "and no event is too late",
+                "declare event_time and watermark on the source to forget old windows",
+            )
+        text = _text(call)
+        hops = len(call.expressions) > 2 and call.expressions[1] != call.expressions[2]
+        return _Shape(
+            "B",
+            f"one aggregation by {'hopping' if hops else 'tumbling'} window: each event gives the window's new state, "
+            "until the watermark closes it",
+            late=(Late(time.source, time.column, _over(text, time.column)),),
+        )
+
+    def _session(self, call: exp.Expr, time: Origin | None, base: _Shape) -> _Shape:
+        if time is None or base.name == "C":
+            raise self._never(
+                call,
+                "a session is complete only when a watermark says that nothing more will come",
+                "declare event_time and watermark on its source and use that column: session_window(event_time, '10 minutes')",
+            )
+        return _Shape(
+            "B-session",
+            "a session is written once the watermark has closed it: later events may join two of them",
+            late=(Late(time.source, time.column, _over(_text(call), time.column)),),
+        )
+
+    def _grouped(self, select: exp.Select) -> Iterator[exp.Expr]:
+        """The expressions of GROUP BY, its names and numbers looked up in the SELECT list."""
+        for each in _group(select):
+            yield _projected(select, each)
+
+    def _distinct(self, select: exp.Select, base: _Shape) -> _Shape:
+        if base.name != "A":
+            return _Shape(
+                "D",
+                "DISTINCT over an aggregate or a join: rows change after they were compared",
+                "DISTINCT over the events themselves is native",
+            )
+        return _Shape("B", "DISTINCT: the first event of each row makes it; a row of state each, for ever")
+
+
+# ---- keys and versions
+
+
+def _key(query: Query, shape: _Shape) -> tuple[tuple[str, ...], str]:
+    """(the row's key, where it is from): declared, or what makes a row one."""
+    declared = tuple(query.view.key)
+    tree = query.tree
+    natural: tuple[str, ...] | None = None
+    of = ""
+    if isinstance(tree, exp.Select):
+        inner = _reached(query, tree)
+        if _group(inner) and inner is tree:
+            names = [_name_of(tree, each) for each in _group(tree)]
+            natural = None if None in names else tuple(name for name in query.columns if name in names)
+            of = "GROUP BY"
+            if natural is None and not declared:
+                missing = next(each for each, name in zip(_group(tree), names, strict=True) if name is None)
+                raise query.error(
+                    f"`{missing.sql('spark')[:60]}` of GROUP BY is not in the SELECT list, so rows cannot be told apart",
+                    "select it with a name, or say `key:`",
+                    missing,
+                    "HUB-2113",
+                )
+        elif tree.args.get("distinct"):
+            natural, of = query.columns, "DISTINCT"
+    if declared:
+        if natural is not None and shape.name != "D" and set(natural) - set(declared):
+            lost = ", ".join(sorted(set(natural) - set(declared)))
+            raise wrong(
+                query.view,
+                f"key [{', '.join(declared)}]: several rows have it, for {of} makes one of each {lost} as well",
+                f"key: [{', '.join(natural)}], or leave it out",
+                None,
+                "HUB-2113",
+            )
+        return declared, "declared"
+    if natural is None:
+        raise wrong(
+            query.view,
+            "its rows have no key of their own",
+            "say which columns tell rows apart, such as key: [flight_id]; rows with the same key replace each other",
+            None,
+            "HUB-2113",
+        )
+    return natural, of
+
+
+def _reached(query: Query, select: exp.Select) -> exp.Select:
+    """The SELECT that makes the rows: through queries that only rename and compute."""
+    scope = query.scope(select)
+    if _group(select) or len(scope.relations) != 1 or not isinstance(scope.relations[0].query, exp.Select):
+        return select
+    return _reached(query, scope.relations[0].query)
+
+
+def _name_of(select: exp.Select, grouped: exp.Expr) -> str | None:
+    """The SELECT list's name of an expression of GROUP BY; of a window its start, its end or itself."""
+    grouped = _projected(select, grouped)
+    for projection in select.expressions:
+        made = projection.this if isinstance(projection, exp.Alias) else projection
+        if made == grouped:
+            return str(projection.alias_or_name)
+        inner = made.this if isinstance(made, exp.Dot) else None
+        if inner == grouped and made.expression.name in ("start", "end") and _window_call(grouped):
+            return str(projection.alias_or_name)
+        if _window_call(grouped) and isinstance(made, exp.Column) and made.table == _window_call(grouped):
+            return str(projection.alias_or_name)
+    return None
+
+
+def _projected(select: exp.Select, each: exp.Expr) -> exp.Expr:
+    """An expression of GROUP BY, looked up when it is a number or a name of the SELECT list."""
+    if isinstance(each, exp.Literal) and not each.is_string and each.name.isdecimal():
+        n = int(each.name)
+        if 1 <= n <= len(select.expressions):
+            found: exp.Expr = select.expressions[n - 1]
+            return _unnamed(found)
+    if isinstance(each, exp.Column) and not each.table:
+        for projection in select.expressions:
+            if isinstance(projection, exp.Alias) and projection.alias == each.name:
+                return _unnamed(projection)
+    return each
+
+
+def _unnamed(projection: exp.Expr) -> exp.Expr:
+    made: exp.Expr = projection.this if isinstance(projection, exp.Alias) else projection
+    return made
+
+
+def _versions(query: Query) -> dict[int, str]:
+    """By SELECT, the expression of ``_hub_version``: it grows with every new state of a key, the same on every replay.
+
+    Of an aggregate: how many rows are folded in. Of other rows: one and the offsets of what they are made of, so that of
+    two rows with one key the one of the later event stands, whatever order they come in.
+    """
+    made: dict[int, str] = {}
+
+    def of(node: exp.Expr) -> None:
+        if isinstance(node, exp.Subquery):
+            of(node.this)
+        elif isinstance(node, exp.SetOperation):
+            of(node.this)
+            of(node.expression)
+        elif isinstance(node, exp.Select) and id(node) not in made:
+            made[id(node)] = f"{version(node)} AS {VERSION}"
+
+    def version(select: exp.Select) -> str:
+        if _group(select):
+            return "count(1)"
+        if select.args.get("distinct"):
+            return "CAST(1 AS BIGINT)"
+        terms = ["CAST(1 AS BIGINT)"]
+        aggregated = False
+        for relation in _read(query, select):
+            if relation.query is not None:
+                of(relation.query)
+                terms.append(f"coalesce({_qualified(relation, VERSION)}, 0)")
+                aggregated = aggregated or _is_aggregated(query, relation.query)
+            elif relation.source and query.view.sources[relation.source].read_as == "stream":
+                terms.append(f"coalesce({_qualified(relation, '_offset')}, 0)")
+        return " + ".join(terms[1:] if aggregated else terms)
+
+    of(query.tree)
+    return made
+
+
+def _read(query: Query, select: exp.Select) -> Iterable[Relation]:
+    """The relations whose columns a row has: not the right side of a semi join."""
+    hidden = {
+        join.this.alias_or_name
+        for join in select.args.get("joins") or ()
+        if _join_kind(join) in ("left semi", "left anti")
+    }
+    return [each for each in query.scope(select).relations if each.alias not in hidden]
+
+
+def _is_aggregated(query: Query, node: exp.Expr) -> bool:
+    return isinstance(node, exp.Select) and bool(_group(_reached(query, node)))
+
+
+def _qualified(relation: Relation, column: str) -> str:
+    return f"`{relation.alias}`.{column}" if relation.alias else column
+
+
+# ---- reading the tree
+
+
+def _own(select: exp.Select) -> Iterator[exp.Expr]:
+    """The nodes of a SELECT's expressions, without what queries within them have, nor what FROM reads."""
+    for arg in ("expressions", "where", "group", "having", "qualify", "laterals"):
+        for part in _list(select.args.get(arg)):
+            yield from _nodes(part)
+    for join in select.args.get("joins") or ():
+        if join.args.get("on") is not None:
+            yield from _nodes(join.args["on"])
+
+
+def _nodes(node: exp.Expr) -> Iterator[exp.Expr]:
+    yield node
+    if isinstance(node, exp.Select | exp.SetOperation):
+        return
+    for child in node.iter_expressions():
+        yield from _nodes(child)
+
+
+def _list(argument: object) -> list[exp.Expr]:
+    if argument is None:
+        return []
+    return list(argument) if isinstance(argument, list) else [argument]  # type: ignore[list-item]
+
+
+def _group(select: exp.Select) -> list[exp.Expr]:
+    """The expressions of GROUP BY, those of ROLLUP, CUBE and GROUPING SETS among them."""
+    group = select.args.get("group")
+    if group is None:
+        return []
+    found: dict[exp.Expr, None] = dict.fromkeys(group.expressions)
+    for arg in ("rollup", "cube", "grouping_sets"):
+        for part in group.args.get(arg) or ():
+            for each in part.expressions if isinstance(part, exp.Expr) else ():
+                found |= dict.fromkeys(_spread(each))
+    for each in list(found):
+        if isinstance(each, exp.GroupingSets | exp.Rollup | exp.Cube):
+            del found[each]
+            for inner in each.expressions:
+                found |= dict.fromkeys(_spread(inner))
+    return list(found)
+
+
+def _spread(node: exp.Expr) -> list[exp.Expr]:
+    if isinstance(node, exp.Tuple):
+        return list(node.expressions)
+    return [node.this] if isinstance(node, exp.Paren) else [node]
+
+
+def _is_aggregate(node: exp.Expr) -> bool:
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower() in _MORE_AGGREGATES
+    return isinstance(node, exp.AggFunc)
+
+
+def _window_call(node: exp.Expr) -> str | None:
+    name = node.name.lower() if isinstance(node, exp.Anonymous) else None
+    return name if name in _WINDOWS else None
+
+
+_JOINS: Mapping[tuple[str, str], str] = {
+    ("", ""): "inner",
+    ("", "INNER"): "inner",
+    ("", "CROSS"): "cross",
+    ("LEFT", ""): "left",
+    ("LEFT", "OUTER"): "left",
+    ("RIGHT", ""): "right",
+    ("RIGHT", "OUTER"): "right",
+    ("FULL", ""): "full",
+    ("FULL", "OUTER"): "full",
+    ("LEFT", "SEMI"): "left semi",
+    ("", "SEMI"): "left semi",
+    ("LEFT", "ANTI"): "left anti",
+    ("", "ANTI"): "left anti",
+}
+
+
+def _join_kind(join: exp.Expr) -> str:
+    return _JOINS.get(((join.args.get("side") or "").upper(), (join.args.get("kind") or "").upper()), "cross")
+
+
+def _terms(condition: exp.Expr) -> Iterator[exp.Expr]:
+    """The conditions that all must hold."""
+    if isinstance(condition, exp.And):
+        yield from _terms(condition.this)
+        yield from _terms(condition.expression)
+    elif isinstance(condition, exp.Paren):
+        yield from _terms(condition.this)
+    else:
+        yield condition
+
+
+def _text(call: exp.Expr) -> str:
+    """A call as SQL. (Its arguments are a column and literals, which generate faithfully.)"""
+    return str(call.sql("spark"))
+
+
+def _over(text: str, column: str) -> str:
+    """``window(d.t, '1 hour')`` as a call over the source's own column."""
+    head, _, rest = text.partition("(")
+    _, comma, arguments = rest.partition(",")
+    return f"{head.lower()}(`{column}`{comma}{arguments}"

@@ -1,0 +1,390 @@
+"""[edge] FastAPI: SQL over views and recent events, and the queries that a project keeps.
+
+``POST /query`` answers with rows, the columns' types, the positions that the rows cover (Hub-Position, as every read) and
+the offsets that were scanned of each topic. A statement runs in a thread of its own kind, few at a time: a slow one
+keeps nobody from reading by key. When its caller goes away it is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import anyio
+import anyio.to_thread
+import orjson
+from fastapi import APIRouter, Header, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from hub.errors import CallerError, NotFound, PeerError, nearest
+from hub.materializers.push import Watcher
+from hub.materializers.routes import wait_for
+from hub.materializers.saved_queries import SavedQuery, load_queries
+from hub.materializers.sql_functions import FUNCTIONS, epoch_ms
+from hub.materializers.sql_query import (
+    MOST_ROWS,
+    Value,
+    names_of,
+    no_table,
+    placeholders,
+    since_of,
+    tables_of,
+)
+from hub.materializers.sql_text import SqlError, Statement, parse
+from hub.materializers.stores.queries import Answer, EventTable, Queries, Running
+from hub.materializers.stores.sql import Store
+from hub.materializers.tokens import POSITION_HEADER
+from hub.materializers.topic_rows import DEFAULT_EVENTS, MOST_EVENTS, Scanned, Topics
+
+DEFAULT_ROWS = 1_000
+_LONGEST_MS = 60_000
+_AT_ONCE, _WAITING = 4, 32
+_LOOK_S = 0.25
+_OWN = ("limit", "after", "timeout_ms", "format", "events", "since")
+_MEDIA = {"json": "application/json", "ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
+
+Format = Literal["json", "ndjson", "csv"]
+T = TypeVar("T")
+
+
+class QueryBody(BaseModel):
+    """A query. ``events``: how many events of each partition of a topic, the last ones; ``since``: or those since then."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sql: str = Field(min_length=1, max_length=20_000)
+    parameters: dict[str, str | int | float | bool | None] = Field(default_factory=dict, max_length=100)
+    limit: int = Field(DEFAULT_ROWS, ge=1, le=MOST_ROWS)
+    timeout_ms: int | None = Field(None, ge=1, le=_LONGEST_MS)
+    after: str | None = None
+    format: Format = "json"
+    events: int = Field(DEFAULT_EVENTS, ge=1, le=MOST_EVENTS)
+    since: str | None = None
+
+
+def create_router(
+    queries: Queries,
+    store: Store,
+    watcher: Watcher,
+    topics: Topics,
+    project: Path,
+    query_timeout_ms: int,
+) -> APIRouter:
+    """The routes over one store and one cluster; saved queries are read from ``project`` when they are asked for."""
+    router = APIRouter(tags=["queries"])
+    gate = _Gate(_AT_ONCE, _WAITING)
+
+    async def answered(body: QueryBody, request: Request, hub_position: str | None) -> Response:
+        try:
+            return await _answered(body, request, hub_position)
+        except SqlError as error:
+            return _wrong(error)
+
+    async def _answered(body: QueryBody, request: Request, hub_position: str | None) -> Response:
+        started = time.monotonic()
+        timeout_ms = query_timeout_ms if body.timeout_ms is None else body.timeout_ms
+        deadline = started + min(timeout_ms, _LONGEST_MS) / 1000
+        statement = parse(body.sql)
+        since_ms = _since(body.since)
+        async with gate.entered(deadline):
+            asking = _Asking(queries, topics, statement, body, since_ms, Running(deadline))
+            token = body.after or hub_position
+            if token:
+                views = await gate.run(partial(queries.views_of, statement))
+                await wait_for(store, watcher, views, token, deadline)
+            answer, scanned = await _unless_gone(request, asking, gate)
+        return _shown(answer, scanned, body.format, round((time.monotonic() - started) * 1000))
+
+    @router.post("/query")
+    async def query(body: QueryBody, request: Request, hub_position: str | None = Header(None)) -> Response:
+        """SQL over views, and over recent events: ``FROM "nyc.jfk.departures"``. Read-only; see docs/queries.md."""
+        return await answered(body, request, hub_position)
+
+    @router.get("/queries")
+    def saved() -> Response:
+        """The project's saved queries and their parameters."""
+        listed = [
+            {"query": each.name, "doc": each.doc, "parameters": _parameters(each), "sql": each.sql}
+            for each in load_queries(project)
+        ]
+        return Response(orjson.dumps({"queries": listed}), media_type="application/json")
+
+    @router.get("/queries/{name}")
+    async def saved_query(
+        name: str,
+        request: Request,
+        limit: int = DEFAULT_ROWS,
+        timeout_ms: int | None = None,
+        after: str | None = None,
+        format: Format = "json",
+        events: int = DEFAULT_EVENTS,
+        since: str | None = None,
+        hub_position: str | None = Header(None),
+    ) -> Response:
+        """Run a saved query; its parameters are the request's: ``/queries/customer?customer_id=C-00001``."""
+        found = await anyio.to_thread.run_sync(_saved, project, name)
+        given: dict[str, Value] = {
+            key: value for key, value in request.query_params.items() if key not in _OWN
+        }
+        own = {key: request.query_params[key] for key in set(_OWN) & set(_parameters(found))}
+        if own:
+            raise CallerError(
+                f'query "{name}": a parameter cannot be called "{min(own)}" here',
+                hint="give it another name in its file, or send the text to POST /query",
+                code="HUB-1454",
+            )
+        body = QueryBody.model_construct(
+            sql=found.sql,
+            parameters=given,
+            limit=_within("limit", limit, MOST_ROWS),
+            timeout_ms=None if timeout_ms is None else _within("timeout_ms", timeout_ms, _LONGEST_MS),
+            after=after,
+            format=format,
+            events=_within("events", events, MOST_EVENTS),
+            since=since,
+        )
+        return await answered(body, request, hub_position)
+
+    @router.get("/query/tables")
+    def tables() -> Response:
+        """What can be asked: views with their columns, and the functions."""
+        views = [
+            {
+                "view": relation.name,
+                "columns": _listed(relation.columns),
+                "hidden": _listed(relation.hidden),
+                "indexes": list(indexes),
+            }
+            for relation, indexes in queries.views()
+        ]
+        return Response(
+            orjson.dumps({"views": views, "functions": list(FUNCTIONS)}), media_type="application/json"
+        )
+
+    @router.get("/query/topics/{topic}")
+    def topic_table(topic: str) -> Response:
+        """A topic's columns as a table."""
+        found = topics.table(topic)
+        if found is None:
+            raise NotFound(f'topic "{topic}" does not exist', hint="GET /topics lists the topics")
+        body = {"topic": topic, "columns": _listed(found.columns), "hidden": _listed(found.hidden)}
+        return Response(orjson.dumps(body), media_type="application/json")
+
+    return router
+
+
+class _Asking:
+    """One query: what it reads from Kafka first, then its statement. ``run`` blocks."""
+
+    def __init__(
+        self,
+        queries: Queries,
+        topics: Topics,
+        statement: Statement,
+        body: QueryBody,
+        since_ms: int | None,
+        running: Running,
+    ) -> None:
+        self.running = running
+        self._queries = queries
+        self._topics = topics
+        self._statement = statement
+        self._body = body
+        self._since_ms = since_ms
+        self._now_ms = time.time_ns() // 1_000_000
+
+    def run(self) -> tuple[Answer, list[Scanned]]:
+        parameters: Mapping[str, Value] = self._body.parameters
+        known = set(self._queries.views_of(self._statement))
+        named = [
+            name for name in tables_of(self._statement) if name not in known and name.lower() not in known
+        ]
+        tables = []
+        for name in named:
+            found = self._topics.table(name)
+            if found is None:
+                raise no_table(self._statement, name, [*self._queries.view_names(), *self._topics.names()])
+            tables.append(found)
+        events: list[EventTable] = []
+        scanned: list[Scanned] = []
+        if tables:
+            self._queries.check(self._statement, parameters, self._now_ms, tables)
+            since_ms = self._since_ms
+            if since_ms is None:
+                since_ms = since_of(self._statement, parameters, self._now_ms)
+            wanted = names_of(self._statement)
+            for table in tables:
+                filled, ranges = self._topics.read(
+                    table, wanted, self.running, last=self._body.events, since_ms=since_ms
+                )
+                events.append(filled)
+                scanned += ranges
+        answer = self._queries.run(
+            self._statement,
+            parameters,
+            self.running,
+            limit=self._body.limit,
+            now_ms=self._now_ms,
+            events=events,
+        )
+        return answer, scanned
+
+
+class _Gate:
+    """So many queries at once, so many that wait; more are refused while there is still time to say so."""
+
+    def __init__(self, at_once: int, waiting: int) -> None:
+        self._free = asyncio.Semaphore(at_once)
+        self._threads = anyio.CapacityLimiter(at_once * 2)
+        self._most = at_once + waiting
+        self._inside = 0
+
+    @asynccontextmanager
+    async def entered(self, deadline: float) -> AsyncIterator[None]:
+        if self._inside >= self._most:
+            raise self._busy()
+        self._inside += 1
+        try:
+            try:
+                async with asyncio.timeout(max(0.001, deadline - time.monotonic())):
+                    await self._free.acquire()
+            except TimeoutError:
+                raise self._busy() from None
+            try:
+                yield
+            finally:
+                self._free.release()
+        finally:
+            self._inside -= 1
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return await anyio.to_thread.run_sync(work, limiter=self._threads)
+
+    @staticmethod
+    def _busy() -> PeerError:
+        return PeerError(
+            f"server: {_AT_ONCE} queries are running and others wait",
+            hint="try again, or ask by key: that is never refused",
+            code="HUB-3054",
+        )
+
+
+async def _unless_gone(request: Request, asking: _Asking, gate: _Gate) -> tuple[Answer, list[Scanned]]:
+    """The answer; the query is stopped when its caller hangs up. The slot is held until it has ended."""
+    done = threading.Event()
+
+    async def watch() -> None:
+        while not done.is_set():
+            if await request.is_disconnected():
+                asking.running.cancel()
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    watching = asyncio.create_task(watch())
+    try:
+        return await gate.run(asking.run)
+    except asyncio.CancelledError:
+        asking.running.cancel()
+        raise
+    finally:
+        done.set()
+        watching.cancel()
+
+
+def _since(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return epoch_ms(text)
+    except (ValueError, OverflowError):
+        raise CallerError(
+            f'since "{text[:40]}" is no time', hint="ISO 8601, such as 2026-01-31T12:00:00Z", code="HUB-1423"
+        ) from None
+
+
+def _saved(project: Path, name: str) -> SavedQuery:
+    known = {each.name: each for each in load_queries(project)}
+    if name not in known:
+        guess = nearest(name, known)
+        raise NotFound(
+            f'query "{name}" does not exist',
+            hint=f'did you mean "{guess}"?'
+            if guess
+            else "GET /queries lists them; they are files queries/*.sql",
+            code="HUB-1453",
+        )
+    return known[name]
+
+
+def _parameters(query: SavedQuery) -> list[str]:
+    try:
+        return placeholders(parse(query.sql))
+    except SqlError:
+        return []
+
+
+def _within(name: str, value: int, most: int) -> int:
+    if not 1 <= value <= most:
+        raise CallerError(f"{name} {value} is not between 1 and {most}", code="HUB-1424")
+    return value
+
+
+def _listed(columns: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "type": kind} for name, kind in columns.items()]
+
+
+def _wrong(error: SqlError) -> Response:
+    body = {
+        "error_code": error.code,
+        "message": error.message,
+        "hint": error.hint,
+        "line": error.line,
+        "column": error.column,
+        "caret": error.caret,
+    }
+    return Response(orjson.dumps(body), 400, media_type="application/json")
+
+
+def _shown(answer: Answer, scanned: list[Scanned], form: Format, elapsed_ms: int) -> Response:
+    names = [column.name for column in answer.columns]
+    columns = [{"name": column.name, "type": column.kind} for column in answer.columns]
+    told = [each.as_json() for each in scanned]
+    headers = {"Hub-More": "true" if answer.more else "false"}
+    if answer.positions:
+        headers[POSITION_HEADER] = str(answer.positions)
+    if form == "json":
+        body = {
+            "columns": columns,
+            "rows": [dict(zip(names, row, strict=True)) for row in answer.rows],
+            "more": answer.more,
+            "views": list(answer.views),
+            "positions": str(answer.positions),
+            "scanned": told,
+            "elapsed_ms": elapsed_ms,
+        }
+        return Response(orjson.dumps(body), 200, headers, _MEDIA[form])
+    headers["Hub-Scanned"] = ",".join(
+        f"{each.topic}:{each.partition}:{each.start}-{each.end}" for each in scanned
+    )
+    if form == "ndjson":
+        lines = b"".join(orjson.dumps(dict(zip(names, row, strict=True))) + b"\n" for row in answer.rows)
+        return Response(lines, 200, headers, _MEDIA[form])
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(names)
+    writer.writerows([_field(value) for value in row] for row in answer.rows)
+    return Response(text.getvalue().encode(), 200, headers, _MEDIA[form])
+
+
+def _field(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return orjson.dumps(value).decode() if isinstance(value, dict | list) else value

@@ -1,0 +1,468 @@
+"""[edge] pyspark: a SQL view run natively. Sources become typed streaming temp views; the author's SQL reads them.
+
+::
+
+    topic ─ decode (each event by its own writer schema) ─ judge ─ observe(bad) ─ watermark ─▶ temp view ─┐
+    topic ─ …                                                                                             ├─ SQL ─▶ changelog
+    static topic ─ latest of each key, read anew in each batch ───────────────────────────────▶ temp view ─┘
+
+A query's main plan is the author's, so nothing is spliced into it. What must leave beside it, events that cannot be
+taken and events that came behind the watermark, is *swept* after each batch (``sweep``): Spark reports how many there
+were; when there were any, the batch's own offsets are read once more, judged the same way, and written to
+``<topic>.dlq`` and ``views.<view>.late``. A batch without such events costs nothing. Which events were late is no
+guess: Spark's offset log has the watermark that the batch ran with.
+
+Temp views and settings live in a Spark session of the query's own, so two views may call their sources the same.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import to_avro
+from pyspark.sql.streaming.query import StreamingQuery
+
+from hub.config import Settings
+from hub.errors import ConfigError
+from hub.materializers.avro_shape import AvroType, changelog_schema
+from hub.materializers.classify import Classified, Late
+from hub.materializers.dataframes import (
+    DLQ_SUFFIX,
+    GENERATION_SHIFT,
+    VERSION_HEADER,
+    Answered,
+    Input,
+    Writer,
+    judged,
+)
+from hub.materializers.progress import Mode
+from hub.materializers.shape import META
+from hub.materializers.spark import code_settings, logged_offsets, sink_options
+from hub.materializers.sql_view import VERSION, SqlSource, SqlView
+from hub.record import Positions, TopicPartition
+
+_STREAMING = "spark.sql.streaming"
+_EVENTS = "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary"
+_WHY, _BYTES = "_why", ("_hub_key", "_hub_value")
+_ISO = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
+# More batches of Spark's log are kept than for entity views: a sweep reads them after a crash.
+_KEPT_BATCHES = 100
+_SWEPT = "hub_swept.json"
+
+
+@dataclass(frozen=True, slots=True)
+class SqlPlan:
+    """A SQL view, ready to run natively."""
+
+    view: SqlView
+    classified: Classified
+    inputs: tuple[Input, ...]
+    answered: Answered
+    row_schema: AvroType
+    row_schema_id: int
+    generation: int
+    checkpoint: Path
+    partitions: int
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics whose offsets make up the view's position."""
+        streams = [each for each in self.inputs if self.source(each).read_as == "stream"]
+        return sorted({topic for each in streams for topic in each.topics})
+
+    def source(self, given: Input) -> SqlSource:
+        return self.view.sources[given.source.name]
+
+
+# ---- the query
+
+
+def row_schema(
+    session: SparkSession, view: SqlView, classified: Classified, inputs: Sequence[Input]
+) -> AvroType:
+    """The Avro schema of the view's rows, as Spark types its SQL; nothing is run.
+
+    Raises ConfigError with Spark's own words when it does not type.
+    """
+    own = session.newSession()
+    empty = own.createDataFrame([], _EVENTS)
+    for given in inputs:
+        _taken(_typed(empty, given, view.sources[given.source.name], Answered())).createOrReplaceTempView(
+            given.source.name
+        )
+    try:
+        frame = own.sql(classified.sql)
+        fields = frame.withColumnRenamed(VERSION, "_version").schema.jsonValue()["fields"]
+    except PySparkException as error:
+        raise _refused(view, error) from None
+    return changelog_schema(view.name, fields, required=("_version",))
+
+
+def start(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode) -> StreamingQuery:
+    """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` goes on.
+
+    Raises ConfigError when Spark does not take the query's shape.
+    """
+    own = session.newSession()
+    for key, value in {
+        **code_settings(mode),
+        "spark.sql.shuffle.partitions": str(plan.partitions),
+        f"{_STREAMING}.minBatchesToRetain": str(_KEPT_BATCHES),
+        # A window, a session, a row without partner: they are written when the watermark has moved on without an event.
+        f"{_STREAMING}.noDataMicroBatches.enabled": str(plan.classified.has_state).lower(),
+    }.items():
+        own.conf.set(key, value)
+    per_batch = settings.bulk_events_per_batch if mode == "bulk" else settings.live_events_per_batch
+    tasks = settings.bulk_tasks if mode == "bulk" else settings.live_tasks
+    streams = [each for each in plan.inputs if plan.source(each).read_as == "stream"]
+    for given in plan.inputs:
+        source = plan.source(given)
+        if source.read_as == "static":
+            _latest(_read(own, settings, given), given, source, plan.answered).createOrReplaceTempView(
+                given.source.name
+            )
+            continue
+        events = (
+            own.readStream.format("kafka")
+            .options(**_reading(settings))
+            .option("subscribe", ",".join(given.topics))
+            .option("startingOffsets", "earliest")
+            .option("failOnDataLoss", "true")
+            .option("maxOffsetsPerTrigger", str(max(1, per_batch // len(streams))))
+            .load()
+            .coalesce(tasks)
+        )
+        typed = _typed(events, given, source, plan.answered)
+        observed = typed.observe(_metric(given), F.count(_WHY).alias("bad"))
+        rows = _taken(observed)
+        if source.event_time is not None and source.watermark is not None:
+            rows = rows.withWatermark(source.event_time, source.watermark)
+        rows.createOrReplaceTempView(given.source.name)
+    try:
+        out = _records(own.sql(plan.classified.sql), plan)
+        writing = (
+            out.writeStream.queryName(plan.view.name)
+            .format("kafka")
+            .option("kafka.bootstrap.servers", settings.bootstrap)
+            .option("kafka.linger.ms", "20" if mode == "bulk" else "0")
+            .options(**sink_options())
+            .option("checkpointLocation", str(plan.checkpoint))
+            .outputMode(plan.classified.mode or "append")
+        )
+        if mode == "bulk":
+            return writing.trigger(availableNow=True).start()
+        return writing.trigger(processingTime=f"{settings.trigger_ms} milliseconds").start()
+    except AnalysisException as error:
+        raise _refused(plan.view, error) from None
+
+
+def _refused(view: SqlView, error: PySparkException) -> ConfigError:
+    said = str(error).strip().split("\n")[0]
+    return ConfigError(
+        f'view "{view.name}": Spark refuses the SQL: {said[:500]}',
+        hint="it is Spark SQL over the sources' columns; `hub view explain` shows what was understood",
+        code="HUB-2105",
+    )
+
+
+def _reading(settings: Settings) -> Mapping[str, str]:
+    return {
+        "kafka.bootstrap.servers": settings.bootstrap,
+        "kafka.isolation.level": "read_committed",
+        "kafka.request.timeout.ms": "10000",
+        "kafka.default.api.timeout.ms": "15000",
+        "kafka.fetch.max.wait.ms": "50",
+    }
+
+
+def _read(session: SparkSession, settings: Settings, given: Input) -> DataFrame:
+    """All there is of a static source. In a stream it is read anew in each batch."""
+    return (
+        session.read.format("kafka")
+        .options(**_reading(settings))
+        .option("subscribe", ",".join(given.topics))
+        .option("startingOffsets", "earliest")
+        .option("endingOffsets", "latest")
+        .load()
+    )
+
+
+def _metric(given: Input) -> str:
+    return f"hub_{given.source.name}"
+
+
+# ---- rows in
+
+
+def _typed(events: DataFrame, given: Input, source: SqlSource, answered: Answered) -> DataFrame:
+    """Each event as ``_why`` it is not taken (null: it is), the source's columns, META, and its bytes."""
+    known = judged(events, [given], answered)
+    event = F.col(given.source.event)
+    columns = [event[name].alias(name) for name in given.source.columns]
+    why = F.col("_why")
+    if source.event_time is not None:
+        time = F.col("_timestamp") if source.event_time == "_timestamp" else event[source.event_time]
+        latest = F.col("_timestamp") + F.expr(f"INTERVAL {source.max_ahead_ms} MILLISECONDS")
+        ahead = F.concat(
+            F.lit("its event time "),
+            F.date_format(time, _ISO),
+            F.lit(f" is more than {source.max_ahead} ahead of the record's own"),
+        )
+        untimely = F.when(time.isNull(), F.lit(f"its event time {source.event_time} is null")).when(
+            time > latest, ahead
+        )
+        why = F.coalesce(why, F.when(~F.col("_deleted"), untimely))
+    return known.select(
+        why.alias(_WHY), *columns, *META, F.col("key").alias(_BYTES[0]), F.col("value").alias(_BYTES[1])
+    )
+
+
+def _taken(typed: DataFrame) -> DataFrame:
+    """The rows that the SQL sees. A tombstone is none: it says that something is gone, and a stream takes nothing back."""
+    return typed.where(F.col(_WHY).isNull() & ~F.col("_deleted")).drop(_WHY, *_BYTES)
+
+
+def _latest(events: DataFrame, given: Input, source: SqlSource, answered: Answered) -> DataFrame:
+    """A table as its topic has it now: the latest event of each record key, without those deleted."""
+    typed = _typed(events, given, source, answered).where(F.col(_WHY).isNull())
+    own = F.coalesce("_key", F.concat_ws("-", "_topic", "_partition", "_offset"))
+    kept = [*given.source.columns, *META]
+    latest = typed.groupBy(own.alias("_of")).agg(
+        F.max_by(F.struct(*kept), F.struct("_timestamp", "_topic", "_offset")).alias("_row")
+    )
+    return latest.select("_row.*").where(~F.col("_deleted"))
+
+
+# ---- rows out
+
+
+def key_text(frame: DataFrame, key: Sequence[str]) -> Column:
+    """A row's key as text: one column, its text; several, a JSON array of their texts and nulls.
+
+    One column that is null, or whose text begins with ``[``, is an array of one, so that no two keys have one text.
+    """
+    types = {field.name: field.dataType.typeName() for field in frame.schema.fields}
+    parts = [
+        F.date_format(name, _ISO) if types[name] == "timestamp" else F.col(name).cast("string")
+        for name in key
+    ]
+    # to_json leaves nulls out of structs, never out of arrays.
+    array = F.to_json(F.array(*parts))
+    if len(parts) > 1:
+        return array
+    return F.when(parts[0].isNull() | parts[0].startswith("["), array).otherwise(parts[0])
+
+
+def _records(frame: DataFrame, plan: SqlPlan) -> DataFrame:
+    """What the Kafka sink writes: the changelog's records."""
+    rows = frame.withColumnRenamed(VERSION, "_version")
+    columns = [field["name"] for field in plan.row_schema["fields"]]
+    body = to_avro(F.struct(*columns), orjson.dumps(plan.row_schema).decode())
+    version = F.col("_version") + F.lit(plan.generation << GENERATION_SHIFT)
+    return rows.select(
+        F.lit(plan.view.changelog).alias("topic"),
+        key_text(rows, plan.classified.key).cast("binary").alias("key"),
+        F.concat(F.lit(Writer(plan.row_schema_id, None).head), body).alias("value"),
+        F.array(_header(VERSION_HEADER, version)).alias("headers"),
+    )
+
+
+def _header(name: str, value: Column) -> Column:
+    return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
+
+
+# ---- the sweep: what a batch did not take
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """How far a checkpoint's batches were swept, and what was found since the view's generation began."""
+
+    batch_id: int = -1
+    reached: Positions = Positions()
+    dead: int = 0
+    late: int = 0
+
+
+def swept(checkpoint: Path) -> Swept:
+    """What the last sweep noted; nothing when there was none."""
+    note = checkpoint / _SWEPT
+    if not note.exists():
+        return Swept()
+    body = orjson.loads(note.read_bytes())
+    return Swept(body["batch_id"], Positions.parse(body["reached"]), body["dead"], body["late"])
+
+
+def quiet_batches(query: StreamingQuery) -> set[int]:
+    """The batches of which Spark reports that they took every event."""
+    told = query.recentProgress
+    return {each["batchId"] for each in told} - {each["batchId"] for each in told if not _took_all(each)}
+
+
+def _took_all(progress: Any) -> bool:
+    metrics = list((progress["observedMetrics"] or {}).values())
+    if progress["numInputRows"] and not metrics:
+        return False  # not counted: look
+    dropped = sum(each["numRowsDroppedByWatermark"] for each in progress["stateOperators"])
+    return not dropped and not any(row["bad"] for row in metrics)
+
+
+def sweep(
+    session: SparkSession, plan: SqlPlan, settings: Settings, before: Swept, until: int, quiet: set[int]
+) -> Swept:
+    """Write what the batches after ``before`` up to ``until`` did not take; the note beside the checkpoint says how far.
+
+    After a crash between the writing and the note the same events are written again: their coordinates tell.
+    """
+    after = before
+    for batch_id in range(before.batch_id + 1, until + 1):
+        if batch_id in quiet:
+            after = replace(after, batch_id=batch_id)
+            continue
+        if not (plan.checkpoint / "offsets" / str(batch_id)).exists():
+            continue  # purged: its offsets are read with the next batch's, and judged by that one's watermark
+        start = after.reached.advanced(_logged(plan.checkpoint, after.batch_id)[0])
+        reached, _ = _logged(plan.checkpoint, batch_id)
+        # Events are judged by the watermark of the batch before.
+        _, watermark_ms = _logged(plan.checkpoint, batch_id - 1)
+        dead, late = _sweep_range(session, plan, settings, start, reached, watermark_ms)
+        after = Swept(batch_id, reached, after.dead + dead, after.late + late)
+        _note(plan.checkpoint, after)
+    return after
+
+
+def keep(checkpoint: Path, done: Swept) -> None:
+    """Note how far the sweep is, so that a restart does not look again."""
+    _note(checkpoint, replace(done, reached=done.reached.advanced(_logged(checkpoint, done.batch_id)[0])))
+
+
+def _note(checkpoint: Path, done: Swept) -> None:
+    body = {
+        "batch_id": done.batch_id,
+        "reached": str(done.reached),
+        "dead": done.dead,
+        "late": done.late,
+    }
+    beside = checkpoint / f"{_SWEPT}.tmp"
+    beside.write_bytes(orjson.dumps(body))
+    beside.replace(checkpoint / _SWEPT)
+
+
+def _logged(checkpoint: Path, batch_id: int) -> tuple[Positions, int]:
+    try:
+        return logged_offsets(checkpoint, batch_id)
+    except FileNotFoundError:
+        return Positions(), 0
+
+
+def _sweep_range(
+    session: SparkSession,
+    plan: SqlPlan,
+    settings: Settings,
+    start: Positions,
+    end: Positions,
+    watermark_ms: int,
+) -> tuple[int, int]:
+    """Write the dead and the late events of an offset range. Returns how many of each."""
+    found: list[DataFrame] = []
+    for given in plan.inputs:
+        source = plan.source(given)
+        if source.read_as != "stream":
+            continue
+        unread = start.behind(end.of_topics(given.topics))
+        if not len(unread):
+            continue
+        typed = _typed(_range(session, settings, start, unread), given, source, plan.answered)
+        found.append(_dead(typed, plan.view))
+        for late in plan.classified.late:
+            if late.source == given.source.name and watermark_ms > 0:
+                found.append(_late(_taken_with_bytes(typed), late, plan.view, watermark_ms))
+    if not found:
+        return 0, 0
+    out = functools.reduce(DataFrame.unionByName, found).persist()
+    try:
+        counts = {row["topic"]: row["count"] for row in out.groupBy("topic").count().collect()}
+        late_events = counts.pop(plan.view.late_topic, 0)
+        if counts or late_events:
+            writing = out.write.format("kafka").option("kafka.bootstrap.servers", settings.bootstrap)
+            writing.options(**sink_options()).save()
+    finally:
+        out.unpersist()
+    return sum(counts.values()), late_events
+
+
+def _range(session: SparkSession, settings: Settings, start: Positions, end: Positions) -> DataFrame:
+    def by_topic(offsets: Mapping[TopicPartition, int]) -> str:
+        nested: dict[str, dict[str, int]] = {}
+        for tp, offset in offsets.items():
+            nested.setdefault(tp.topic, {})[str(tp.partition)] = offset
+        return orjson.dumps(nested).decode()
+
+    partitions: dict[str, list[int]] = {}
+    for tp, _ in end:
+        partitions.setdefault(tp.topic, []).append(tp.partition)
+    # -2: earliest, of a partition that no batch before had
+    first = {tp: start.offsets.get(tp, -2) for tp, _ in end}
+    return (
+        session.read.format("kafka")
+        .options(**_reading(settings))
+        .option("assign", orjson.dumps(partitions).decode())
+        .option("startingOffsets", by_topic(first))
+        .option("endingOffsets", by_topic(dict(end.offsets)))
+        # What retention has taken since cannot be kept any more; the view itself has it.
+        .option("failOnDataLoss", "false")
+        .load()
+    )
+
+
+def _taken_with_bytes(typed: DataFrame) -> DataFrame:
+    return typed.where(F.col(_WHY).isNull() & ~F.col("_deleted"))
+
+
+def _dead(typed: DataFrame, view: SqlView) -> DataFrame:
+    return typed.where(F.col(_WHY).isNotNull()).select(
+        F.concat("_topic", F.lit(DLQ_SUFFIX)).alias("topic"),
+        F.col(_BYTES[0]).alias("key"),
+        F.col(_BYTES[1]).alias("value"),
+        F.array(
+            _header("hub.dlq.reason", F.col(_WHY)),
+            _header("hub.dlq.view", F.lit(view.name)),
+            _header("hub.dlq.topic", F.col("_topic")),
+            _header("hub.dlq.partition", F.col("_partition")),
+            _header("hub.dlq.offset", F.col("_offset")),
+        ).alias("headers"),
+    )
+
+
+def _late(rows: DataFrame, late: Late, view: SqlView, watermark_ms: int) -> DataFrame:
+    """The events that came too late, once each, as they were written."""
+    watermark = F.timestamp_millis(F.lit(watermark_ms))
+    time = F.col(late.time)
+    if late.windows is None:
+        behind = rows.where(time <= watermark)
+    else:
+        # window() makes a row a window that the event is in; the event is late when one of them was closed.
+        inside = rows.withColumn("_window", F.expr(late.windows))
+        behind = inside.where(F.col("_window.end") <= watermark).dropDuplicates(
+            ["_topic", "_partition", "_offset"]
+        )
+    return behind.select(
+        F.lit(view.late_topic).alias("topic"),
+        F.col(_BYTES[0]).alias("key"),
+        F.col(_BYTES[1]).alias("value"),
+        F.array(
+            _header("hub.late.topic", F.col("_topic")),
+            _header("hub.late.partition", F.col("_partition")),
+            _header("hub.late.offset", F.col("_offset")),
+            _header("hub.late.event_time", F.date_format(time, _ISO)),
+            _header("hub.late.watermark", F.date_format(watermark, _ISO)),
+        ).alias("headers"),
+    )

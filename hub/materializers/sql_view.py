@@ -1,0 +1,832 @@
+"""[core] A *SQL view*: one SELECT in Spark SQL over topics and other views, in one YAML file, checked before it runs.
+
+Its sources are the tables of its SQL. The text that Spark gets is the author's own: it is parsed here only to know
+which columns it reads, what they are called, and that it is a function of its events. Nothing is generated from the
+tree (a generator may lose an argument that it does not know); what the hub must add (``versioned``) is put between the
+author's words.
+
+Complaints name line and column of the SQL and the nearest name that would do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from sqlglot import Token, TokenType, exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError, SqlglotError
+
+from hub.errors import ConfigError, nearest
+from hub.materializers.avro_shape import AvroType, field_types, kind
+from hub.materializers.shape import META
+from hub.materializers.view import CHANGELOG_PREFIX, Name
+from hub.yaml import load_model, place
+
+_SPARK = Dialect.get_or_raise("spark")
+_MOST_DEPTH = 40  # brackets within brackets: the parser is recursive
+
+# The column that carries a row's version through the SQL, out of the way of every other name.
+VERSION = "_hub_version"
+
+As = Literal["stream", "table", "static"]
+
+_UNITS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
+_DURATION = re.compile(rf"^(\d{{1,6}}) ({'|'.join(_UNITS)})s?$")
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds of ``10 minutes``. Raises ValueError."""
+    found = _DURATION.match(text.strip())
+    if found is None:
+        raise ValueError(f'"{text}" is no duration: write a number and a unit, such as "10 minutes"')
+    return int(found[1]) * _UNITS[found[2]]
+
+
+class SqlSource(BaseModel):
+    """A table of the SQL: the events of a topic (or pattern of topics), or the rows of another view.
+
+    ``as``: *stream*, every event is a row, for ever (a topic's default); *table*, the latest event of each record key,
+    until its tombstone (a view's default); *static*, such a table as it stands when a batch looks, for enrichment.
+    ``event_time`` names the column that says when it happened; the *watermark* follows its maximum at that distance,
+    and an event behind it may come too late. An event further ahead of its broker's time than ``max_ahead`` is dead:
+    it would pull the watermark past everyone else.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    topic: str = Field(default="", max_length=249)
+    view: Name | None = None
+    as_: As | None = Field(default=None, alias="as")
+    event_time: str | None = Field(default=None, min_length=1, max_length=200)
+    watermark: str | None = None
+    max_ahead: str = "1 hour"
+
+    @field_validator("watermark", "max_ahead")
+    @classmethod
+    def _duration(cls, text: str | None) -> str | None:
+        if text is not None:
+            duration_ms(text)
+        return text
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_view(cls, given: Any) -> Any:
+        if isinstance(given, dict) and isinstance(given.get("view"), str):
+            topic = CHANGELOG_PREFIX + given["view"]
+            if given.get("topic", topic) != topic:
+                raise ValueError("a source is either a topic or a view")
+            return {**given, "topic": topic}
+        return given
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SqlSource:
+        if not self.topic:
+            raise ValueError('name a topic ("topic: nyc.*.departures") or a view ("view: customer_360")')
+        if (self.event_time is None) != (self.watermark is None):
+            raise ValueError(
+                "event_time and watermark go together: the column, and how late an event may come"
+            )
+        if self.watermark is not None and self.read_as != "stream":
+            raise ValueError(f"a {self.read_as} has no watermark: only the events of a stream come late")
+        return self
+
+    @property
+    def read_as(self) -> As:
+        return self.as_ or ("stream" if self.view is None else "table")
+
+    @property
+    def max_ahead_ms(self) -> int:
+        return duration_ms(self.max_ahead)
+
+
+class SqlView(BaseModel):
+    """A SQL view as its file says it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    view: Name
+    doc: str = ""
+    owner: str = ""
+    sources: dict[Name, SqlSource] = Field(min_length=1, max_length=16)
+    sql: Annotated[str, Field(min_length=1, max_length=20_000)]
+    key: list[Name] = Field(default_factory=list)
+    indexes: list[Name] = Field(default_factory=list)
+    partitions: int | None = Field(None, ge=1, le=256)
+
+    @field_validator("key", mode="before")
+    @classmethod
+    def _one_or_many(cls, key: Any) -> Any:
+        return [key] if isinstance(key, str) else key
+
+    @field_validator("indexes", "key")
+    @classmethod
+    def _distinct(cls, names: list[str]) -> list[str]:
+        return list(dict.fromkeys(names))
+
+    @property
+    def name(self) -> str:
+        return self.view
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The row's columns in order. Raises ConfigError when the SQL cannot be read."""
+        return query_of(self).columns
+
+    @property
+    def changelog(self) -> str:
+        """The topic that the view is published to."""
+        return CHANGELOG_PREFIX + self.view
+
+    @property
+    def late_topic(self) -> str:
+        """Where events go that came behind the watermark."""
+        return f"{self.changelog}.late"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A column of a source, passed through unchanged."""
+
+    source: str
+    column: str
+
+
+@dataclass(frozen=True)
+class Relation:
+    """What a FROM has under a name: a source (``source``) or a query. ``columns`` None: any name may be one."""
+
+    alias: str
+    columns: Mapping[str, Origin | None] | None
+    source: str | None = None
+    query: exp.Query | None = None
+
+
+@dataclass
+class Scope:
+    """One SELECT: what it reads from, and the names that it makes itself (``LATERAL VIEW … AS item``)."""
+
+    select: exp.Select
+    relations: list[Relation] = field(default_factory=list)
+    made: set[str] = field(default_factory=set)
+    outer: Scope | None = None
+
+
+@dataclass
+class Query:
+    """A view's SQL, read. ``used``: by source, the columns that it reads."""
+
+    view: SqlView
+    text: str
+    tokens: list[Token]
+    tree: exp.Query
+    columns: tuple[str, ...] = ()
+    used: dict[str, dict[str, None]] = field(default_factory=dict)
+    scopes: dict[int, Scope] = field(default_factory=dict)
+    ctes: dict[int, exp.Query] = field(default_factory=dict)
+
+    def scope(self, select: exp.Expr) -> Scope:
+        return self.scopes[id(select)]
+
+    def origin(self, scope: Scope, node: exp.Expr | None) -> Origin | None:
+        """The source's column that an expression is, when it is one and nothing else."""
+        if isinstance(node, exp.Alias | exp.Paren):
+            return self.origin(scope, node.this)
+        if not isinstance(node, exp.Column):
+            return None
+        found = _found(scope, [part.name for part in node.parts])
+        if found is None:
+            return None
+        relation, column, rest = found
+        if rest:
+            return None
+        if relation.source is not None:
+            return Origin(relation.source, column)
+        return (relation.columns or {}).get(column)
+
+    def error(self, what: str, hint: str, node: exp.Expr | Token | None, code: str) -> ConfigError:
+        return wrong(self.view, what, hint, _start(node), code)
+
+
+def load_sql_view(path: Path) -> SqlView:
+    """The SQL view in one file. Raises ConfigError with file, line and column and what was expected there."""
+    view = load_model(path, SqlView)
+    try:
+        query_of(view)
+    except ConfigError as error:
+        at = place(path, "sql").rsplit(":", 1)[0]
+        raise ConfigError(error.message, hint=error.hint, code=error.code, where=at) from None
+    return view
+
+
+def query_of(view: SqlView) -> Query:
+    """The view's SQL, parsed and resolved as far as that goes without schemas. Raises ConfigError."""
+    key = (view.model_dump_json(by_alias=True), ())
+    return _cached(*key)
+
+
+def checked(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
+    """The same against the schemas of its sources' events (by source name): columns exist, event times are times."""
+    known = tuple(sorted((name, orjson.dumps(schema).decode()) for name, schema in schemas.items()))
+    return _cached(view.model_dump_json(by_alias=True), known)
+
+
+@lru_cache(maxsize=256)
+def _cached(view: str, schemas: tuple[tuple[str, str], ...]) -> Query:
+    return _read(SqlView.model_validate_json(view), {name: orjson.loads(text) for name, text in schemas})
+
+
+def _read(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
+    types = {name: field_types(schema) for name, schema in schemas.items()}
+    for name, source in view.sources.items():
+        _check_event_time(view, name, source, types.get(name))
+    tokens, tree = _parsed(view)
+    query = Query(view, view.sql, tokens, tree, used={name: {} for name in view.sources})
+    _check_repeatable(query)
+    columns = _Resolver(query, types).outputs(tree, {}, None)
+    query.columns = tuple(columns)
+    _check_columns(query)
+    for name, source in view.sources.items():
+        if source.event_time is not None and query.used[name]:
+            query.used[name][source.event_time] = None
+    unread = [name for name, used in query.used.items() if not used and name not in _tables(tree)]
+    if unread:
+        raise wrong(
+            view, f'source "{unread[0]}" is not read by the SQL', "remove it, or FROM it", None, "HUB-2110"
+        )
+    return query
+
+
+# ---- reading the text
+
+
+def wrong(view: SqlView, what: str, hint: str, at: int | None, code: str) -> ConfigError:
+    """A complaint about the SQL, with the line, column and line of text where it is."""
+    if at is None:
+        return ConfigError(f'view "{view.name}": {what}', hint=hint, code=code)
+    before = view.sql[:at]
+    line, column = before.count("\n") + 1, at - before.rfind("\n")
+    text = view.sql.splitlines()[line - 1]
+    caret = " " * (column - 1) + "^"
+    return ConfigError(
+        f'view "{view.name}": SQL line {line}, column {column}: {what}\n    {text}\n    {caret}',
+        hint=hint,
+        code=code,
+    )
+
+
+def _start(node: exp.Expr | Token | None) -> int | None:
+    """Where in the text a node stands: its first name's place; None when it has none."""
+    if node is None:
+        return None
+    if isinstance(node, Token):
+        return int(node.start)
+    starts = [each.meta["start"] for each in node.find_all(exp.Identifier) if "start" in each.meta]
+    return min(starts, default=None)
+
+
+def _parsed(view: SqlView) -> tuple[list[Token], exp.Query]:
+    try:
+        tokens = _SPARK.tokenize(view.sql)
+    except SqlglotError as error:
+        raise wrong(
+            view, f"this is no SQL: {str(error).splitlines()[0]}", "is a quote not closed?", None, "HUB-2110"
+        ) from None
+    depth = 0
+    for n, token in enumerate(tokens):
+        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        if depth > _MOST_DEPTH:
+            raise wrong(
+                view,
+                f"nested deeper than {_MOST_DEPTH}",
+                "is a bracket wrong? WITH gives parts names",
+                token.start,
+                "HUB-2110",
+            )
+        following = tokens[n + 1].token_type if n + 1 < len(tokens) else None
+        if token.token_type == TokenType.WINDOW and following == TokenType.L_PAREN:
+            token.token_type = TokenType.VAR  # Spark's function window(…), not the clause WINDOW w AS (…)
+    try:
+        trees = [tree for tree in _SPARK.parser().parse(tokens, view.sql) if tree is not None]
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        at = _offset(view.sql, first.get("line"), first.get("col"), first.get("highlight") or "")
+        said = re.sub(r" ?(for )?<class '[^']*'>", "", str(first.get("description", "no SQL"))).rstrip(".")
+        raise wrong(view, said, "a view's SQL is one SELECT in Spark SQL", at, "HUB-2110") from None
+    except (SqlglotError, RecursionError) as error:
+        raise wrong(view, f"no SQL: {error}"[:200], "a view's SQL is one SELECT", None, "HUB-2110") from None
+    if len(trees) != 1:
+        raise wrong(
+            view,
+            f"{len(trees)} statements",
+            "a view is one SELECT; make two views of two",
+            None,
+            "HUB-2111",
+        )
+    tree = trees[0]
+    if not isinstance(tree, exp.Select | exp.SetOperation):
+        raise wrong(
+            view,
+            "not a SELECT",
+            "a view's SQL only reads: SELECT … FROM a source",
+            tokens[0].start,
+            "HUB-2111",
+        )
+    for node in tree.walk():
+        for place_, (said, hint) in _NEVER.items():
+            if isinstance(node, place_):
+                raise wrong(view, said, hint, _start(node) or _start(node.parent), "HUB-2112")
+    selects = [token for token in tokens if token.token_type == TokenType.SELECT]
+    if len(selects) != len(list(tree.find_all(exp.Select))):
+        raise wrong(
+            view, "not in a form that the hub reads", "write SELECT … FROM … WHERE …", None, "HUB-2111"
+        )
+    if any(token.text == "|>" or token.token_type == TokenType.PIPE_GT for token in tokens):
+        raise wrong(view, "pipe syntax is not read here", "write SELECT … FROM … WHERE …", None, "HUB-2111")
+    return tokens, tree
+
+
+def _offset(sql: str, line: int | None, col: int | None, highlight: str) -> int | None:
+    """sqlglot's (line, column of the last character) as an offset to the first."""
+    if line is None or col is None:
+        return None
+    starts = [0]
+    for text in sql.splitlines(keepends=True):
+        starts.append(starts[-1] + len(text))
+    return max(0, min(len(sql) - 1, starts[min(line, len(starts)) - 1] + col - max(1, len(highlight))))
+
+
+_NEVER: Mapping[type[exp.Expr], tuple[str, str]] = {
+    exp.Into: ("SELECT INTO writes", "a view's rows are its topic; leave INTO out"),
+    exp.TableSample: (
+        "a sample gives other rows on every replay",
+        "choose by value: WHERE pmod(hash(id), 100) < 10",
+    ),
+    exp.Pivot: ("PIVOT is not maintained", "name the columns: sum(IF(kind = 'a', amount, 0)) AS a"),
+    exp.Placeholder: ("a view has no parameters", "write the value, or filter when you read the view"),
+    exp.Parameter: ("a view has no parameters", "write the value, or filter when you read the view"),
+    exp.Command: ("not a SELECT", "a view's SQL only reads"),
+}
+
+_CLOCK = (
+    "a view is a function of its events: use an event's time column (or _timestamp, when the broker took it); "
+    "compare with the clock when you read the view"
+)
+_CHANCE = "a view is a function of its events: derive it from them, such as hash(id)"
+_ORDER = "say which one: max_by(x, time), min_by(x, time), min(x) or max(x)"
+_CALLS_OUT = "express it in SQL"
+_STOPS = "one event must not stop a view: use a condition that gives null, or WHERE"
+# Functions that would give another row on a replay, reach out of the query, or stop it. None: only without arguments.
+_REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            "current_timestamp", "now", "current_date", "curdate", "localtimestamp", "current_time", "getdate",
+            "current_timezone", "unix_timestamp",
+        ),
+        _CLOCK,
+    ),
+    **dict.fromkeys(
+        (
+            "rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle", "monotonically_increasing_id",
+            "spark_partition_id", "input_file_name", "input_file_block_start", "input_file_block_length",
+            "current_user", "user", "session_user", "current_catalog", "current_database", "current_schema",
+            "version",
+        ),
+        _CHANCE,
+    ),
+    **dict.fromkeys(("first", "first_value", "last", "last_value", "any_value", "mode"), _ORDER),
+    **dict.fromkeys(("java_method", "reflect", "try_reflect"), _CALLS_OUT),
+    **dict.fromkeys(("raise_error", "assert_true"), _STOPS),
+    **dict.fromkeys(
+        ("listagg", "string_agg"),
+        "sort it: array_join(sort_array(collect_set(x)), ',') in a window",
+    ),
+}  # fmt: skip
+_BARE = {
+    "current_timestamp", "current_date", "localtimestamp", "current_time", "current_user", "user", "session_user",
+    "current_catalog", "current_database", "current_schema",
+}  # fmt: skip
+_ONLY_EMPTY = {"unix_timestamp", "user", "version"}
+
+
+def _check_repeatable(query: Query) -> None:
+    tokens = query.tokens
+    for n, token in enumerate(tokens):
+        name = token.text.lower()
+        if name not in _REFUSED or token.token_type == TokenType.STRING:
+            continue
+        before = tokens[n - 1].token_type if n else None
+        after = [each.token_type for each in tokens[n + 1 : n + 3]]
+        call = after[:1] == [TokenType.L_PAREN]
+        empty = after == [TokenType.L_PAREN, TokenType.R_PAREN]
+        bare = (
+            name in _BARE
+            and token.token_type != TokenType.IDENTIFIER
+            and before not in (TokenType.DOT, TokenType.ALIAS)
+            and after[:1] != [TokenType.DOT]
+            and not _is_column(query, token)
+        )
+        if (empty if name in _ONLY_EMPTY else call) or (bare and not call):
+            hint = _REFUSED[name]
+            what = {
+                _CALLS_OUT: "calls Java, which the hub cannot judge",
+                _STOPS: "stops the view at one event",
+            }.get(hint, "gives another value on every replay")
+            raise query.error(f"`{token.text}` {what}", hint, token, "HUB-2112")
+
+
+def _is_column(query: Query, token: Token) -> bool:
+    """Whether a word is a name of the author's: a column's own (``user``), which Spark prefers to the function."""
+    return token.text.lower() in ("user", "version") and any(
+        identifier.meta.get("start") == token.start for identifier in query.tree.find_all(exp.Identifier)
+    )
+
+
+def _check_event_time(
+    view: SqlView, name: str, source: SqlSource, types: Mapping[str, AvroType] | None
+) -> None:
+    column = source.event_time
+    if column is None or column == "_timestamp" or types is None:
+        return
+    if column not in types:
+        guess = nearest(column, types)
+        raise ConfigError(
+            f'view "{view.name}": source "{name}": event_time: topic "{source.topic}" has no column "{column}"',
+            hint=f'did you mean "{guess}"?' if guess else f"it has {', '.join(sorted(types))}",
+            code="HUB-2101",
+        )
+    if kind(types[column]) != "timestamp":
+        raise ConfigError(
+            f'view "{view.name}": source "{name}": event_time: column "{column}" is no timestamp',
+            hint="name a column with logicalType timestamp-millis or timestamp-micros, or _timestamp, the broker's time",
+            code="HUB-2101",
+        )
+
+
+def _check_columns(query: Query) -> None:
+    view = query.view
+    for name in query.columns:
+        if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name):
+            raise query.error(
+                f'the column "{name}" cannot be a field of a row',
+                "give it a name of lower-case letters, digits and _, such as … AS delay",
+                next((each for each in query.tree.find_all(exp.Identifier) if each.name == name), None),
+                "HUB-2113",
+            )
+    twice = [name for n, name in enumerate(query.columns) if name in query.columns[:n]]
+    if twice:
+        raise query.error(f'two columns are called "{twice[0]}"', "rename one: … AS name", None, "HUB-2113")
+    for what, names in (("key", view.key), ("index", view.indexes)):
+        for name in names:
+            if name not in query.columns:
+                guess = nearest(name, query.columns)
+                raise wrong(
+                    view,
+                    f'{what} "{name}" is no column of the SELECT',
+                    f'did you mean "{guess}"?' if guess else f"it has {', '.join(query.columns)}",
+                    None,
+                    "HUB-2113",
+                )
+
+
+def _tables(tree: exp.Expr) -> set[str]:
+    return {table.name for table in tree.find_all(exp.Table)}
+
+
+# ---- names to columns
+
+
+def _found(scope: Scope, parts: Sequence[str]) -> tuple[Relation, str, Sequence[str]] | None:
+    """(relation, column, the path within it) that a dotted name means; None when no relation has it."""
+    if len(parts) > 1:
+        for relation in scope.relations:
+            if relation.alias.lower() == parts[0].lower() and relation.alias:
+                return relation, parts[1], parts[2:]
+    for relation in scope.relations:
+        if relation.columns is not None and parts[0] in relation.columns:
+            return relation, parts[0], parts[1:]
+    unknown = [relation for relation in scope.relations if relation.columns is None]
+    if unknown and parts[0] not in scope.made:
+        return unknown[0], parts[0], parts[1:]
+    return None
+
+
+_WINDOW_COLUMNS = ("window", "session_window")
+
+
+class _Resolver:
+    """Walks the SELECTs from the inside out: every column is some source's, or a complaint."""
+
+    def __init__(self, query: Query, types: Mapping[str, Mapping[str, AvroType]]) -> None:
+        self.query = query
+        self.types = types
+
+    def outputs(
+        self,
+        node: exp.Expr,
+        ctes: Mapping[str, tuple[exp.Query, Mapping[str, Origin | None]]],
+        outer: Scope | None,
+    ) -> dict[str, Origin | None]:
+        """The columns of a query, with the source's column that each is where it is one."""
+        if isinstance(node, exp.Subquery):
+            return self.outputs(node.this, ctes, outer)
+        with_ = node.args.get("with_")
+        if with_ is not None:
+            if with_.recursive:
+                raise self.query.error(
+                    "a recursive query is not maintained", "unfold it to a fixed depth", with_, "HUB-2112"
+                )
+            ctes = dict(ctes)
+            for cte in with_.expressions:
+                made = self.outputs(cte.this, ctes, outer)
+                names = cte.args["alias"].args.get("columns") or []
+                if names:
+                    made = dict(zip((each.name for each in names), made.values(), strict=False))
+                ctes[cte.alias.lower()] = (cte.this, made)
+        if isinstance(node, exp.SetOperation):
+            left = self.outputs(node.this, ctes, outer)
+            right = self.outputs(node.expression, ctes, outer)
+            if len(left) != len(right):
+                raise self.query.error(
+                    f"one side has {len(left)} columns, the other {len(right)}",
+                    "both sides of a set operation need the same columns",
+                    node.expression,
+                    "HUB-2113",
+                )
+            pairs = zip(left.items(), right.values(), strict=True)
+            return {name: origin if origin == other else None for (name, origin), other in pairs}
+        if not isinstance(node, exp.Select):
+            raise self.query.error("not a SELECT", "write SELECT … FROM a source", node, "HUB-2111")
+        return self._select(node, ctes, outer)
+
+    def _select(
+        self,
+        select: exp.Select,
+        ctes: Mapping[str, tuple[exp.Query, Mapping[str, Origin | None]]],
+        outer: Scope | None,
+    ) -> dict[str, Origin | None]:
+        scope = Scope(select, outer=outer)
+        self.query.scopes[id(select)] = scope
+        from_ = select.args.get("from_")
+        if from_ is None:
+            raise self.query.error(
+                "a SELECT without FROM reads no events",
+                f"FROM one of {', '.join(self.query.view.sources)}",
+                select,
+                "HUB-2111",
+            )
+        tables = [from_.this, *(join.this for join in select.args.get("joins") or ())]
+        for table in tables:
+            self._relation(scope, table, ctes)
+        for lateral in select.args.get("laterals") or ():
+            self._made(scope, lateral)
+        projections: dict[str, Origin | None] = {}
+        for projection in select.expressions:
+            for name in self._names(projection):
+                if name in projections:
+                    raise self.query.error(
+                        f'two columns are called "{name}"', "rename one: … AS name", projection, "HUB-2113"
+                    )
+                projections[name] = None
+        for part in select.iter_expressions():
+            if part is with_of(select):
+                continue
+            for found in _within(part):
+                if isinstance(found, exp.Column):
+                    self._column(scope, found, projections)
+                elif found is not select:
+                    self._inner(scope, found, tables, ctes)
+        for projection in select.expressions:
+            names = self._names(projection)
+            if len(names) == 1:
+                projections[names[0]] = self.query.origin(scope, projection)
+        return projections
+
+    def _inner(
+        self,
+        scope: Scope,
+        node: exp.Expr,
+        tables: Sequence[exp.Expr],
+        ctes: Mapping[str, tuple[exp.Query, Mapping[str, Origin | None]]],
+    ) -> None:
+        """A query within an expression; those in FROM were read with it."""
+        if id(node) not in self.query.scopes and not any(
+            isinstance(table, exp.Subquery) and table.this is node for table in tables
+        ):
+            self.outputs(node, ctes, scope)
+
+    def _relation(
+        self,
+        scope: Scope,
+        table: exp.Expr,
+        ctes: Mapping[str, tuple[exp.Query, Mapping[str, Origin | None]]],
+    ) -> None:
+        view = self.query.view
+        if isinstance(table, exp.Lateral):
+            self._made(scope, table)
+            return
+        if isinstance(table, exp.Subquery):
+            made = self.outputs(table.this, ctes, scope.outer)
+            scope.relations.append(Relation(table.alias, made, query=table.this))
+            return
+        if not isinstance(table, exp.Table) or isinstance(table.this, exp.Func):
+            raise self.query.error(
+                f"`{table.sql('spark')[:60]}` is no source",
+                f"FROM reads the view's sources: {', '.join(view.sources)}",
+                table,
+                "HUB-2111",
+            )
+        name = table.name
+        alias = table.alias or name
+        if not table.args.get("db") and name.lower() in ctes:
+            inner, outputs = ctes[name.lower()]
+            scope.relations.append(Relation(alias, outputs, query=inner))
+        elif not table.args.get("db") and name in view.sources:
+            columns: dict[str, Origin | None] | None = None
+            if name in self.types:
+                columns = {each: Origin(name, each) for each in (*self.types[name], *META)}
+            scope.relations.append(Relation(alias, columns, source=name))
+        else:
+            written = ".".join(part.name for part in table.parts)
+            guess = nearest(name, [*view.sources, *ctes])
+            raise self.query.error(
+                f'there is no source "{written}"',
+                f'did you mean "{guess}"?'
+                if guess
+                else f"declare it under sources: {', '.join(view.sources)}",
+                table,
+                "HUB-2111",
+            )
+
+    @staticmethod
+    def _made(scope: Scope, lateral: exp.Expr) -> None:
+        alias = lateral.args.get("alias")
+        if alias is not None:
+            scope.made |= {column.name for column in alias.args.get("columns") or ()}
+            if alias.this is not None:
+                scope.made.add(alias.this.name)
+        if not (alias and alias.args.get("columns")):
+            scope.made |= {"col", "pos", "key", "value"}  # Spark's own names for what explode makes
+
+    def _names(self, projection: exp.Expr) -> list[str]:
+        if isinstance(projection, exp.Aliases):
+            return [each.name for each in projection.expressions]
+        if projection.is_star:
+            raise self.query.error(
+                "`*` would change the view with every new field of its sources",
+                "name the columns",
+                projection,
+                "HUB-2113",
+            )
+        name = projection.alias_or_name or projection.output_name
+        if not name:
+            raise self.query.error(
+                f"`{projection.sql('spark')[:60]}` has no name", "name it: … AS name", projection, "HUB-2113"
+            )
+        return [name]
+
+    def _column(self, scope: Scope, column: exp.Column, projections: Mapping[str, object]) -> None:
+        parts = [part.name for part in column.parts]
+        if isinstance(column.this, exp.Star):
+            raise self.query.error("`*` is not read here", "name the columns", column, "HUB-2113")
+        if parts[0] in _WINDOW_COLUMNS and len(parts) > 1 and scope.select.args.get("group") is not None:
+            return  # window.start: what GROUP BY window(…) makes
+        at: Scope | None = scope
+        while at is not None:
+            if parts[0] in at.made:
+                return
+            found = _found(at, parts)
+            if found is not None and (found[0].columns is not None or parts[0] not in projections):
+                self._use(found[0], found[1], column)
+                return
+            if found is not None and at is scope and not self._names_itself(column, projections):
+                self._use(found[0], found[1], column)
+                return
+            at = at.outer
+        if parts[0] in projections or parts[0] in _WINDOW_COLUMNS:
+            return
+        known = {name for each in scope.relations for name in (each.columns or ())}
+        aliases = [each.alias for each in scope.relations if each.alias]
+        guess = nearest(parts[0], [*known, *aliases, *projections])
+        raise self.query.error(
+            f'there is no column "{".".join(parts)}"',
+            f'did you mean "{guess}"?' if guess else f"there are {', '.join(sorted(known - set(META)))}",
+            column,
+            "HUB-2101",
+        )
+
+    @staticmethod
+    def _names_itself(column: exp.Column, projections: Mapping[str, object]) -> bool:
+        """Outside the SELECT list, a bare name may be a projection's alias, as in GROUP BY hour."""
+        node: exp.Expr | None = column
+        while node is not None and not isinstance(node, exp.Group | exp.Having | exp.Order | exp.Select):
+            node = node.parent
+        return isinstance(node, exp.Group | exp.Having | exp.Order) and column.name in projections
+
+    def _use(self, relation: Relation, name: str, column: exp.Column) -> None:
+        if relation.source is not None:
+            if relation.columns is not None and name not in relation.columns:
+                source = self.query.view.sources[relation.source]
+                own = [each for each in relation.columns if each not in META]
+                guess = nearest(name, own)
+                raise self.query.error(
+                    f'source "{relation.source}" (topic "{source.topic}") has no column "{name}"',
+                    f'did you mean "{guess}"?' if guess else f"it has {', '.join(sorted(own))}",
+                    column,
+                    "HUB-2101",
+                )
+            if name not in META:
+                self.query.used[relation.source][name] = None
+        elif relation.columns is not None and name not in relation.columns:
+            guess = nearest(name, relation.columns)
+            raise self.query.error(
+                f'"{relation.alias}" has no column "{name}"',
+                f'did you mean "{guess}"?' if guess else f"it has {', '.join(relation.columns)}",
+                column,
+                "HUB-2101",
+            )
+
+
+def with_of(node: exp.Expr) -> exp.Expr | None:
+    """The WITH of a query."""
+    found: exp.Expr | None = node.args.get("with_")
+    return found
+
+
+def _within(part: exp.Expr) -> Iterator[exp.Expr]:
+    """The columns of an expression and the queries directly within it, not what those read."""
+    if isinstance(part, exp.Column):
+        yield part
+        return
+    if isinstance(part, exp.Select | exp.SetOperation):
+        yield part
+        return
+    if isinstance(part, exp.Table):
+        return
+    for child in part.iter_expressions():
+        yield from _within(child)
+
+
+# ---- adding to the text
+
+
+def in_text_order(node: exp.Expr) -> Iterator[exp.Select]:
+    """Every SELECT, as their words follow one another."""
+    if isinstance(node, exp.Select | exp.SetOperation):
+        with_ = with_of(node)
+        if with_ is not None:
+            for cte in with_.expressions:
+                yield from in_text_order(cte.this)
+    if isinstance(node, exp.Select):
+        yield node
+    if isinstance(node, exp.SetOperation):
+        yield from in_text_order(node.this)
+        yield from in_text_order(node.expression)
+        return
+    first = ("expressions", "from_", "joins", "laterals", "where", "group", "having")
+    children: Iterable[exp.Expr] = node.iter_expressions()
+    if isinstance(node, exp.Select):
+        named = [child for arg in first for child in _listed(node.args.get(arg))]
+        rest = [
+            child
+            for child in children
+            if child is not with_of(node) and not any(child is one for one in named)
+        ]
+        children = [*named, *rest]
+    for child in children:
+        yield from in_text_order(child)
+
+
+def _listed(argument: Any) -> list[exp.Expr]:
+    if argument is None:
+        return []
+    return list(argument) if isinstance(argument, list) else [argument]
+
+
+def with_columns(query: Query, columns: Mapping[int, str]) -> str:
+    """The author's text with an expression more at the end of the lists of those SELECTs (by ``id``)."""
+    heads = [n for n, token in enumerate(query.tokens) if token.token_type == TokenType.SELECT]
+    cuts: list[tuple[int, str]] = []
+    for n, select in zip(heads, in_text_order(query.tree), strict=True):
+        if id(select) in columns:
+            cuts.append((_from_of(query.tokens, n).start, columns[id(select)]))
+    text = query.text
+    for at, column in sorted(cuts, reverse=True):
+        text = f"{text[:at].rstrip()}\n, {column}\n{text[at:]}"  # on a line of its own: the one before may end in -- a comment
+    return text
+
+
+def _from_of(tokens: Sequence[Token], select: int) -> Token:
+    """The FROM that belongs to a SELECT: the first at its depth that is not of IS DISTINCT FROM."""
+    depth = 0
+    for before, token in zip(tokens[select:], tokens[select + 1 :], strict=False):
+        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        if depth == 0 and token.token_type == TokenType.FROM and before.token_type != TokenType.DISTINCT:
+            return token
+    raise AssertionError("a SELECT that was parsed with a FROM has one")

@@ -1,0 +1,329 @@
+"""[shell] Recent events of a topic as rows of a table: what stands behind ``FROM "nyc.jfk.departures"``.
+
+Columns come from the versions of the topic's value schema, before an event is read: a field that two versions type
+differently is nested (json), a topic without a schema has ``_value`` alone. Then the last N events of each partition,
+or those since a time, are read as they were written, each with its own writer's schema. An event that cannot be read
+is counted, never half shown. Reading is bounded in events, bytes and time, and says which offsets it covered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Protocol
+
+import orjson
+
+from hub.errors import NotFound, PeerError
+from hub.log import Reader, TopicDescription
+from hub.materializers.sql_text import SqlError
+from hub.materializers.stores.columns import json_text
+from hub.materializers.stores.queries import EventTable, Running, kind_of
+from hub.record import Positions, Record, TopicPartition
+from hub.schema_registry.avro_check import Broken
+from hub.schema_registry.bounded import Bounded
+from hub.schema_registry.client import RegisteredSchema
+from hub.schema_registry.codec import Undecodable, unframe
+from hub.schema_registry.formats import InvalidSchema, avro
+from hub.schema_registry.formats.avro_format import AvroSchema
+from hub.schema_registry.formats.json_schema import JsonSchema
+from hub.schema_registry.formats.protobuf import ProtobufSchema
+from hub.schema_registry.sources import Source
+from hub.schema_registry.values import decoder_of
+
+DEFAULT_EVENTS = 10_000
+MOST_EVENTS = 100_000
+MOST_BYTES = 64_000_000
+_MOST_VERSIONS = 50
+_MOST_COLUMNS = 400
+_BATCH = 1_000
+_SILENCE_S = 10.0
+
+META: Mapping[str, str] = {
+    "_topic": "string",
+    "_partition": "long",
+    "_offset": "long",
+    "_timestamp": "timestamp",
+    "_key": "string",
+    "_deleted": "boolean",
+}
+VALUE = "_value"
+_JSON_KINDS = {"string": "string", "integer": "long", "number": "double", "boolean": "boolean"}
+
+Decode = Callable[[bytes, int], Any]
+
+
+class Log(Protocol):
+    """What is asked of a cluster."""
+
+    def reader(self) -> Reader: ...
+
+    def topics(self) -> Mapping[str, TopicDescription]: ...
+
+    def end_offsets(self, topics: Sequence[str]) -> Positions: ...
+
+    def beginning_offsets(self, topics: Sequence[str]) -> Positions: ...
+
+    def offsets_at(self, topics: Sequence[str], timestamp_ms: int) -> Positions: ...
+
+
+class Schemas(Protocol):
+    """What is asked of the registry."""
+
+    def versions(self, subject: str) -> list[RegisteredSchema]: ...
+
+    def source(self, schema_id: int) -> Source: ...
+
+
+@dataclass(slots=True)
+class Scanned:
+    """Which events of a partition the answer is made of: offsets from ``start`` up to, without, ``end``.
+
+    ``before``: the log has events before these that were asked for and are not in it."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    events: int = 0
+    unreadable: int = 0
+    before: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "from": self.start,
+            "to": self.end,
+            "events": self.events,
+            "unreadable": self.unreadable,
+            "earlier_left_out": self.before,
+        }
+
+
+@dataclass(slots=True)
+class Topics:
+    """Reads events of topics as tables. Thread safe: decoders by schema id are shared, an id never changes."""
+
+    cluster: Log
+    schemas: Schemas
+    _decoders: Bounded[int, Decode] = field(default_factory=lambda: Bounded(500))
+
+    def table(self, topic: str) -> EventTable | None:
+        """The topic as a table without rows; None when there is no such topic, or it is Kafka's own. Raises PeerError."""
+        if topic.startswith("__"):
+            return None
+        try:
+            self.cluster.end_offsets([topic])
+        except NotFound:
+            return None
+        columns: dict[str, str] = {}
+        for version in self.schemas.versions(f"{topic}-value")[-_MOST_VERSIONS:]:
+            try:
+                found = columns_of(self.schemas.source(version.id).parsed())
+            except InvalidSchema:
+                continue
+            for name, kind in found.items():
+                columns[name] = kind if columns.get(name, kind) == kind else "json"
+        # A field that has the name of one of ours is in _value.
+        own = [each for each in columns.items() if each[0] not in META and each[0] != VALUE]
+        return EventTable(topic, {**dict(own[:_MOST_COLUMNS]), **META}, {VALUE: "json"})
+
+    def names(self) -> list[str]:
+        """Every topic's name, Kafka's own left out. Raises PeerError."""
+        return [name for name in self.cluster.topics() if not name.startswith("__")]
+
+    def read(
+        self,
+        table: EventTable,
+        wanted: frozenset[str] | None,
+        running: Running,
+        *,
+        last: int = DEFAULT_EVENTS,
+        since_ms: int | None = None,
+    ) -> tuple[EventTable, list[Scanned]]:
+        """The table with its rows: the last events of each partition, or those since a time, ``MOST_EVENTS`` at most.
+
+        ``wanted`` are the columns that the statement names (None: all that ``*`` shows). Raises SqlError for too many
+        bytes or too long, PeerError.
+        """
+        ranges = self._ranges(table.name, last, since_ms)
+        names = [*table.columns, *table.hidden]
+        kept = set(table.columns) if wanted is None else wanted
+        kinds = {name: kind for name, kind in {**table.columns, **table.hidden}.items() if name in kept}
+        rows: list[list[Any]] = []
+        weight = 0
+        for record in self._records(table.name, ranges, running):
+            if since_ms is not None and record.timestamp_ms < since_ms:
+                continue  # a broker may find the batch that has the time; and times go back and forth
+            scanned = ranges[record.topic_partition]
+            weight += len(record.value or b"") + len(record.key or b"") + 100
+            if weight > MOST_BYTES:
+                raise SqlError(
+                    f'topic "{table.name}": its events are more than {MOST_BYTES // 1_000_000} MB',
+                    hint="ask for fewer: events=1000, or a later since",
+                    code="HUB-1452",
+                )
+            scanned.events += 1
+            try:
+                value = self._value(record.value)
+                rows.append([_cell(name, kinds, record, value) for name in names])
+            except (Broken, Undecodable, InvalidSchema, NotFound, TypeError, ValueError):
+                scanned.unreadable += 1
+        done = EventTable(table.name, table.columns, table.hidden, rows)
+        return done, [ranges[tp] for tp in sorted(ranges)]
+
+    def _ranges(self, topic: str, last: int, since_ms: int | None) -> dict[TopicPartition, Scanned]:
+        ends = self.cluster.end_offsets([topic])
+        begins = self.cluster.beginning_offsets([topic])
+        first = self.cluster.offsets_at([topic], since_ms) if since_ms is not None else None
+        found = {}
+        for tp, end in ends:
+            most = MOST_EVENTS if first is not None else min(last, MOST_EVENTS)
+            asked = begins.get(tp) if first is None else first.get(tp, end)
+            start = max(begins.get(tp), asked, end - most)
+            found[tp] = Scanned(tp.topic, tp.partition, start, end, before=start > max(asked, begins.get(tp)))
+        return found
+
+    def _records(
+        self, topic: str, ranges: Mapping[TopicPartition, Scanned], running: Running
+    ) -> Iterable[Record]:
+        """Every record of the ranges. Ends where they ended when they were asked for."""
+        waiting = {tp: each.start for tp, each in ranges.items() if each.start < each.end}
+        if not waiting:
+            return
+        reader = self.cluster.reader()
+        try:
+            reader.assign(Positions(waiting))
+            silent_since = time.monotonic()
+            while waiting:
+                if running.over:
+                    raise running.ended()
+                page = reader.poll(_BATCH, 0.2)
+                for record in page:
+                    if record.offset < ranges[record.topic_partition].end:
+                        yield record
+                position = reader.position()
+                waiting = {tp: position.get(tp) for tp in waiting if position.get(tp) < ranges[tp].end}
+                if page:
+                    silent_since = time.monotonic()
+                elif time.monotonic() - silent_since > _SILENCE_S:
+                    raise PeerError(
+                        f'topic "{topic}": no events for {_SILENCE_S:.0f} s, before its end',
+                        hint="is Kafka well? hub doctor tells",
+                    )
+        finally:
+            reader.close()
+
+    def _value(self, value: bytes | None) -> Any:
+        if value is None:
+            return None
+        try:
+            schema_id, _ = unframe(value)
+        except Undecodable:
+            return orjson.loads(value)
+        decode = self._decoders.get(schema_id)
+        if decode is None:
+            decode = decoder_of(self.schemas.source(schema_id))
+            self._decoders.put(schema_id, decode)
+        return decode(value, 5)
+
+
+def columns_of(parsed: Any) -> dict[str, str]:
+    """A schema's top fields as columns: name to kind; {} for what is no record."""
+    if isinstance(parsed, AvroSchema):
+        schema = parsed.value
+        if not isinstance(schema, dict) or schema.get("type") != "record":
+            return {}
+        known = avro.definitions(avro.spelled_out(schema, list(parsed.types)))  # without logical types
+        return {each["name"]: _avro_kind(each["type"], known) for each in schema["fields"]}
+    if isinstance(parsed, JsonSchema):
+        raw = parsed.raw if isinstance(parsed.raw, dict) else {}
+        properties = raw.get("properties")
+        if not isinstance(properties, dict):
+            return {}
+        return {name: _json_kind(each) for name, each in properties.items()}
+    if isinstance(parsed, ProtobufSchema) and parsed.file.message_type:
+        return {each.name: _protobuf_kind(each) for each in parsed.file.message_type[0].field}
+    return {}
+
+
+def _avro_kind(avro_type: Any, known: Mapping[str, Any]) -> str:
+    branches = [each for each in avro_type if each != "null"] if isinstance(avro_type, list) else [avro_type]
+    if len(branches) != 1:
+        return "json"
+    one = branches[0]
+    if isinstance(one, str):  # a type that is defined elsewhere in the schema, or a primitive
+        one = known.get(one) or next((each for name, each in known.items() if name.endswith(f".{one}")), one)
+    if isinstance(one, dict):
+        if one.get("logicalType") == "local-timestamp-micros":
+            return "timestamp"
+        if one["type"] == "fixed" and one.get("logicalType") != "decimal":
+            return "bytes"
+    return kind_of(one)
+
+
+def _json_kind(schema: Any) -> str:
+    said = schema.get("type") if isinstance(schema, dict) else None
+    types = [each for each in (said if isinstance(said, list) else [said]) if each != "null"]
+    return _JSON_KINDS.get(str(types[0]), "json") if len(types) == 1 else "json"
+
+
+def _protobuf_kind(each: Any) -> str:
+    if each.label == each.LABEL_REPEATED:
+        return "json"
+    if each.type in (each.TYPE_DOUBLE, each.TYPE_FLOAT):
+        return "double"
+    if each.type == each.TYPE_BOOL:
+        return "boolean"
+    if each.type in (each.TYPE_STRING, each.TYPE_BYTES, each.TYPE_ENUM):
+        return "string"
+    if each.type in (each.TYPE_MESSAGE, each.TYPE_GROUP):
+        return "json"
+    return "long"
+
+
+def _cell(name: str, kinds: Mapping[str, str], record: Record, value: Any) -> Any:
+    """One column's value as SQLite keeps it; None for a column that nobody asked for."""
+    kind = kinds.get(name)
+    if kind is None:
+        return None
+    if name in META:
+        return _meta(name, record)
+    if name == VALUE:
+        return None if value is None else json_text(value)
+    return _kept(value.get(name), kind) if isinstance(value, dict) else None
+
+
+def _meta(name: str, record: Record) -> Any:
+    if name == "_key":
+        return None if record.key is None else record.key.decode("utf-8", "replace")
+    if name == "_deleted":
+        return record.value is None
+    return {
+        "_topic": record.topic,
+        "_partition": record.partition,
+        "_offset": record.offset,
+        "_timestamp": record.timestamp_ms,
+    }[name]
+
+
+def _kept(value: Any, kind: str) -> Any:
+    """Raises ValueError, TypeError for a value that is none of its column's kind: the event counts as unreadable."""
+    if value is None:
+        return None
+    if kind == "json":
+        return json_text(value)
+    if kind == "long":
+        return int(value)  # Protobuf's JSON has 64 bits as text
+    if kind == "double":
+        return float(value)
+    if kind == "decimal":
+        return str(value) if isinstance(value, Decimal) else str(Decimal(str(value)))
+    if kind == "string" and not isinstance(value, str):
+        raise TypeError
+    if kind == "boolean" and not isinstance(value, bool):
+        raise TypeError
+    return value

@@ -1,0 +1,25 @@
+"""Replication: topic trees mirrored between Kafka clusters, exactly once, offsets translated exactly both ways.
+
+What it knows: ``mirrors.yaml`` (clusters, mirrors, who owns which labels), what the clusters have, and what it wrote
+itself into the target: checkpoints and the map of offsets, in the same transaction as the records.
+
+Facts: a topic has the same name everywhere. Each label pattern has one owner region; only there is it written by
+applications. A mirror's records, its checkpoint and its map are one transaction: what is in the target is in the map.
+
+Flow::
+
+    mirrors.yaml ─▶ mirrors.py ─▶ graph.py: which mirror carries what ─▶ plan.py: topics, configs, ACLs, schemas first
+    partitions   ─▶ shards.py: shards, leases ─▶ an engine a shard: fetch, patch, produce ─┬▶ target topic
+                                                                                           ├▶ _hub.mirror.map
+                                                                                           └▶ _hub.mirror.checkpoints
+    groups       ─▶ groups.py: exact, pending, clamped ─▶ committed at the target (joint_map.py after a change of hands)
+    failover     ─▶ failover.py: plan of steps, each safe to do twice ─▶ ownership epoch in both clusters
+
+[core]  offset_map.py  translation     joint_map.py  both directions as one     checkpoint.py  records of progress
+        mirrors.py  the file           graph.py  ownership, no circles          plan.py  three-way diff
+        shards.py  who does what       groups.py  consumer groups               digest.py  are both sides the same?
+        failover.py  drill, switchover, failover, failback, promote
+        batches.py  bytes of batches     reencode.py  records anew         cut.py  what becomes visible together
+[edge]  wire.py  the protocol            compression.py  codecs
+[shell] batch_engine.py  one shard: fetch, patch, produce, commit
+"""

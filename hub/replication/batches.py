@@ -1,0 +1,331 @@
+"""[core] Record batches as bytes: what a Fetch answer holds, and how a batch becomes one that we may produce.
+
+A batch goes from one cluster to the other without its records being unpacked: only its header of 61 bytes changes
+(Kafka's protocol guide, "Record Batch")::
+
+     0 base offset      8 length       12 leader epoch   16 magic   17 CRC32C of all from 21 on
+    21 attributes      23 last offset delta              27 first timestamp   35 max timestamp
+    43 producer id     51 producer epoch                 53 base sequence     57 count   61 records
+
+Brokers take a batch from a client only when its offsets have no holes, its timestamps are the client's, and it is not
+a control batch; so compacted batches, batches with the broker's time, cut heads and old formats are to be written anew
+(``Piece.rewrite``), and tiny neighbours too, because each batch costs a broker about 50 µs whatever its size.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+import google_crc32c
+
+from hub.errors import PeerError
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = HEADER.size
+_PLACE = struct.Struct(">qi")
+_PLACE_BYTES = _PLACE.size
+_LEAST = 26  # the smallest message of format 0
+_MAGIC_AT = 16
+_CRC_AT = 17
+_CRC_FROM = 21
+_LEGACY = struct.Struct(">qiIbb")
+_PRODUCER = struct.Struct(">qhi")
+_HEAD = struct.Struct(">qiibI")
+
+CODEC = 0x07
+APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+NO_PRODUCER = -1
+SEQUENCES = 2**31
+
+
+class CorruptBatch(PeerError):
+    """Bytes that are no batch, or not the batch that was written: never carried on."""
+
+    code = "HUB-3610"
+    retriable = False
+
+
+class Batch(NamedTuple):
+    """One batch where it lies: ``size`` bytes of ``buffer`` from ``start`` on. In formats 0 and 1 it is a message,
+    perhaps with others compressed in it; then ``base_offset`` is that of the last one and most fields are unknown."""
+
+    buffer: bytearray
+    start: int
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    first_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int  # type: ignore[assignment]  # of records; a tuple's own count() is of no use here
+
+    @property
+    def size(self) -> int:
+        return self.length + _PLACE_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def view(self) -> memoryview:
+        return memoryview(self.buffer)[self.start : self.start + self.size]
+
+
+def batches_in(buffer: bytearray, start: int = 0, end: int | None = None) -> Iterator[Batch]:
+    """The whole batches in ``buffer[start:end]``; a last one that was cut off (brokers do that) ends them quietly.
+
+    Raises CorruptBatch when a length makes no sense.
+    """
+    stop = len(buffer) if end is None else end
+    at = start
+    while at + _LEAST <= stop:
+        offset, length = _PLACE.unpack_from(buffer, at)
+        if length < _LEAST - _PLACE_BYTES:
+            raise CorruptBatch(f"offset {offset}: a batch of {length} bytes")
+        after = at + _PLACE_BYTES + length
+        if after > stop:
+            return
+        if buffer[at + _MAGIC_AT] == 2:
+            if length < HEADER_BYTES - _PLACE_BYTES:
+                raise CorruptBatch(f"offset {offset}: a batch of {length} bytes")
+            yield Batch(buffer, at, *HEADER.unpack_from(buffer, at))
+        else:
+            _, _, crc, magic, attributes = _LEGACY.unpack_from(buffer, at)
+            attributes &= CODEC | APPEND_TIME
+            yield Batch(buffer, at, offset, length, -1, magic, crc, attributes, 0, -1, -1, -1, -1, -1, 1)
+        at = after
+
+
+def is_intact(batch: Batch) -> bool:
+    """Whether the batch is as it was written: CRC32C for format 2 (older formats are checked when they are unpacked)."""
+    if batch.magic != 2:
+        return batch.magic in (0, 1)
+    # The C library takes nothing but bytes.
+    return bool(google_crc32c.value(bytes(batch.view[_CRC_FROM:])) == batch.crc)
+
+
+def patch(batch: Batch, producer_id: int, producer_epoch: int, base_sequence: int) -> memoryview:
+    """Make the batch one of this producer's transaction, in place, and give its bytes.
+
+    The broker sets base offset and leader epoch; of the attributes only the codec stays: the cleaner's delete horizon
+    (KIP-534) and the source's transaction are not the target's.
+    """
+    buffer, start = batch.buffer, batch.start
+    struct.pack_into(">h", buffer, start + _CRC_FROM, (batch.attributes & CODEC) | TRANSACTIONAL)
+    _PRODUCER.pack_into(buffer, start + 43, producer_id, producer_epoch, base_sequence)
+    view = batch.view
+    crc = google_crc32c.value(bytes(view[_CRC_FROM:]))
+    _HEAD.pack_into(buffer, start, 0, batch.length, -1, 2, crc)
+    return view
+
+
+def next_sequence(sequence: int, count: int) -> int:
+    """Sequence numbers wrap to 0 after 2^31 - 1, as brokers count them."""
+    return (sequence + count) % SEQUENCES
+
+
+# ---- which batches of an answer are carried, and how
+
+
+class Aborted:
+    """The aborted transactions of one Fetch answer (read_committed), consumed batch by batch in the log's order.
+
+    ``transactions``: (producer id, first offset) as the broker lists them.
+    """
+
+    def __init__(self, transactions: Sequence[tuple[int, int]] = ()) -> None:
+        self._coming = sorted(transactions, key=lambda each: each[1], reverse=True)
+        self._now: set[int] = set()
+
+    def covers(self, batch: Batch) -> bool:
+        """Whether the batch belongs to one of them."""
+        while self._coming and self._coming[-1][1] <= batch.last_offset:
+            self._now.add(self._coming.pop()[0])
+        if batch.is_control:
+            if control_kind(batch) == ABORT:
+                self._now.discard(batch.producer_id)
+            return False
+        return batch.is_transactional and batch.producer_id in self._now
+
+
+ABORT, COMMIT = 0, 1
+
+
+def control_kind(batch: Batch) -> int | None:
+    """ABORT, COMMIT, another number for other control records, None when it is empty. Control batches have one
+    record, not compressed; its key is two 16-bit numbers: version and kind."""
+    if batch.count < 1:
+        return None
+    at = batch.start + HEADER_BYTES
+    end = batch.start + batch.size
+    at = _skip_varint(batch.buffer, at, end) + 1  # length, attributes
+    for _ in range(3):  # timestamp delta, offset delta, length of the key
+        at = _skip_varint(batch.buffer, at, end)
+    if at + 4 > end:
+        raise CorruptBatch(f"offset {batch.base_offset}: a control batch without a kind")
+    return int.from_bytes(batch.buffer[at + 2 : at + 4], "big", signed=True)
+
+
+def _skip_varint(buffer: bytearray, at: int, end: int) -> int:
+    while at < end and buffer[at] & 0x80:
+        at += 1
+    return at + 1
+
+
+class Fate(Enum):
+    """What becomes of a batch: carried as it is, written anew, or left out."""
+
+    PASS = "passes as it is"
+    HOLES = "written anew: compaction left holes"
+    HEAD = "written anew: it begins before the position"
+    OLD_FORMAT = "written anew: format 0 or 1"
+    APPEND_TIME = "written anew: its timestamps are the broker's"
+    LARGE = "written anew: larger than the target takes"
+    CONTROL = "left out: a control batch"
+    ABORTED = "left out: its transaction was aborted"
+    EMPTY = "left out: nothing in it"
+    BEFORE = "left out: all of it is before the position"
+
+
+LEFT_OUT = frozenset({Fate.CONTROL, Fate.ABORTED, Fate.EMPTY, Fate.BEFORE})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What decides between passing a batch and writing it anew. Batches below both ``tiny`` limits are merged with
+    tiny neighbours, up to ``merged_bytes`` (as fetched); ``largest_bytes`` is what the target takes."""
+
+    tiny_records: int = 20
+    tiny_bytes: int = 8_192
+    merged_bytes: int = 262_144
+    largest_bytes: int = 1_048_588
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def fate(batch: Batch, position: int, aborted: Aborted, limits: Limits = DEFAULT_LIMITS) -> Fate:
+    """What becomes of an intact batch that a reader at ``position`` was given."""
+    if batch.magic < 2:
+        return Fate.BEFORE if batch.next_offset <= position else Fate.OLD_FORMAT
+    left_out = aborted.covers(batch)  # also for what is skipped: it keeps the books
+    if batch.next_offset <= position:
+        return Fate.BEFORE
+    if batch.is_control:
+        return Fate.CONTROL
+    if left_out:
+        return Fate.ABORTED
+    if batch.count == 0:
+        return Fate.EMPTY
+    if batch.base_offset < position:
+        return Fate.HEAD
+    if batch.count != batch.last_offset_delta + 1:
+        return Fate.HOLES
+    if batch.attributes & APPEND_TIME:
+        return Fate.APPEND_TIME
+    return Fate.LARGE if batch.size > limits.largest_bytes else Fate.PASS
+
+
+@dataclass(slots=True)
+class Piece:
+    """What becomes one batch at the target (or, when it is written anew, one or a few).
+
+    ``rewrite``: unpack the batches' records and write them as new batches of the same codec.
+    """
+
+    batches: list[Batch]
+    rewrite: bool
+    size: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.batches[0].base_offset
+
+
+@dataclass(slots=True)
+class Answer:
+    """One partition's share of a Fetch answer, ready to be carried on. ``next_offset``: where to go on, past what was
+    left out; ``end_leader_epoch`` and ``end_timestamp_ms`` are the last carried batch's, -1 without one."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    next_offset: int = 0
+    corrupt: CorruptBatch | None = None
+    end_leader_epoch: int = -1
+    end_timestamp_ms: int = -1
+    left_out: int = 0
+
+
+def answer_of(
+    buffer: bytearray,
+    start: int,
+    end: int,
+    position: int,
+    aborted: Sequence[tuple[int, int]] = (),
+    limits: Limits = DEFAULT_LIMITS,
+) -> Answer:
+    """Cut ``buffer[start:end]``, which a broker gave for ``position``, into pieces in order.
+
+    The first damaged batch ends it: ``corrupt`` says so, and what is before it can be carried.
+    """
+    answer = Answer(next_offset=position)
+    books = Aborted(aborted)
+    open_piece: Piece | None = None  # the last piece, while small neighbours may join it
+    try:
+        for batch in batches_in(buffer, start, end):
+            if not is_intact(batch):
+                answer.corrupt = CorruptBatch(f"offset {batch.base_offset}: the batch's checksum is wrong")
+                break
+            becomes = fate(batch, position, books, limits)
+            answer.next_offset = max(answer.next_offset, batch.next_offset)
+            if becomes in LEFT_OUT:
+                answer.left_out += becomes is not Fate.BEFORE
+                continue
+            answer.end_leader_epoch = batch.leader_epoch
+            answer.end_timestamp_ms = batch.max_timestamp
+            rewrite = becomes is not Fate.PASS
+            joins = rewrite or (batch.count < limits.tiny_records and batch.size < limits.tiny_bytes)
+            if (
+                joins
+                and open_piece is not None
+                and open_piece.batches[0].codec == batch.codec
+                and open_piece.size + batch.size <= limits.merged_bytes
+            ):
+                open_piece.batches.append(batch)
+                open_piece.rewrite = True
+                open_piece.size += batch.size
+                continue
+            piece = Piece([batch], rewrite, batch.size)
+            answer.pieces.append(piece)
+            open_piece = piece if joins else None
+    except CorruptBatch as error:
+        answer.corrupt = error
+    return answer

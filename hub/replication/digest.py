@@ -1,0 +1,116 @@
+"""[core] Are both sides the same? Digests of stretches of a partition that can be joined, so that they roll along.
+
+A record's hash is over what a mirror must keep (its source offset, timestamp, key, value, headers in their order); the
+target's offsets are translated back first, so a wrong map is found as well as a wrong record. A stretch's digest is a
+polynomial of its hashes modulo a Mersenne prime (Rabin and Karp's rolling hash)::
+
+    D(a b) = D(a) · B^|b| + D(b)   (mod 2^127 - 1)
+
+Order and number matter, and neighbours are joined without reading them again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from hub.record import Record
+
+_PRIME = (1 << 127) - 1
+_BASE = int.from_bytes(blake2b(b"hub mirror digest", digest_size=15).digest())
+_NONE = b"\xff\xff\xff\xff"
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """Of ``count`` records in their order."""
+
+    count: int = 0
+    value: int = 0
+
+    def then(self, other: Digest) -> Digest:
+        """The digest of these records and then those."""
+        moved = self.value * pow(_BASE, other.count, _PRIME)
+        return Digest(self.count + other.count, (moved + other.value) % _PRIME)
+
+    def add(self, hashed: int) -> Digest:
+        """With one record more, given its ``hash_of``."""
+        return Digest(self.count + 1, (self.value * _BASE + hashed) % _PRIME)
+
+    def __str__(self) -> str:
+        return f"{self.count}:{self.value:032x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The digest of the records with source offsets in [first, end)."""
+
+    first: int
+    end: int
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A stretch of source offsets in which the sides differ; None: that side did not look there."""
+
+    first: int
+    end: int
+    source: Digest | None
+    target: Digest | None
+
+
+def hash_of(
+    source_offset: int,
+    timestamp_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[str | bytes, bytes | None]],
+) -> int:
+    """A record as a number below the prime. Null and empty differ, and so does every order of headers."""
+    hashed = blake2b(struct.pack(">qq", source_offset, timestamp_ms), digest_size=16)
+    parts: list[bytes | None] = [key, value]
+    for name, said in headers:
+        parts += [name.encode() if isinstance(name, str) else name, said]
+    for part in parts:
+        hashed.update(_NONE if part is None else struct.pack(">I", len(part)))
+        hashed.update(part or b"")
+    return int.from_bytes(hashed.digest()) % _PRIME
+
+
+def ranges(records: Iterable[tuple[int, Record]], size: int) -> Iterator[Range]:
+    """Ranges of ``size`` source offsets, aligned to it, out of (source offset, record) in ascending order.
+
+    Ranges without a record are left out; the last one ends where its block ends, whether or not more may come.
+    """
+    block: int | None = None
+    digest = Digest()
+    for offset, record in records:
+        if block is not None and offset // size != block:
+            yield Range(block * size, (block + 1) * size, digest)
+            digest = Digest()
+        block = offset // size
+        digest = digest.add(hash_of(offset, record.timestamp_ms, record.key, record.value, record.headers))
+    if block is not None:
+        yield Range(block * size, (block + 1) * size, digest)
+
+
+def joined(parts: Sequence[Range]) -> Range:
+    """Neighbours, in order, as one. At least one."""
+    digest = Digest()
+    for part in parts:
+        digest = digest.then(part.digest)
+    return Range(parts[0].first, parts[-1].end, digest)
+
+
+def differences(source: Iterable[Range], target: Iterable[Range]) -> tuple[Difference, ...]:
+    """Where the two differ, ascending; neighbouring differences are told as they are, for each has its own counts."""
+    here: Mapping[tuple[int, int], Digest] = {(each.first, each.end): each.digest for each in source}
+    there: Mapping[tuple[int, int], Digest] = {(each.first, each.end): each.digest for each in target}
+    return tuple(
+        Difference(*place, here.get(place), there.get(place))
+        for place in sorted({*here, *there})
+        if here.get(place) != there.get(place)
+    )

@@ -1,0 +1,404 @@
+"""[core] ``mirrors.yaml``: the clusters, what each owns, and the mirrors between them.
+
+::
+
+    clusters:
+      nyc: {bootstrap: nyc-1:9092, owns: ["nyc.**"]}
+      lon:
+        bootstrap: lon-1:9093
+        owns: ["lon.**"]
+        tls: {ca: certs/lon.pem}
+        sasl: {mechanism: SCRAM-SHA-512, username: hub, password: "${LON_PASSWORD}"}
+    mirrors:
+      nyc-lon: {source: nyc, target: lon, topics: ["nyc.*", "**.chat"]}
+
+A topic has the same name everywhere. Secrets are named, never written: ``${NAME}`` is taken from the environment when
+a connection is made. Which mirror carries which topic is decided in graph.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from zoneinfo import ZoneInfo
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from hub.errors import ConfigError, nearest
+from hub.schema_registry.label_patterns import checked
+from hub.topics.tree import matches
+from hub.yaml import load_model, place
+
+MIRRORS_FILE = "mirrors.yaml"
+
+OwnerRule = Literal["source", "transit", "any"]
+OnTrouble = Literal["stop", "continue"]
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+
+_DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)|24:00")
+_UNITS: Mapping[str, Mapping[str, int]] = {
+    "duration": {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000},
+    "size": {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30},
+}
+_MOST_MIRRORS = 1_000
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError(
+            f'name "{text[:80]}" must be small letters, digits, "_" and "-", at most 63, no "_" or "-" first'
+        )
+    return text
+
+
+def _secret(text: str) -> str:
+    if not _VARIABLE.fullmatch(text):
+        raise ValueError("a secret does not stand in the file: write ${NAME} and set the variable NAME")
+    return text
+
+
+def _amount(kind: str, example: str) -> BeforeValidator:
+    def read(value: object) -> object:
+        found = re.fullmatch(r"(\d+)\s*([A-Za-z]+)", str(value))
+        if isinstance(value, bool) or found is None or found.group(2) not in _UNITS[kind]:
+            raise ValueError(f'"{value}" is not a {kind} such as {example}')
+        return int(found.group(1)) * _UNITS[kind][found.group(2)]
+
+    return BeforeValidator(read)
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Pattern = Annotated[str, AfterValidator(checked)]
+Secret = Annotated[str, AfterValidator(_secret)]
+DurationMs = Annotated[int, _amount("duration", "100ms, 5s or 1h")]
+SizeBytes = Annotated[int, _amount("size", "512KiB or 20MiB")]
+
+
+class _Said(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Tls(_Said):
+    """``tls: true`` is TLS with the system's authorities. Paths are taken from the file's folder."""
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    key_password: Secret | None = None
+    verify_hostname: bool = True
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key belong together: say both or neither")
+        return self
+
+
+class Sasl(_Said):
+    mechanism: Mechanism
+    username: str | None = None
+    password: Secret | None = None
+    token_url: str | None = None
+    client_id: str | None = None
+    client_secret: Secret | None = None
+    scope: str | None = None
+
+    @model_validator(mode="after")
+    def _what_the_mechanism_needs(self) -> Self:
+        oauth = self.mechanism == "OAUTHBEARER"
+        needed = ("token_url", "client_id", "client_secret") if oauth else ("username", "password")
+        missing = [name for name in needed if getattr(self, name) is None]
+        if missing:
+            raise ValueError(f"{self.mechanism} needs {' and '.join(missing)}")
+        return self
+
+
+class Cluster(_Said):
+    """Where a cluster is, how to get in, and the label patterns that only it may write (``owns``)."""
+
+    bootstrap: str
+    owns: list[Pattern] = Field(default_factory=list)
+    registry: str | None = None
+    tls: Tls | None = None
+    sasl: Sasl | None = None
+
+    @field_validator("bootstrap")
+    @classmethod
+    def _hosts(cls, value: str) -> str:
+        for host in value.split(","):
+            if not re.fullmatch(r"\s*[^\s:,]+:\d{1,5}\s*|\s*\[[0-9a-fA-F:]+\]:\d{1,5}\s*", host):
+                raise ValueError(f'"{host.strip()}" is not host:port')
+        return ",".join(host.strip() for host in value.split(","))
+
+    @field_validator("tls", mode="before")
+    @classmethod
+    def _plain_yes(cls, value: object) -> object:
+        return {} if value is True else None if value is False else value
+
+
+class Window(_Said):
+    """When a mirror may run: ``from`` until before ``to``, local time; over midnight when ``to`` is the earlier."""
+
+    days: list[Day] = Field(default_factory=lambda: list(_DAYS), min_length=1)
+    begins: str = Field("00:00", alias="from")
+    ends: str = Field("24:00", alias="to")
+
+    @field_validator("begins", "ends", mode="before")
+    @classmethod
+    def _clock(cls, value: object) -> object:
+        if isinstance(value, int):  # YAML 1.1 reads 22:30 as a number to the base of sixty
+            value = f"{value // 60:02}:{value % 60:02}"
+        if not _CLOCK.fullmatch(str(value)):
+            raise ValueError(f'"{value}" is not a time such as "22:30"')
+        return value
+
+
+class Schedule(_Said):
+    zone: str = "UTC"
+    windows: list[Window] = Field(min_length=1)
+
+    @field_validator("zone")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (KeyError, ValueError, OSError):
+            raise ValueError(f'"{value}" is no time zone; say one such as Europe/London') from None
+        return value
+
+
+class Limits(_Said):
+    """What a mirror may take. Bytes as they are on the wire, compressed."""
+
+    bytes_per_second: SizeBytes | None = None
+
+
+class Commit(_Said):
+    """A transaction ends at whichever of these comes first."""
+
+    interval: DurationMs = 100
+    size: SizeBytes = 8 << 20
+    records: int = Field(50_000, ge=1, le=1_000_000)
+
+
+class From(_Said):
+    timestamp: datetime
+
+    @field_validator("timestamp")
+    @classmethod
+    def _zoned(cls, value: datetime) -> datetime:
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+class Groups(_Said):
+    """Which consumer groups are carried over; ``force`` moves a group back when the source's was reset."""
+
+    include: list[Pattern] = Field(default_factory=lambda: ["**"])
+    exclude: list[Pattern] = Field(default_factory=list)
+    interval: DurationMs = 5_000
+    force: bool = False
+
+
+class Acls(_Said):
+    """WRITE is not copied unless asked: who writes at the source does not write to the copy."""
+
+    copy_: bool = Field(True, alias="copy")
+    write: bool = False
+    principals: dict[str, str] = Field(default_factory=dict)
+
+
+class Mirror(_Said):
+    """What goes from where to where. ``owner`` None: "source" when the source owns anything, else "any".
+
+    ``owner`` source: only what the source owns. transit: also what came to the source through other mirrors, never what
+    the target owns. any: whatever fits, for one-way copies.
+    """
+
+    source: str
+    target: str
+    topics: list[Pattern] = Field(min_length=1)
+    exclude: list[Pattern] = Field(default_factory=list)
+    owner: OwnerRule | None = None
+    start: Literal["earliest", "latest"] | From = "earliest"
+    engine: Literal["auto", "batch", "record"] = "auto"
+    shards: int = Field(8, ge=1, le=1_000)
+    on_gap: OnTrouble = "stop"
+    on_recreate: OnTrouble = "stop"
+    limits: Limits = Limits()
+    schedule: Schedule | None = None
+    commit: Commit = Commit()
+    groups: Groups = Groups()
+    acls: Acls = Acls()
+    configs: list[str] = Field(default_factory=list)
+    paused: bool = False
+
+    def selects(self, topic: str) -> bool:
+        """Whether the name fits; the hub's and Kafka's own topics never do."""
+        return (
+            not topic.startswith("_")
+            and any(matches(pattern, topic) for pattern in self.topics)
+            and not any(matches(pattern, topic) for pattern in self.exclude)
+        )
+
+    def selects_group(self, group: str) -> bool:
+        return any(matches(pattern, group) for pattern in self.groups.include) and not any(
+            matches(pattern, group) for pattern in self.groups.exclude
+        )
+
+
+class MirrorsFile(_Said):
+    """mirrors.yaml."""
+
+    clusters: dict[Name, Cluster] = Field(min_length=1)
+    mirrors: dict[Name, Mirror] = Field(default_factory=dict, max_length=_MOST_MIRRORS)
+
+    def rule(self, mirror: str) -> OwnerRule:
+        """The mirror's owner rule, as said or as it follows from what its source owns."""
+        found = self.mirrors[mirror]
+        return found.owner or ("source" if self.clusters[found.source].owns else "any")
+
+
+def load(path: Path) -> MirrorsFile:
+    """The file, with the clusters that its mirrors name. Raises ConfigError with file, line and column."""
+    file = load_model(path, MirrorsFile)
+    for name, mirror in file.mirrors.items():
+        for end, cluster in (("source", mirror.source), ("target", mirror.target)):
+            if cluster not in file.clusters:
+                guess = nearest(cluster, file.clusters)
+                raise ConfigError(
+                    f'mirror "{name}": there is no cluster "{cluster}"',
+                    hint=f'did you mean "{guess}"?'
+                    if guess
+                    else f"known: {', '.join(sorted(file.clusters))}",
+                    where=place(path, "mirrors", name, end),
+                    code="HUB-1601",
+                )
+        if mirror.source == mirror.target:
+            raise ConfigError(
+                f'mirror "{name}": source and target are both "{mirror.source}"',
+                hint="names stay the same, so a cluster cannot be mirrored into itself",
+                where=place(path, "mirrors", name, "target"),
+                code="HUB-1601",
+            )
+    return file
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How to reach a cluster, secrets filled in. Never printed: its text form leaves the secrets out."""
+
+    cluster: str
+    bootstrap: tuple[str, ...]
+    tls: Tls | None
+    sasl: Sasl | None
+    secrets: Mapping[str, str]
+    folder: Path
+
+    def secret(self, reference: str | None) -> str | None:
+        """The value behind ``${NAME}``."""
+        return None if reference is None else self.secrets[reference]
+
+    def file(self, path: Path | None) -> str | None:
+        return None if path is None else str(self.folder / path)
+
+    def __repr__(self) -> str:
+        return f"Connection({self.cluster}, {','.join(self.bootstrap)})"
+
+    def librdkafka(self) -> dict[str, str]:
+        """The settings of librdkafka's clients (its CONFIGURATION.md)."""
+        protocol = {(0, 0): "PLAINTEXT", (1, 0): "SSL", (0, 1): "SASL_PLAINTEXT", (1, 1): "SASL_SSL"}
+        said: dict[str, str | None] = {
+            "bootstrap.servers": ",".join(self.bootstrap),
+            "security.protocol": protocol[self.tls is not None, self.sasl is not None],
+        }
+        if (tls := self.tls) is not None:
+            said |= {
+                "ssl.ca.location": self.file(tls.ca),
+                "ssl.certificate.location": self.file(tls.certificate),
+                "ssl.key.location": self.file(tls.key),
+                "ssl.key.password": self.secret(tls.key_password),
+                "ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else "none",
+            }
+        if (sasl := self.sasl) is not None:
+            said |= {
+                "sasl.mechanism": sasl.mechanism,
+                "sasl.username": sasl.username,
+                "sasl.password": self.secret(sasl.password),
+                "sasl.oauthbearer.method": "oidc" if sasl.mechanism == "OAUTHBEARER" else None,
+                "sasl.oauthbearer.token.endpoint.url": sasl.token_url,
+                "sasl.oauthbearer.client.id": sasl.client_id,
+                "sasl.oauthbearer.client.secret": self.secret(sasl.client_secret),
+                "sasl.oauthbearer.scope": sasl.scope,
+            }
+        return {key: value for key, value in said.items() if value is not None}
+
+
+def connection(
+    file: MirrorsFile, cluster: str, environ: Mapping[str, str], folder: Path = Path()
+) -> Connection:
+    """How to reach a cluster of the file. Raises ConfigError (HUB-1602) naming the variable that is not set."""
+    found = file.clusters[cluster]
+    secrets: dict[str, str] = {}
+    named = [found.tls.key_password] if found.tls else []
+    named += [found.sasl.password, found.sasl.client_secret] if found.sasl else []
+    for reference in filter(None, named):
+        variable = reference[2:-1]
+        if not environ.get(variable):
+            raise ConfigError(
+                f'cluster "{cluster}": the variable {variable} is not set',
+                hint=f"export {variable}=… where the workers run",
+                code="HUB-1602",
+            )
+        secrets[reference] = environ[variable]
+    return Connection(cluster, tuple(found.bootstrap.split(",")), found.tls, found.sasl, secrets, folder)
+
+
+def is_open(schedule: Schedule | None, now: datetime) -> bool:
+    """Whether a mirror may run at a moment (an aware time). Without a schedule always."""
+    if schedule is None:
+        return True
+    local = now.astimezone(ZoneInfo(schedule.zone))
+    minute = local.hour * 60 + local.minute
+    return any(_open(window, local.weekday(), minute) for window in schedule.windows)
+
+
+def opens_at(schedule: Schedule, now: datetime) -> datetime | None:
+    """The next minute at which a window opens, within a week; ``now`` itself when one is open."""
+    if is_open(schedule, now):
+        return now
+    minute = now.replace(second=0, microsecond=0)
+    for _ in range(8 * 24 * 60):
+        minute += timedelta(minutes=1)
+        if is_open(schedule, minute):
+            return minute
+    return None
+
+
+def _open(window: Window, weekday: int, minute: int) -> bool:
+    begins, ends = _minutes(window.begins), _minutes(window.ends)
+    if begins < ends:
+        return _DAYS[weekday] in window.days and begins <= minute < ends
+    # Over midnight: the night belongs to the day on which it begins.
+    evening = _DAYS[weekday] in window.days and minute >= begins
+    return evening or (_DAYS[weekday - 1] in window.days and minute < ends)
+
+
+def _minutes(clock: str) -> int:
+    hours, minutes = clock.split(":")
+    return int(hours) * 60 + int(minutes)

@@ -1,0 +1,621 @@
+"""[core] What has to be done at the target before records can flow, and what forbids it: a three-way diff of topics.
+
+What was synced last, the source and the target are compared setting by setting. What changed at the source follows; what
+a person changed at the target stays and is told; so a deleted override does not come back, and nothing is overwritten by
+mistake. Durability is never lowered. Schemas come first, with their ids, for a record without its schema is unreadable.
+
+A refusal is about one topic: the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+from hub.errors import HubFault
+from hub.log import TopicDescription, same_setting
+from hub.record import NewRecord, Positions, Record, TopicPartition
+from hub.replication.checkpoint import CONTROL_TOPIC, Checkpoint
+from hub.replication.mirrors import Mirror
+from hub.topics.plan import Caution, Refusal
+from hub.topics.tree import collisions
+
+# What follows the source. Everything else is the target's own affair.
+COPIED_SETTINGS: frozenset[str] = frozenset(
+    {
+        "cleanup.policy",
+        "delete.retention.ms",
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        "message.timestamp.after.max.ms",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "min.insync.replicas",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+        "segment.ms",
+        "unclean.leader.election.enable",
+    }
+)
+# What the copy needs, whatever the source says: its records are as they came, and they may be old.
+_NEEDED: Mapping[str, str] = {
+    "compression.type": "producer",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": str((1 << 63) - 1),
+}
+_NEVER: frozenset[str] = frozenset(_NEEDED)
+_UNLIMITED = -1
+
+Operation = str
+PatternType = Literal["LITERAL", "PREFIXED"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Acl:
+    """One access rule on a topic, in Kafka's words. ``name`` "*" with LITERAL is every topic."""
+
+    name: str
+    pattern: PatternType
+    principal: str
+    host: str
+    operation: Operation
+    permission: Literal["ALLOW", "DENY"]
+
+    def holds_for(self, topic: str) -> bool:
+        if self.pattern == "PREFIXED":
+            return topic.startswith(self.name)
+        return self.name in ("*", topic)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """A version of a subject with the id that records carry; ``text`` as the registry gives it."""
+
+    subject: str
+    version: int
+    id: int
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One cluster as it is. ``topics`` have their own settings, ``defaults`` what they leave unsaid.
+
+    ``schemas``: the versions that the topics' records may carry, oldest first; None where there is no registry.
+    ``begins`` and ``ends``: offsets of the topics in question.
+    """
+
+    topics: Mapping[str, TopicDescription]
+    defaults: Mapping[str, str | None] = field(default_factory=dict)
+    brokers: int = 1
+    begins: Positions = field(default_factory=Positions)
+    ends: Positions = field(default_factory=Positions)
+    acls: frozenset[Acl] = frozenset()
+    schemas: tuple[SchemaVersion, ...] | None = None
+
+    def effective(self, topic: str, key: str) -> str | None:
+        found = self.topics.get(topic)
+        return self.defaults.get(key) if found is None else found.config.get(key, self.defaults.get(key))
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What was made equal last, of one topic: the settings as the source had them, the rules that were copied."""
+
+    mirror: str
+    topic: str
+    config: Mapping[str, str]
+    acls: frozenset[Acl] = frozenset()
+
+    def record(self) -> NewRecord:
+        rules = [
+            [a.name, a.pattern, a.principal, a.host, a.operation, a.permission] for a in sorted(self.acls)
+        ]
+        body = {"config": dict(self.config), "acls": rules}
+        return NewRecord(CONTROL_TOPIC, f"synced|{self.mirror}|{self.topic}".encode(), orjson.dumps(body))
+
+
+def synced_of(record: Record) -> Synced | None:
+    """What a record of the control topic says was synced; None for other kinds. Raises HubFault (HUB-5603)."""
+    if record.key is None or record.value is None or not record.key.startswith(b"synced|"):
+        return None
+    try:
+        _, mirror, topic = record.key.decode().split("|")
+        body: dict[str, Any] = orjson.loads(record.value)
+        return Synced(mirror, topic, body["config"], frozenset(Acl(*row) for row in body["acls"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise HubFault(
+            f"{record.topic}, partition {record.partition}, offset {record.offset}: not what a mirror writes ({error!r})",
+            hint="something else writes to this topic, or a newer hub did",
+            code="HUB-5603",
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportSchema:
+    """With its id, which needs the registry's IMPORT mode for a moment."""
+
+    topic: str
+    schema: SchemaVersion
+
+    def __str__(self) -> str:
+        return f"+ schema {self.schema.subject} v{self.schema.version}  id={self.schema.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    topic: str
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str]
+
+    def __str__(self) -> str:
+        settings = "".join(f", {key}={value}" for key, value in sorted(self.config.items()))
+        return f"+ topic {self.topic}  partitions={self.partitions}, replication={self.replication_factor}{settings}"
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitions:
+    topic: str
+    now: int
+    total: int
+
+    def __str__(self) -> str:
+        return f"~ topic {self.topic}  partitions {self.now} -> {self.total}"
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfig:
+    """``changes``: key to (as it is, as it shall be); None is the cluster's default."""
+
+    topic: str
+    changes: Mapping[str, tuple[str | None, str | None]]
+
+    def __str__(self) -> str:
+        said = ", ".join(
+            f"{key} {old or 'default'} -> {new or 'default'}" for key, (old, new) in self.changes.items()
+        )
+        return f"~ topic {self.topic}  {said}"
+
+
+@dataclass(frozen=True, slots=True)
+class AlterAcls:
+    topic: str
+    add: tuple[Acl, ...]
+    remove: tuple[Acl, ...]
+
+    def __str__(self) -> str:
+        said = [f"+{a.principal} {a.operation}" for a in self.add] + [
+            f"-{a.principal} {a.operation}" for a in self.remove
+        ]
+        return f"~ acls {self.topic}  {', '.join(said)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NewGeneration:
+    """The source's topic was made again: its records follow those of the old one, with a map of their own."""
+
+    topic: str
+    old_id: str
+    new_id: str
+    generation: int
+
+    def __str__(self) -> str:
+        return f"~ topic {self.topic}  generation {self.generation}: made again at the source, appended at the target"
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """Write down what is synced now: the third side of the next diff."""
+
+    topic: str
+    synced: Synced
+
+    def __str__(self) -> str:
+        return f"= topic {self.topic}  remembered as synced"
+
+
+Step = ImportSchema | CreateTopic | AddPartitions | AlterConfig | AlterAcls | NewGeneration | Remember
+
+_RANK: Mapping[type[Step], int] = {
+    ImportSchema: 0,
+    CreateTopic: 1,
+    AddPartitions: 2,
+    AlterConfig: 3,
+    AlterAcls: 4,
+    NewGeneration: 5,
+    Remember: 6,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorPlan:
+    """The steps in the order in which they are carried out. Topics with a refusal have no steps and are not mirrored."""
+
+    steps: tuple[Step, ...]
+    refusals: tuple[Refusal, ...]
+    cautions: tuple[Caution, ...]
+
+    @property
+    def blocked(self) -> frozenset[str]:
+        return frozenset(refusal.topic for refusal in self.refusals)
+
+
+def plan(
+    name: str,
+    mirror: Mirror,
+    topics: Iterable[str],
+    source: Side,
+    target: Side,
+    synced: Mapping[str, Synced] | None = None,
+    checkpoints: Iterable[Checkpoint] = (),
+) -> MirrorPlan:
+    """What to do for the topics that a mirror carries (graph.py says which). ``synced`` by topic."""
+    known = synced or {}
+    marks: dict[str, list[Checkpoint]] = {}
+    for checkpoint in checkpoints:
+        marks.setdefault(checkpoint.topic, []).append(checkpoint)
+    steps: list[Step] = []
+    refusals: list[Refusal] = []
+    cautions: list[Caution] = []
+    carried = sorted(topic for topic in set(topics) if topic in source.topics)
+    clashing = {
+        one for group in collisions({*carried, *target.topics}) for one in group if one not in target.topics
+    }
+    for topic in carried:
+        one = _Topic(name, mirror, topic, source, target, known.get(topic), marks.get(topic, []))
+        found = list(one.refusals())
+        if topic in clashing:
+            found.append(
+                _refusal(
+                    topic,
+                    "its name collides with another's at the target",
+                    "Kafka's metrics have _ for .: exclude one of the two",
+                )
+            )
+        found += _schema_refusals(topic, source, target)
+        refusals += found
+        if not found:
+            steps += _schema_steps(topic, source, target)
+            steps += one.steps()
+            cautions += one.cautions
+    steps.sort(key=lambda step: _RANK[type(step)])
+    return MirrorPlan(tuple(steps), tuple(refusals), tuple(cautions))
+
+
+@dataclass
+class _Topic:
+    """One topic, looked at from all three sides."""
+
+    link: str
+    mirror: Mirror
+    name: str
+    source: Side
+    target: Side
+    synced: Synced | None
+    marks: Sequence[Checkpoint]
+    cautions: list[Caution] = field(default_factory=list)
+
+    @property
+    def there(self) -> TopicDescription | None:
+        return self.target.topics.get(self.name)
+
+    @property
+    def here(self) -> TopicDescription:
+        return self.source.topics[self.name]
+
+    def refusals(self) -> Iterator[Refusal]:
+        yield from self._identity()
+        if self.there is not None:
+            yield from self._limits(self.there)
+
+    def steps(self) -> Iterator[Step]:
+        if self.there is None:
+            yield self._create()
+        else:
+            yield from self._partitions(self.there)
+            yield from self._config(self.there)
+        add, remove, copied = self._acls()
+        if add or remove:
+            yield AlterAcls(self.name, add, remove)
+        ids = {mark.topic_id for mark in self.marks}
+        newest = max(self.marks, key=lambda mark: mark.generation, default=None)
+        if newest is not None and self.here.topic_id not in ids:
+            yield NewGeneration(self.name, newest.topic_id, self.here.topic_id, newest.generation + 1)
+        now = Synced(
+            self.link, self.name, {k: v for k, v in self.here.config.items() if k in self._copied}, copied
+        )
+        if now != self.synced:
+            yield Remember(self.name, now)
+
+    def _identity(self) -> Iterator[Refusal]:
+        """Are these the topics that the checkpoints are about?"""
+        there = self.there
+        if not self.marks:
+            ends = [end for tp, end in self.target.ends if tp.topic == self.name]
+            if there is not None and any(ends):
+                yield _refusal(
+                    self.name,
+                    f"the target has {sum(ends)} offsets of data and no checkpoint of this mirror",
+                    "delete it there, exclude it here, or import the offsets of whatever copied it",
+                )
+            return
+        newest = max(mark.generation for mark in self.marks)
+        if (
+            self.here.topic_id not in {mark.topic_id for mark in self.marks}
+            and self.mirror.on_recreate == "stop"
+        ):
+            yield _refusal(
+                self.name,
+                "it was deleted and made again at the source",
+                "say `on_recreate: continue` to append the new topic's records, or drop the copy and start anew",
+            )
+        for mark in self.marks:
+            if mark.generation != newest:
+                continue
+            if there is None:
+                yield _refusal(
+                    self.name,
+                    "the target's topic is gone, but there is a checkpoint",
+                    "`hub mirror drop` forgets the checkpoint, then it is mirrored from its start",
+                )
+                return
+            if mark.target_topic_id and mark.target_topic_id != there.topic_id:
+                yield _refusal(
+                    self.name,
+                    "the target's topic was deleted and made again since the last checkpoint",
+                    "`hub mirror drop` forgets the checkpoint, then it is mirrored from its start",
+                )
+                return
+            end = self.target.ends.offsets.get(TopicPartition(self.name, mark.partition))
+            if end is not None and end < mark.target_next:
+                yield _refusal(
+                    self.name,
+                    f"partition {mark.partition} ends at {end} at the target, but {mark.target_next} were written",
+                    "the target lost records it had acknowledged: `hub mirror verify` says which",
+                )
+
+    def _limits(self, there: TopicDescription) -> Iterator[Refusal]:
+        """Limits at the target that a person set there and that records would break on."""
+        for key, needed in _NEEDED.items():
+            own = there.config.get(key)
+            if key == "compression.type" and self.mirror.engine == "record":
+                continue
+            if own is not None and not same_setting(own, needed):
+                yield _refusal(self.name, *_WHY_NEEDED[key](own, needed))
+        wanted = _whole(self.source.effective(self.name, "max.message.bytes"))
+        most = _whole(there.config.get("max.message.bytes"))
+        if (
+            wanted is not None
+            and most is not None
+            and most < wanted
+            and self._theirs("max.message.bytes", there)
+        ):
+            yield _refusal(
+                self.name,
+                f"max.message.bytes is {most} at the target and {wanted} at the source: large records would not fit",
+                f"set it to {wanted} at the target, or back to its default",
+            )
+
+    def _create(self) -> CreateTopic:
+        config = {key: value for key, value in self.here.config.items() if key in self._copied}
+        for key in sorted(self._copied - config.keys()):
+            mine, theirs = self.source.effective(self.name, key), self.target.defaults.get(key)
+            if (
+                mine is not None
+                and theirs is not None
+                and not same_setting(mine, theirs)
+                and _narrower(key, theirs, mine)
+            ):
+                config[key] = mine
+        for key in _RAISED_ONLY:
+            theirs = self.target.defaults.get(key)
+            if key in config and theirs is not None and _narrower(key, config[key], theirs):
+                del config[key]
+        for key, needed in _NEEDED.items():
+            if not same_setting(self.target.defaults.get(key), needed):
+                config[key] = needed
+        replicas = min(self.here.replication_factor, self.target.brokers)
+        if replicas < self.here.replication_factor:
+            self._caution(
+                f"{replicas} replicas at the target, {self.here.replication_factor} at the source: it has too few brokers",
+                "add brokers to the target, then raise the replication factor",
+            )
+        least = _whole(config.get("min.insync.replicas", self.target.defaults.get("min.insync.replicas")))
+        if least is not None and least > replicas:
+            config["min.insync.replicas"] = str(replicas)
+            self._caution(
+                f"min.insync.replicas is {replicas}, for the target has no more brokers",
+                "raise both together later",
+            )
+        return CreateTopic(self.name, self.here.partitions, replicas, config)
+
+    def _partitions(self, there: TopicDescription) -> Iterator[Step]:
+        if there.partitions < self.here.partitions:
+            yield AddPartitions(self.name, there.partitions, self.here.partitions)
+        elif there.partitions > self.here.partitions:
+            self._caution(
+                f"{there.partitions} partitions at the target, {self.here.partitions} at the source: the others stay empty,"
+                " and after a failover keys go elsewhere",
+                f"add partitions at the source, up to {there.partitions}",
+            )
+
+    def _config(self, there: TopicDescription) -> Iterator[Step]:
+        changes: dict[str, tuple[str | None, str | None]] = {}
+        for key in sorted(self._copied):
+            mine, theirs = self.here.config.get(key), there.config.get(key)
+            if same_setting(mine, theirs):
+                continue
+            last = self.synced.config.get(key) if self.synced is not None else None
+            if same_setting(mine, last) and self.synced is not None:
+                self._caution(
+                    f"{key} was changed at the target to {theirs or 'default'}: left so",
+                    "change it at the source to have it everywhere",
+                )
+            elif not same_setting(theirs, last):
+                self._caution(
+                    f"{key} is {mine or 'default'} at the source and {theirs or 'default'} at the target, both set by hand:"
+                    " left so",
+                    "make them equal, or set the target's back to its default",
+                )
+            elif self._follows(key, there, mine):
+                changes[key] = (theirs, mine)
+        for key, needed in _NEEDED.items():
+            if key not in there.config and not same_setting(self.target.defaults.get(key), needed):
+                changes[key] = (None, needed)
+        key = "max.message.bytes"
+        mine, theirs = self.source.effective(self.name, key), self.target.defaults.get(key)
+        unsaid = key not in there.config and key not in changes and key in self._copied
+        if unsaid and mine is not None and theirs is not None and _narrower(key, theirs, mine):
+            changes[key] = (None, mine)
+        if changes:
+            yield AlterConfig(self.name, changes)
+
+    def _follows(self, key: str, there: TopicDescription, mine: str | None) -> bool:
+        """Whether a change of the source is taken over; what it would lose is told."""
+        after = mine if mine is not None else self.target.defaults.get(key)
+        before = there.config.get(key, self.target.defaults.get(key))
+        narrower = before is not None and after is not None and _narrower(key, after, before)
+        if narrower and key in _RAISED_ONLY:
+            self._caution(
+                f"{key} {before} is kept: {after} at the source is less durable",
+                "lower it at the target by hand, when it is meant",
+            )
+            return False
+        if narrower and key in _LOSING:
+            self._caution(
+                f"{key} {before} -> {after}: records that are older or more are deleted at the target too",
+                "raise it at the source to keep them",
+            )
+        return True
+
+    def _acls(self) -> tuple[tuple[Acl, ...], tuple[Acl, ...], frozenset[Acl]]:
+        """(rules to add, rules to take away, what is then ours)."""
+        ours = self.synced.acls if self.synced is not None else frozenset[Acl]()
+        if not self.mirror.acls.copy_:
+            return (), (), ours
+        wanted = frozenset(
+            copied for acl in self.source.acls if acl.holds_for(self.name) for copied in self._copies(acl)
+        )
+        add = wanted - self.target.acls
+        remove = (ours - wanted) & self.target.acls
+        return tuple(sorted(add)), tuple(sorted(remove)), (wanted & ours) | add
+
+    def _copies(self, acl: Acl) -> Iterator[Acl]:
+        """A rule for this topic alone: one for a prefix or for all topics would give away what is not mirrored."""
+        principal = self.mirror.acls.principals.get(acl.principal, acl.principal)
+        for operation in _operations(acl, self.mirror.acls.write):
+            yield Acl(self.name, "LITERAL", principal, acl.host, operation, acl.permission)
+
+    @property
+    def _copied(self) -> frozenset[str]:
+        return (COPIED_SETTINGS | frozenset(self.mirror.configs)) - _NEVER
+
+    def _theirs(self, key: str, there: TopicDescription) -> bool:
+        """Whether the target's setting is of a person there, not one that a step of this plan would change."""
+        last = self.synced.config.get(key) if self.synced is not None else None
+        return not same_setting(there.config.get(key), last)
+
+    def _caution(self, reason: str, hint: str) -> None:
+        self.cautions.append(Caution(self.name, reason, hint))
+
+
+_WHY_NEEDED: Mapping[str, Callable[[str, str], tuple[str, str]]] = {
+    "compression.type": lambda own, needed: (
+        f"compression.type is {own} at the target: its brokers would compress every batch anew",
+        "set it to producer, or say `engine: record` for the mirror",
+    ),
+    "message.timestamp.type": lambda own, needed: (
+        f"message.timestamp.type is {own} at the target: it would overwrite every record's time",
+        "set it to CreateTime",
+    ),
+    "message.timestamp.before.max.ms": lambda own, needed: (
+        f"message.timestamp.before.max.ms is {own} at the target: it would refuse older records",
+        "set it back to its default, which is no limit",
+    ),
+}
+
+# Settings of which less is less durable: the target keeps the higher.
+_RAISED_ONLY: frozenset[str] = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})
+# Settings of which less deletes records.
+_LOSING: frozenset[str] = frozenset(
+    {"retention.ms", "retention.bytes", "cleanup.policy", "max.message.bytes"}
+)
+
+
+def _narrower(key: str, one: str, other: str) -> bool:
+    """Whether ``one`` keeps or takes less than ``other``."""
+    if key == "cleanup.policy":
+        return "delete" in one and "delete" not in other
+    if key == "unclean.leader.election.enable":
+        return one.lower() == "true" and other.lower() != "true"
+    mine, theirs = _whole(one), _whole(other)
+    if mine is None or theirs is None or mine == theirs:
+        return False
+    if key.startswith("retention."):
+        return mine != _UNLIMITED and (theirs == _UNLIMITED or mine < theirs)
+    return mine < theirs
+
+
+def _whole(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def _operations(acl: Acl, write: bool) -> Iterable[str]:
+    """What of a rule is copied. A DENY always is; of an ALLOW only what reads, and WRITE when asked for."""
+    if acl.permission == "DENY":
+        return (acl.operation,)
+    reading = ("READ", "DESCRIBE", "DESCRIBE_CONFIGS")
+    if acl.operation == "ALL":
+        return (*reading, "WRITE") if write else reading
+    return (acl.operation,) if acl.operation in reading or (write and acl.operation == "WRITE") else ()
+
+
+def _schemas(topic: str, side: Side) -> tuple[SchemaVersion, ...]:
+    subjects = (f"{topic}-key", f"{topic}-value")
+    return tuple(each for each in side.schemas or () if each.subject in subjects)
+
+
+def _schema_steps(topic: str, source: Side, target: Side) -> Iterator[Step]:
+    if source.schemas is None or target.schemas is None:
+        return
+    there = {(each.subject, each.id) for each in target.schemas}
+    for each in _schemas(topic, source):
+        if (each.subject, each.id) not in there:
+            yield ImportSchema(topic, each)
+
+
+def _schema_refusals(topic: str, source: Side, target: Side) -> Iterator[Refusal]:
+    if source.schemas is None or target.schemas is None:
+        return
+    ids = {each.id: each for each in target.schemas}
+    versions = {(each.subject, each.version): each for each in target.schemas}
+    for each in _schemas(topic, source):
+        other = ids.get(each.id)
+        if other is not None and (other.text, other.kind) != (each.text, each.kind):
+            yield _refusal(
+                topic,
+                f"schema id {each.id} is {each.subject} v{each.version} at the source and another schema"
+                f" ({other.subject} v{other.version}) at the target",
+                "use one registry for both, or a context of its own at the target",
+            )
+            continue
+        taken = versions.get((each.subject, each.version))
+        if taken is not None and taken.id != each.id:
+            yield _refusal(
+                topic,
+                f"{each.subject} v{each.version} has id {each.id} at the source and {taken.id} at the target",
+                "delete the subject at the target when nothing uses it, or use one registry for both",
+            )
+
+
+def _refusal(topic: str, reason: str, hint: str) -> Refusal:
+    return Refusal(topic, reason, hint)

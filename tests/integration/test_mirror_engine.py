@@ -1,0 +1,853 @@
+"""The batch engine between two real clusters: every record once, in order, unchanged, and at a known offset, whatever
+is killed, cut, damaged or hung."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from pipeline import wait_until
+from ports import free_pair, free_ports
+
+from hub.config import Settings
+from hub.embedded import KafkaNode
+from hub.errors import Conflict, HubError
+from hub.kafka import KafkaCluster
+from hub.log import WriterFenced
+from hub.record import Record, TopicPartition
+from hub.replication.batch_engine import BatchEngine, EngineSettings, PartitionProgress
+from hub.replication.batches import Aborted, CorruptBatch, batches_in, is_intact
+from hub.replication.checkpoint import (
+    CHECKPOINTS_CONFIG,
+    CHECKPOINTS_TOPIC,
+    MAP_CONFIG,
+    MAP_TOPIC,
+    Checkpoint,
+    MapRecord,
+    checkpoint_of,
+    map_record_of,
+    newest,
+    offset_map,
+)
+from hub.replication.reencode import Fields, RawRecord, batch_of, fields_of, records_in, rest_of
+from hub.replication.wire import (
+    EARLIEST,
+    READ_COMMITTED,
+    Cluster,
+    ClusterAccess,
+    FetchFrom,
+    fetched,
+    produced,
+    raise_for,
+    send_fetch,
+    send_produce,
+)
+from hub.runtime import die_with_parent
+
+Found = tuple[int, int, Fields]
+"""Offset, timestamp and the rest of a record."""
+
+_names = itertools.count()
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+class GuardedNode(KafkaNode):
+    """Has, beside its open listener, one with TLS and passwords and one with passwords only."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.guarded_port, self.tls_port = free_ports(2)
+        self.certificate = self.folder / "certificate.pem"
+
+    def prepare(self) -> list[str]:
+        command = super().prepare()
+        key = self.folder / "key.pem"
+        if not key.exists():
+            subprocess.run(
+                [
+                    "openssl",
+                    "req",
+                    "-x509",
+                    "-newkey",
+                    "rsa:2048",
+                    "-nodes",
+                    "-days",
+                    "2",
+                    "-subj",
+                    "/CN=localhost",
+                    "-addext",
+                    "subjectAltName=IP:127.0.0.1",
+                    "-keyout",
+                    str(key),
+                    "-out",
+                    str(self.certificate),
+                ],
+                check=True,
+                capture_output=True,
+            )
+            (self.folder / "both.pem").write_text(key.read_text() + self.certificate.read_text())
+        properties = self.folder / "server.properties"
+        lines = [line for line in properties.read_text().splitlines() if "listener" not in line]
+        plain = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_mirror="right";'
+        scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        open_ = f"PLAINTEXT://127.0.0.1:{self.port},SASL_PLAINTEXT://127.0.0.1:{self.guarded_port}"
+        open_ += f",SASL_SSL://127.0.0.1:{self.tls_port}"
+        protocols = ("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL")
+        lines += [
+            f"listeners={open_},CONTROLLER://127.0.0.1:{self.port + 1}",
+            f"advertised.listeners={open_}",
+            "controller.listener.names=CONTROLLER",
+            f"listener.security.protocol.map={','.join(f'{each}:{each}' for each in protocols)},CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name=PLAINTEXT",
+            "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256",
+            "ssl.keystore.type=PEM",
+            f"ssl.keystore.location={self.folder / 'both.pem'}",
+        ]
+        for listener in ("sasl_plaintext", "sasl_ssl"):
+            lines += [
+                f"listener.name.{listener}.plain.sasl.jaas.config={plain}",
+                f"listener.name.{listener}.scram-sha-256.sasl.jaas.config={scram}",
+            ]
+        properties.write_text("\n".join(lines) + "\n")
+        return command
+
+
+@pytest.fixture(scope="module")
+def second(tmp_path_factory: pytest.TempPathFactory, settings: Settings) -> Iterator[GuardedNode]:
+    """A second cluster, which tests may kill when they start it again."""
+    home = tmp_path_factory.mktemp("target-home")
+    node = GuardedNode(settings.model_copy(update={"home": home, "kafka_port": free_pair()}))
+    node.start()
+    try:
+        node.wait_ready()
+        yield node
+    finally:
+        node.stop()
+
+
+@pytest.fixture(scope="module")
+def target(kafka: str, second: KafkaNode) -> str:
+    """Its bootstrap servers; the mirrors' own topics are on both sides."""
+    for bootstrap in (kafka, second.bootstrap):
+        cluster = KafkaCluster(bootstrap)
+        for name, config in ((CHECKPOINTS_TOPIC, CHECKPOINTS_CONFIG), (MAP_TOPIC, MAP_CONFIG)):
+            with contextlib.suppress(Conflict):
+                cluster.create_topic(name, partitions=4, config=config, replication_factor=1)
+    return second.bootstrap
+
+
+class Pair:
+    """A topic of its own in both clusters, and what a test does with it."""
+
+    def __init__(self, source: str, target: str, partitions: int, config: Mapping[str, str]) -> None:
+        self.topic = f"nyc.mirror{next(_names)}.orders"
+        self.link = f"nyc-lon-{self.topic.split('.')[1]}"
+        self.source, self.target = source, target
+        self.tps = [TopicPartition(self.topic, number) for number in range(partitions)]
+        for bootstrap in (source, target):
+            KafkaCluster(bootstrap).create_topic(
+                self.topic, partitions=partitions, config=config, replication_factor=1
+            )
+
+    def engine(self, tps: Sequence[TopicPartition] | None = None, **more: Any) -> BatchEngine:
+        return BatchEngine(
+            ClusterAccess(bootstrap=self.source),
+            ClusterAccess(bootstrap=self.target),
+            link=self.link,
+            shard=0,
+            partitions=self.tps if tps is None else tps,
+            settings=EngineSettings(**more),
+        )
+
+    def check_map_only(self) -> None:
+        """For a source whose cleaner still works: all that is there now is where the map says, and unchanged."""
+        for tp in self.tps:
+            table = maps_of(self.target, self.link)[tp]
+            theirs = {offset: rest for offset, *rest in settled(self.target, [tp])[tp]}
+            ours = read(self.source, [tp])[tp]
+            for offset, *rest in ours:
+                translated = table.translate(offset)
+                assert translated.kind == "exact"
+                assert theirs[translated.offset] == rest
+            assert ours
+
+    def check(self) -> dict[TopicPartition, list[Found]]:
+        """Same records on both sides, and every offset where the map says. The source's records."""
+        ours = read(self.source, self.tps)
+        theirs = settled(self.target, self.tps)
+        maps = maps_of(self.target, self.link)
+        for tp in self.tps:
+            assert digest(theirs[tp]) == digest(ours[tp]), tp
+            if not ours[tp]:
+                continue
+            table = maps[tp]
+            translated = [table.translate(offset) for offset, _, _ in ours[tp]]
+            assert {each.kind for each in translated} == {"exact"}, tp
+            assert [each.offset for each in translated] == [offset for offset, _, _ in theirs[tp]], tp
+            back = [table.reverse(offset) for offset, _, _ in theirs[tp]]
+            assert [each.offset for each in back] == [offset for offset, _, _ in ours[tp]], tp
+        return ours
+
+
+@pytest.fixture
+def pair(kafka: str, target: str) -> Callable[..., Pair]:
+    def make(partitions: int = 3, **config: str) -> Pair:
+        named = {key.replace("_", "."): value for key, value in config.items()}
+        return Pair(kafka, target, partitions, {"compression.type": "producer", **named})
+
+    return make
+
+
+def done(engine: BatchEngine, timeout_s: float = 60.0) -> list[PartitionProgress]:
+    """Step until no partition that can go on has anything left."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        engine.step()
+        progress = engine.progress()
+        if all(
+            each.error is not None or 0 <= each.source_stable_end <= each.source_next for each in progress
+        ):
+            return progress
+    pytest.fail(f"still behind: {engine.progress()} {engine.error}")
+
+
+def digest(records: Sequence[Found]) -> str:
+    summed = hashlib.sha256()
+    for _, timestamp_ms, fields in records:
+        summed.update(repr((timestamp_ms, fields)).encode())
+    return f"{len(records)} {summed.hexdigest()}"
+
+
+def read(bootstrap: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, list[Found]]:
+    """Every committed record, byte for byte (a client's reader cannot show all of them)."""
+    cluster = Cluster(ClusterAccess(bootstrap=bootstrap))
+    found: dict[TopicPartition, list[Found]] = {tp: [] for tp in tps}
+    try:
+        cluster.refresh({tp.topic for tp in tps})
+        positions = cluster.offsets(tps, EARLIEST)
+        ends = cluster.offsets(tps, isolation=READ_COMMITTED)
+        for tp in tps:
+            while positions[tp] < ends[tp]:
+                leader = cluster.leader(tp)
+                connection = cluster.connection(leader.node)
+                wanted = [FetchFrom(tp, cluster.topics[tp.topic].uuid, leader.epoch, positions[tp])]
+                version = send_fetch(
+                    connection, wanted, max_wait_ms=100, max_bytes=1 << 24, partition_bytes=1 << 23
+                )
+                frame, at = connection.receive()
+                _, (part,) = fetched(frame, at, version, cluster.names())
+                raise_for(part.error, str(tp))
+                books = Aborted(part.aborted)
+                for batch in batches_in(part.buffer, part.start, part.end):
+                    assert is_intact(batch)
+                    if not books.covers(batch) and not batch.is_control:
+                        found[tp] += [
+                            (raw.offset, raw.timestamp_ms, fields_of(raw.rest))
+                            for raw in records_in(batch)
+                            if raw.offset >= positions[tp]
+                        ]
+                    positions[tp] = batch.next_offset
+    finally:
+        cluster.close()
+    return found
+
+
+def settled(bootstrap: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, list[Found]]:
+    """As ``read``, when no transaction is open any more: a broker marks its end a moment after it confirmed it."""
+    cluster = Cluster(ClusterAccess(bootstrap=bootstrap))
+    try:
+        cluster.refresh({tp.topic for tp in tps})
+        wait_until(
+            lambda: cluster.offsets(tps) == cluster.offsets(tps, isolation=READ_COMMITTED),
+            30.0,
+            lambda: "a transaction stays open",
+        )
+    finally:
+        cluster.close()
+    return read(bootstrap, tps)
+
+
+def maps_of(bootstrap: str, link: str) -> dict[TopicPartition, Any]:
+    def records(topic: str) -> Iterator[Record]:
+        partitions = KafkaCluster(bootstrap).topics()[topic].partitions
+        for tp, found in settled(
+            bootstrap, [TopicPartition(topic, number) for number in range(partitions)]
+        ).items():
+            for offset, timestamp_ms, fields in found:
+                yield Record(*tp, offset, timestamp_ms, fields.key, fields.value)
+
+    checkpoints = [
+        each for each in map(checkpoint_of, records(CHECKPOINTS_TOPIC)) if isinstance(each, Checkpoint)
+    ]
+    runs: list[MapRecord] = [each for each in map(map_record_of, records(MAP_TOPIC)) if each is not None]
+    return {
+        TopicPartition(topic, partition): offset_map(found, runs)
+        for (of, topic, partition), found in newest(checkpoints).items()
+        if of == link
+    }
+
+
+def delivered(error: object, _message: object) -> None:
+    assert error is None, error
+
+
+def fill(pair: Pair, records: int, seed: int, *, codecs: Sequence[str] = CODECS, linger_ms: int = 20) -> None:
+    """Records of mixed shapes, in turns by producers of every codec."""
+    chance = random.Random(seed)
+    left = records
+    for codec in codecs:
+        producer = Producer(
+            {
+                "bootstrap.servers": pair.source,
+                "compression.type": codec,
+                "linger.ms": linger_ms,
+                "enable.idempotence": True,
+                "batch.num.messages": chance.choice((50, 500, 5_000)),
+            }
+        )
+        count = left if codec == codecs[-1] else records // len(codecs)
+        left -= count
+        for number in range(count):
+            shape = chance.randrange(8)
+            value = None if shape == 0 else b"" if shape == 1 else chance.randbytes(chance.randrange(4, 300))
+            key = None if shape == 2 else b"" if shape == 3 else f"k{number % 97}".encode()
+            headers: list[tuple[str, bytes | None]] = (
+                [("trace", b"1"), ("trace", None), ("größe", b"")] if shape > 5 else []
+            )
+            producer.produce(
+                pair.topic,
+                value,
+                key,
+                partition=chance.randrange(len(pair.tps)),
+                timestamp=chance.randrange(1, 1_700_000_000_000),
+                headers=headers,
+                on_delivery=delivered,
+            )
+            if number % 1000 == 0:
+                producer.poll(0)
+        assert producer.flush(30) == 0
+
+
+def produce_raw(bootstrap: str, tp: TopicPartition, payload: bytes) -> None:
+    """A batch as it is, which no client would write."""
+    cluster = Cluster(ClusterAccess(bootstrap=bootstrap))
+    try:
+        cluster.refresh([tp.topic])
+        connection = cluster.connection(cluster.leader(tp).node)
+        send_produce(connection, None, [(tp, payload)], 10.0)
+        frame, at = connection.receive()
+        (answer,) = produced(frame, at)
+        raise_for(answer.error, str(tp), answer.message)
+    finally:
+        cluster.close()
+
+
+def batch_counts(bootstrap: str, tps: Sequence[TopicPartition]) -> list[int]:
+    """How many batches each partition has."""
+    cluster = Cluster(ClusterAccess(bootstrap=bootstrap))
+    counts = []
+    try:
+        cluster.refresh({tp.topic for tp in tps})
+        for tp in tps:
+            leader = cluster.leader(tp)
+            connection = cluster.connection(leader.node)
+            wanted = [FetchFrom(tp, cluster.topics[tp.topic].uuid, leader.epoch, 0)]
+            version = send_fetch(
+                connection, wanted, max_wait_ms=100, max_bytes=1 << 24, partition_bytes=1 << 23
+            )
+            frame, at = connection.receive()
+            _, (part,) = fetched(frame, at, version, cluster.names())
+            counts.append(
+                sum(not batch.is_control for batch in batches_in(part.buffer, part.start, part.end))
+            )
+    finally:
+        cluster.close()
+    return counts
+
+
+def delete_records(bootstrap: str, tp: TopicPartition, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (done_,) = admin.delete_records([KafkaTopicPartition(tp.topic, tp.partition, before)]).values()
+    done_.result(10)
+
+
+def test_every_record_arrives_once_in_order_and_at_a_known_offset(pair: Callable[..., Pair]) -> None:
+    topic = pair()
+    fill(topic, 20_000, seed=1)
+    engine = topic.engine()
+    try:
+        progress = done(engine)
+        assert [each.error for each in progress] == [None] * 3
+        assert sum(each.records for each in progress) == 20_000
+        assert sum(each.batches_passed for each in progress) > 0
+        assert [each.lag_records for each in progress] == [0, 0, 0]
+        fill(topic, 500, seed=2)
+        done(engine)
+    finally:
+        engine.close()
+    assert sum(map(len, topic.check().values())) == 20_500
+
+
+# ---- processes that are killed and that hang
+
+WORKER = """
+import sys
+from hub.log import WriterFenced
+from hub.record import Record, TopicPartition
+from hub.replication.batch_engine import BatchEngine, EngineSettings
+from hub.replication.wire import ClusterAccess
+
+source, target, link, topic, partitions = sys.argv[1:]
+engine = BatchEngine(
+    ClusterAccess(bootstrap=source),
+    ClusterAccess(bootstrap=target),
+    link=link,
+    shard=0,
+    partitions=[TopicPartition(topic, number) for number in range(int(partitions))],
+    settings=EngineSettings(commit_interval_s=0.02, commit_records=400, fetch_partition_bytes=20_000),
+)
+try:
+    while True:
+        print(engine.step(), flush=True)
+except WriterFenced:
+    sys.exit(7)
+"""
+
+
+@contextlib.contextmanager
+def worker(topic: Pair) -> Iterator[subprocess.Popen[bytes]]:
+    """An engine as a process of its own, killed with -9 in the end."""
+    arguments = [topic.source, topic.target, topic.link, topic.topic, str(len(topic.tps))]
+    with subprocess.Popen(
+        die_with_parent([sys.executable, "-W", "ignore", "-c", WORKER, *arguments]),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def carried(process: subprocess.Popen[bytes], records: int) -> None:
+    """Wait until the worker says that it has committed so many."""
+    assert process.stdout is not None
+    while records > 0:
+        line = process.stdout.readline()
+        assert line, f"the worker ended with {process.wait(10)}"
+        records -= int(line)
+
+
+def test_kills_at_any_moment_lose_and_double_nothing(pair: Callable[..., Pair]) -> None:
+    topic = pair()
+    fill(topic, 12_000, seed=3)
+    chance = random.Random(4)
+    for _ in range(5):
+        with worker(topic) as process:
+            carried(process, 1)
+            time.sleep(chance.random() * 0.15)
+    engine = topic.engine()
+    try:
+        done(engine)
+    finally:
+        engine.close()
+    assert sum(map(len, topic.check().values())) == 12_000
+
+
+def test_a_worker_that_hung_is_fenced_and_says_so(pair: Callable[..., Pair]) -> None:
+    topic = pair()
+    fill(topic, 6_000, seed=5)
+    with worker(topic) as process:
+        carried(process, 1)
+        process.send_signal(signal.SIGSTOP)
+        engine = topic.engine()
+        try:
+            done(engine)
+            process.send_signal(signal.SIGCONT)
+            fill(topic, 500, seed=6)
+            assert process.wait(30) == 7
+            done(engine)
+        finally:
+            engine.close()
+    assert sum(map(len, topic.check().values())) == 6_500
+
+
+def test_an_engine_in_this_process_does_not_take_its_shard_back(pair: Callable[..., Pair]) -> None:
+    topic = pair(1)
+    first, second = topic.engine(), topic.engine()
+    try:
+        first.step()
+        second.step()
+        first.retry()  # as after a lost connection
+        with pytest.raises(WriterFenced):
+            first.step()
+        with pytest.raises(WriterFenced):
+            first.step()
+        fill(topic, 100, seed=7)
+        done(second)
+    finally:
+        first.close()
+        second.close()
+    assert sum(map(len, topic.check().values())) == 100
+
+
+@pytest.mark.parametrize("killed", ["target", "source"])
+def test_a_broker_that_dies_costs_time_only(
+    pair: Callable[..., Pair], second: KafkaNode, killed: str
+) -> None:
+    topic = pair()
+    if killed == "source":
+        topic.source, topic.target = topic.target, topic.source
+    fill(topic, 6_000, seed=13)
+    engine = topic.engine(commit_records=300, commit_interval_s=0.02, fetch_partition_bytes=20_000)
+    try:
+        while engine.step() == 0:
+            assert engine.error is None
+        assert second.process is not None
+        second.process.kill()
+        second.process.wait(10)
+        errors = []
+        for _ in range(6):
+            engine.step()
+            errors += [engine.error] if engine.error is not None else []
+        assert errors
+        second.start()
+        second.wait_ready()
+        assert [each.error for each in done(engine)] == [None] * 3
+    finally:
+        engine.close()
+        if second.process is None or second.process.poll() is not None:
+            second.start()
+            second.wait_ready()
+    assert sum(map(len, topic.check().values())) == 6_000
+
+
+# ---- what the source may hold
+
+
+def transaction(bootstrap: str, name: str) -> Producer:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 5})
+    producer.init_transactions(30)
+    return producer
+
+
+def test_aborted_transactions_are_left_out(pair: Callable[..., Pair]) -> None:
+    topic = pair(2)
+    producer = transaction(topic.source, f"{topic.link}.writer")
+    for number in range(20):
+        producer.begin_transaction()
+        for at in range(30):
+            producer.produce(topic.topic, f"{number}.{at}".encode(), partition=at % 2, on_delivery=delivered)
+        if number % 3 == 0:
+            producer.flush(10)
+            producer.abort_transaction(10)
+        else:
+            producer.commit_transaction(10)
+    engine = topic.engine()
+    try:
+        assert sum(each.records for each in done(engine)) == 13 * 30
+    finally:
+        engine.close()
+    values = [fields.value for found in topic.check().values() for _, _, fields in found]
+    assert len(values) == 13 * 30
+    assert not [value for value in values if value is not None and int(value.split(b".")[0]) % 3 == 0]
+
+
+def test_a_transaction_over_two_partitions_becomes_visible_at_once(pair: Callable[..., Pair]) -> None:
+    """In the source it is readable in one partition while in the other a transaction that began earlier is open."""
+    topic = pair(2)
+    earlier = transaction(topic.source, f"{topic.link}.earlier")
+    spanning = transaction(topic.source, f"{topic.link}.spanning")
+    earlier.begin_transaction()
+    earlier.produce(topic.topic, b"earlier", partition=1, on_delivery=delivered)
+    earlier.flush(10)
+    spanning.begin_transaction()
+    for tp in topic.tps:
+        spanning.produce(topic.topic, b"spanning", partition=tp.partition, on_delivery=delivered)
+    spanning.commit_transaction(10)
+    produce_raw(
+        topic.source, topic.tps[0], bytes(batch_of([RawRecord(0, 1, 0, rest_of(None, b"after"))]).payload)
+    )
+    assert len(read(topic.source, topic.tps)[topic.tps[0]]) == 2
+    engine = topic.engine(hold_s=600.0)
+    try:
+        for _ in range(8):
+            engine.step()
+        assert read(topic.target, topic.tps) == {tp: [] for tp in topic.tps}
+        earlier.commit_transaction(10)
+        done(engine)
+    finally:
+        engine.close()
+    topic.check()
+
+
+def test_holding_back_ends(pair: Callable[..., Pair]) -> None:
+    topic = pair(2)
+    earlier = transaction(topic.source, f"{topic.link}.earlier")
+    spanning = transaction(topic.source, f"{topic.link}.spanning")
+    earlier.begin_transaction()
+    earlier.produce(topic.topic, b"earlier", partition=1, on_delivery=delivered)
+    earlier.flush(10)
+    spanning.begin_transaction()
+    for tp in topic.tps:
+        spanning.produce(topic.topic, b"spanning", partition=tp.partition, on_delivery=delivered)
+    spanning.commit_transaction(10)
+    engine = topic.engine(hold_s=0.5)
+    try:
+        done(engine)
+        assert [len(found) for found in settled(topic.target, topic.tps).values()] == [1, 0]
+        earlier.abort_transaction(10)
+        done(engine)
+    finally:
+        engine.close()
+    topic.check()
+
+
+def test_a_compacted_topic_keeps_its_holes_out_and_its_map_exact(pair: Callable[..., Pair]) -> None:
+    compacting = {
+        "cleanup_policy": "compact",
+        "min_cleanable_dirty_ratio": "0.001",
+        "segment_bytes": "1048576",
+        "delete_retention_ms": "100000000",
+    }
+    topic = pair(1, **compacting)
+    chance = random.Random(8)
+    producer = Producer({"bootstrap.servers": topic.source, "compression.type": "lz4", "linger.ms": 50})
+    for number in range(6_000):
+        value = chance.randbytes(600) if number % 50 else None
+        producer.produce(
+            topic.topic, value, f"k{chance.randrange(1_500)}", partition=0, on_delivery=delivered
+        )
+        if number % 500 == 0:
+            producer.flush(10)
+    producer.flush(10)
+    tp = topic.tps[0]
+    wait_until(lambda: len(read(topic.source, [tp])[tp]) < 5_500, 90.0, lambda: "nothing was compacted")
+    engine = topic.engine()
+    try:
+        (progress,) = done(engine)
+    finally:
+        engine.close()
+    assert progress.error is None
+    assert progress.batches_rewritten > 0
+    topic.check_map_only()
+
+
+def test_tiny_batches_are_merged_and_stay_what_they_are(pair: Callable[..., Pair]) -> None:
+    topic = pair()
+    producer = Producer(
+        {
+            "bootstrap.servers": topic.source,
+            "batch.num.messages": 2,
+            "linger.ms": 0,
+            "compression.type": "zstd",
+        }
+    )
+    for number in range(3_000):
+        producer.produce(topic.topic, b"x" * 40, str(number), partition=number % 3, on_delivery=delivered)
+    assert producer.flush(30) == 0
+    engine = topic.engine()
+    try:
+        progress = done(engine)
+    finally:
+        engine.close()
+    assert sum(each.batches_rewritten for each in progress) > 1_000
+    topic.check()
+    assert sum(batch_counts(topic.target, topic.tps)) < sum(batch_counts(topic.source, topic.tps)) / 10
+
+
+def test_a_batch_larger_than_the_target_takes_is_split(pair: Callable[..., Pair]) -> None:
+    topic = pair(1)
+    KafkaCluster(topic.target).alter_config(topic.topic, {"max.message.bytes": "20000"})
+    producer = Producer({"bootstrap.servers": topic.source, "linger.ms": 100, "compression.type": "lz4"})
+    for number in range(400):
+        producer.produce(
+            topic.topic, random.Random(number).randbytes(1_000), partition=0, on_delivery=delivered
+        )
+    producer.flush(10)
+    engine = topic.engine()
+    try:
+        done(engine)
+        topic.check()
+        producer.produce(topic.topic, random.Random(0).randbytes(50_000), partition=0, on_delivery=delivered)
+        producer.flush(10)
+        (progress,) = done(engine)
+    finally:
+        engine.close()
+    assert "offset 400: its record takes" in str(progress.error)
+    assert "max.message.bytes" in str(progress.error)
+
+
+def test_bytes_that_no_client_can_show_stay_as_they_are(pair: Callable[..., Pair]) -> None:
+    """Timestamps 0 and -1, header names that are not UTF-8, empty and null: as a batch that passes and as one that is
+    written anew."""
+    topic = pair(1)
+    strange = [
+        RawRecord(0, 0, 0, rest_of(None, None, [(b"\xff\xfe", None), (b"\xff\xfe", b""), (b"", b"x")])),
+        RawRecord(1, -1, 0, rest_of(b"", b"", [])),
+        RawRecord(2, 1_700_000_000_000, 0, rest_of(b"k", None, [(b"a", b"1"), (b"a", b"2")])),
+    ]
+    for records in (strange * 20, strange[:2], strange[1:], strange):
+        produce_raw(topic.source, topic.tps[0], bytes(batch_of(records, 3).payload))
+    engine = topic.engine()
+    try:
+        (progress,) = done(engine)
+    finally:
+        engine.close()
+    assert (progress.batches_passed, progress.batches_rewritten) == (1, 3)
+    (found,) = topic.check().values()
+    assert [timestamp_ms for _, timestamp_ms, _ in found[:3]] == [0, -1, 1_700_000_000_000]
+    assert found[0][2].headers == ((b"\xff\xfe", None), (b"\xff\xfe", b""), (b"", b"x"))
+
+
+def test_a_damaged_batch_stops_its_partition_and_no_other(
+    pair: Callable[..., Pair], settings: Settings
+) -> None:
+    topic = pair(2)
+    for payload in (b"good", b"good too", b"to be damaged", b"after it"):
+        for tp in topic.tps:
+            records = [RawRecord(number, 1, 0, rest_of(None, payload * 500)) for number in range(30)]
+            produce_raw(topic.source, tp, bytes(batch_of(records).payload))
+    (segment,) = (settings.home / "kafka" / "data" / f"{topic.topic}-1").glob("*.log")
+    content = segment.read_bytes()
+    with segment.open("r+b") as file:
+        file.seek(content.index(b"to be damaged") + 5)
+        file.write(b"X")
+    engine = topic.engine()
+    try:
+        whole, damaged = done(engine)
+        assert (whole.records, whole.error) == (120, None)
+        assert (damaged.records, damaged.source_next) == (60, 60)
+        assert isinstance(damaged.error, CorruptBatch)
+        assert (
+            f'topic "{topic.topic}" partition 1 in the source, offset 60: the batch\'s checksum is wrong'
+            in str(damaged.error)
+        )
+        with segment.open("r+b") as file:
+            file.seek(content.index(b"to be damaged"))
+            file.write(b"to be damaged")
+        engine.retry()
+        done(engine)
+    finally:
+        engine.close()
+    assert sum(map(len, topic.check().values())) == 240
+
+
+def test_records_that_the_source_deleted_are_a_told_gap(pair: Callable[..., Pair]) -> None:
+    topic = pair(2)
+    fill(topic, 200, seed=9)
+    engine = topic.engine()
+    try:
+        done(engine)
+    finally:
+        engine.close()
+    fill(topic, 400, seed=10)
+    tp = topic.tps[0]
+    end = KafkaCluster(topic.source).end_offsets([topic.topic]).get(tp)
+    delete_records(topic.source, tp, end - 10)
+    engine = topic.engine()
+    try:
+        stopped, other = done(engine)
+        assert "before they were mirrored" in str(stopped.error)
+        assert other.error is None
+    finally:
+        engine.close()
+    engine = topic.engine(on_gap="continue")
+    try:
+        assert [each.error for each in done(engine)] == [None, None]
+    finally:
+        engine.close()
+    found = settled(topic.target, [TopicPartition(CHECKPOINTS_TOPIC, number) for number in range(4)])
+    keys = [fields.key for records in found.values() for _, _, fields in records]
+    assert [key for key in keys if key and key.startswith(f"gap|{topic.link}|{topic.topic}|".encode())]
+    theirs = settled(topic.target, [tp])[tp]
+    assert digest(theirs[-10:]) == digest(read(topic.source, [tp])[tp])
+
+
+def test_a_topic_made_anew_and_a_target_with_records_are_not_mirrored_into(pair: Callable[..., Pair]) -> None:
+    topic = pair(1)
+    fill(topic, 100, seed=11)
+    engine = topic.engine()
+    try:
+        done(engine)
+        source = KafkaCluster(topic.source)
+        source.delete_topic(topic.topic)
+        source.create_topic(topic.topic, partitions=1, config={}, replication_factor=1)
+        fill(topic, 300, seed=12)
+        (progress,) = done(engine)
+        assert "made again" in str(progress.error)
+    finally:
+        engine.close()
+    other = pair(1)
+    produce_raw(
+        other.target, other.tps[0], bytes(batch_of([RawRecord(0, 1, 0, rest_of(None, b"x"))]).payload)
+    )
+    engine = other.engine()
+    try:
+        (progress,) = done(engine)
+        assert "the target has records already" in str(progress.error)
+    finally:
+        engine.close()
+
+
+# ---- ways in
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_passwords_and_tls(pair: Callable[..., Pair], second: GuardedNode, mechanism: Any) -> None:
+    topic = pair()
+    fill(topic, 3_000, seed=14)
+    admin = AdminClient({"bootstrap.servers": second.bootstrap})
+    credential = UserScramCredentialUpsertion(
+        "mirror", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"right"
+    )
+    for waiting in admin.alter_user_scram_credentials([credential]).values():
+        waiting.result(10)
+    plain, tls = f"127.0.0.1:{second.guarded_port}", f"127.0.0.1:{second.tls_port}"
+    known: dict[str, Any] = {"sasl_mechanism": mechanism, "username": "mirror"}
+    right = ClusterAccess(
+        bootstrap=tls,
+        security_protocol="SASL_SSL",
+        ssl_cafile=str(second.certificate),
+        password="right",
+        **known,
+    )
+    engine = topic.engine()
+    engine.target.access = right
+    try:
+        wait_until(
+            lambda: engine.step() > 0, 20.0, lambda: str(engine.error)
+        )  # a new password takes a moment
+        done(engine)
+    finally:
+        engine.close()
+    topic.check()
+    guarded = ClusterAccess(bootstrap=plain, security_protocol="SASL_PLAINTEXT", password="right", **known)
+    Cluster(guarded).refresh([topic.topic])
+    for wrong, said in (
+        (replace(guarded, password="wrong"), "does not let us in"),
+        (replace(guarded, sasl_mechanism="SCRAM-SHA-512"), "not SCRAM-SHA-512"),
+        (replace(right, ssl_cafile=None), "CERTIFICATE_VERIFY_FAILED"),
+    ):
+        with pytest.raises(HubError, match=said):
+            Cluster(wrong).refresh([topic.topic])

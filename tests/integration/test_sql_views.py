@@ -1,0 +1,558 @@
+"""SQL views on real Kafka and real Spark: exact rows against plain Python, late and bad events, a kill in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from pipeline import Pipeline, iso, plain, wait_until
+
+from hub.cli.context import environment_of
+from hub.config import Settings
+from hub.kafka import KafkaCluster
+from hub.materializers.applier import Applier
+from hub.materializers.stores.sql import Store
+from hub.materializers.view import load_view
+from hub.record import NewRecord, Positions, Record
+from hub.runtime import die_with_parent
+from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.codec import encode, parsed
+
+MINUTE, HOUR = 60_000, 3_600_000
+START = 1_700_000_000_000 // HOUR * HOUR  # far behind the broker's clock: no event is ahead of it
+AT = {"type": "long", "logicalType": "timestamp-millis"}
+ORDER: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "order_id", "type": "string"},
+        {"name": "customer", "type": ["null", "string"], "default": None},
+        {"name": "placed_at", "type": ["null", AT], "default": None},
+        {"name": "cents", "type": "long"},
+        {
+            "name": "address",
+            "type": {
+                "type": "record",
+                "name": "Address",
+                "fields": [{"name": "city", "type": "string"}],
+            },
+        },
+        {
+            "name": "items",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "Item",
+                    "fields": [{"name": "sku", "type": "string"}, {"name": "number", "type": "int"}],
+                },
+            },
+        },
+    ],
+}
+PAYMENT: dict[str, Any] = {
+    "type": "record",
+    "name": "Payment",
+    "fields": [
+        {"name": "payment_id", "type": "string"},
+        {"name": "order_id", "type": "string"},
+        {"name": "paid_at", "type": AT},
+        {"name": "value", "type": "long"},
+    ],
+}
+CITY: dict[str, Any] = {
+    "type": "record",
+    "name": "CityName",
+    "fields": [{"name": "city", "type": "string"}, {"name": "country", "type": "string"}],
+}
+Event = dict[str, Any]
+
+
+def order(n: int, at: int | None, **more: Any) -> Event:
+    """The n-th order; everything about it follows from n and the time."""
+    chance = random.Random(n)
+    return {
+        "order_id": f"o{n}",
+        "customer": f"c{chance.randrange(7)}" if n % 11 else None,
+        "placed_at": at,
+        "cents": chance.randrange(100, 10_000),
+        "address": {"city": chance.choice(["Rome", "Oslo", "[Linz]"])},
+        "items": [{"sku": f"s{k}", "number": chance.randrange(1, 4)} for k in range(chance.randrange(3))],
+        **more,
+    }
+
+
+class Shop:
+    """Topics of its own, views over them, and events written batch by batch."""
+
+    def __init__(self, pipeline: Pipeline, name: str) -> None:
+        self.pipeline, self.name = pipeline, name
+        self.writer = pipeline.cluster.writer()
+        self.ids: dict[str, int] = {}
+        self.views: list[Path] = []
+
+    def topic(self, kind: str, schema: dict[str, Any]) -> str:
+        topic = f"{self.name}.{kind}"
+        if topic not in self.ids:
+            self.pipeline.cluster.create_topic(topic, partitions=1, config={}, replication_factor=1)
+            self.ids[topic] = self.pipeline.registry.register(f"{topic}-value", json.dumps(schema))
+        return topic
+
+    def declare(self, view: str, sources: dict[str, dict[str, Any]], sql: str, key: list[str] = ()) -> str:  # type: ignore[assignment]
+        name = f"{self.name}_{view}"
+        body = {"view": name, "sources": sources, "sql": sql, **({"key": list(key)} if key else {})}
+        path = self.pipeline.settings.project / "views" / f"{name}.yaml"
+        path.write_text(json.dumps(body))  # JSON is YAML
+        self.views.append(path)
+        return name
+
+    def raw(self, topic: str, key: str | None, value: bytes | None) -> Positions:
+        return self.writer.append([NewRecord(topic, key.encode() if key else None, value)])
+
+    def write(self, kind: str, schema: dict[str, Any], events: Iterable[Event], key: str) -> None:
+        topic = self.topic(kind, schema)
+        form = parsed(schema)
+        self.writer.append(
+            [NewRecord(topic, event[key].encode(), encode(self.ids[topic], form, event)) for event in events]
+        )
+
+    def orders(self, events: Iterable[Event]) -> None:
+        self.write("orders", ORDER, events, "order_id")
+
+    def payments(self, events: Iterable[Event]) -> None:
+        self.write("payments", PAYMENT, events, "payment_id")
+
+    def rows(self, view: str, *kinds: str) -> dict[str, dict[str, Any]]:
+        """The view's rows once it covers everything that is in those topics now."""
+        self.pipeline.covers(view, [f"{self.name}.{kind}" for kind in kinds], 240.0)
+        return {key: plain(row) for key, row in self.pipeline.rows(view).items()}
+
+    def remove(self) -> None:
+        for path in self.views:
+            path.unlink()
+
+
+def records_of(cluster: KafkaCluster, topic: str) -> list[Record]:
+    """Everything that is in a topic now."""
+    ends = cluster.end_offsets([topic])
+    reader = cluster.reader()
+    reader.assign(cluster.beginning_offsets([topic]))
+    found: list[Record] = []
+    while not reader.position().covers(ends):
+        found += reader.poll(1_000, 5.0)
+    reader.close()
+    return found
+
+
+@pytest.fixture
+def shop(pipeline: Pipeline, request: pytest.FixtureRequest) -> Iterator[Shop]:
+    made = Shop(pipeline, request.node.name.removeprefix("test_")[:24].rstrip("_"))
+    yield made
+    made.remove()
+
+
+def source(shop: Shop, kind: str, time: str = "placed_at", watermark: str = "10 minutes") -> dict[str, Any]:
+    schema, column = (ORDER, time) if kind == "orders" else (PAYMENT, "paid_at")
+    return {"topic": shop.topic(kind, schema), "event_time": column, "watermark": watermark}
+
+
+def by(events: Iterable[Event], key: Callable[[Event], Any]) -> dict[Any, list[Event]]:
+    groups: dict[Any, list[Event]] = defaultdict(list)
+    for event in events:
+        groups[key(event)].append(event)
+    return groups
+
+
+def key_of(*parts: Any) -> str:
+    return json.dumps(parts, separators=(",", ":"))
+
+
+def test_stateless_rows_nested_exploded_enriched_and_bad_events(shop: Shop, pipeline: Pipeline) -> None:
+    orders = {"topic": shop.topic("orders", ORDER), "event_time": "placed_at", "watermark": "1 minute"}
+    cities = {"topic": shop.topic("cities", CITY), "as": "static"}
+    shop.write("cities", CITY, [{"city": "Rome", "country": "?"}, {"city": "Oslo", "country": "NO"}], "city")
+    shop.write("cities", CITY, [{"city": "Rome", "country": "IT"}], "city")
+    large = shop.declare(
+        "large",
+        {"o": orders},
+        "SELECT order_id, address.city AS city, cents / 100 AS euros, size(items) AS n -- the large ones\n"
+        "FROM o WHERE cents >= 5000",
+        ["order_id"],
+    )
+    lines = shop.declare(
+        "lines",
+        {"o": orders},
+        "SELECT order_id, pos, item.sku AS sku, item.number AS pieces FROM o LATERAL VIEW posexplode(items) e AS pos, item",
+        ["order_id", "pos"],
+    )
+    latest = shop.declare(
+        "latest",
+        {"o": orders},
+        "SELECT address.city AS city, order_id FROM o UNION ALL SELECT 'any' AS city, order_id FROM o",
+        ["city"],
+    )
+    named = shop.declare(
+        "named",
+        {"o": orders, "c": cities},
+        "SELECT o.order_id, c.country FROM o LEFT JOIN c ON o.address.city = c.city",
+        ["order_id"],
+    )
+    events = [order(n, START + n * MINUTE) for n in range(40)]
+    shop.orders(events)
+    topic = f"{shop.name}.orders"
+    bad = {
+        40: b"no avro",
+        41: encode(shop.ids[topic], parsed(ORDER), order(41, 4_000_000_000_000)),
+        42: encode(shop.ids[topic], parsed(ORDER), order(42, None)),
+    }
+    for value in bad.values():
+        shop.raw(topic, "bad", value)
+    shop.raw(topic, "o1", None)  # a tombstone makes no row and takes none back
+    after = [order(n, START + n * MINUTE) for n in range(43, 50)]
+    shop.orders(after)
+    events += after
+
+    assert shop.rows(large, "orders") == {
+        e["order_id"]: {
+            "order_id": e["order_id"],
+            "city": e["address"]["city"],
+            "euros": e["cents"] / 100,
+            "n": len(e["items"]),
+        }
+        for e in events
+        if e["cents"] >= 5000
+    }
+    assert shop.rows(lines, "orders") == {
+        key_of(e["order_id"], str(pos)): {
+            "order_id": e["order_id"],
+            "pos": pos,
+            "sku": item["sku"],
+            "pieces": item["number"],
+        }
+        for e in events
+        for pos, item in enumerate(e["items"])
+    }
+    # Of rows with one key the latest event's stands.
+    newest = {e["address"]["city"]: e["order_id"] for e in events} | {"any": events[-1]["order_id"]}
+    keys = {"[Linz]": key_of("[Linz]")}
+    assert shop.rows(latest, "orders") == {
+        keys.get(city, city): {"city": city, "order_id": last} for city, last in newest.items()
+    }
+    countries = {"Rome": "IT", "Oslo": "NO"}
+    assert shop.rows(named, "orders") == {
+        e["order_id"]: {"order_id": e["order_id"], "country": countries.get(e["address"]["city"])}
+        for e in events
+    }
+
+    dead = [
+        r for r in records_of(pipeline.cluster, f"{topic}.dlq") if r.header("hub.dlq.view") == large.encode()
+    ]
+    assert {int(r.header("hub.dlq.offset") or b"-1"): r.value for r in dead} == bad
+    reasons = {int(r.header("hub.dlq.offset") or b"-1"): (r.header("hub.dlq.reason") or b"") for r in dead}
+    assert b"wire format" in reasons[40]
+    assert b"more than 1 hour ahead" in reasons[41]
+    assert b"placed_at is null" in reasons[42]
+
+
+def windows(at: int, length: int, slide: int) -> list[int]:
+    first = at // slide * slide
+    return [
+        start for start in range(first - length + slide, first + slide, slide) if start <= at < start + length
+    ]
+
+
+def test_windows_with_late_events_and_top_k(shop: Shop, pipeline: Pipeline) -> None:
+    tumbling = shop.declare(
+        "hourly",
+        {"o": source(shop, "orders")},
+        "SELECT customer, window(placed_at, '1 hour').start AS hour, count(*) AS n, sum(cents) AS cents\n"
+        "FROM o GROUP BY window(placed_at, '1 hour'), customer",
+    )
+    hopping = shop.declare(
+        "hops",
+        {"o": source(shop, "orders")},
+        "SELECT window.start AS since, max(cents) AS most FROM o\n"
+        "GROUP BY window(placed_at, '30 minutes', '10 minutes')",
+        ["since"],
+    )
+    top = shop.declare(
+        "top",
+        {"o": source(shop, "orders")},
+        "SELECT address.city AS city, max_by(order_id, struct(cents, order_id), 3) AS top, count(*) AS n\n"
+        "FROM o GROUP BY address.city",
+    )
+    first = [order(n, START + n * MINUTE) for n in range(150)]  # two and a half hours
+    shop.orders(first)
+    shop.rows(tumbling, "orders")
+    shop.rows(hopping, "orders")
+    # The watermark is at 139 minutes now. What a batch takes is judged by the watermark that the batch before had.
+    second = [order(150, START + 149 * MINUTE)]  # no later than the last: the watermark stays
+    shop.orders(second)
+    shop.rows(tumbling, "orders")
+    shop.rows(hopping, "orders")
+    closed = [order(1_000 + n, START + 5 * MINUTE) for n in range(3)]
+    open_ = [order(2_000, START + 125 * MINUTE)]  # its hour is open; one of its three hops is closed
+    shop.orders([*closed, *open_])
+    events = [*first, *second, *open_]
+
+    assert shop.rows(tumbling, "orders") == {
+        key_of(customer, iso(hour)): {
+            "customer": customer,
+            "hour": iso(hour),
+            "n": len(group),
+            "cents": sum(e["cents"] for e in group),
+        }
+        for (customer, hour), group in by(
+            events, lambda e: (e["customer"], e["placed_at"] // HOUR * HOUR)
+        ).items()
+    }
+    spread = [
+        (start, e["cents"])
+        for e in events
+        for start in windows(e["placed_at"], 30 * MINUTE, 10 * MINUTE)
+        # Of the late one only the windows that end after the watermark.
+        if e not in open_ or start + 30 * MINUTE > START + 139 * MINUTE
+    ]
+    most = {start: max(cents for at, cents in spread if at == start) for start, _ in spread}
+    assert shop.rows(hopping, "orders") == {
+        str(iso(start)): {"since": iso(start), "most": cents} for start, cents in most.items()
+    }
+    everything = [*events, *closed]  # without a window no event is late
+    assert shop.rows(top, "orders") == {
+        (city if not city.startswith("[") else key_of(city)): {
+            "city": city,
+            "top": [
+                e["order_id"]
+                for e in sorted(group, key=lambda e: (e["cents"], e["order_id"]), reverse=True)[:3]
+            ],
+            "n": len(group),
+        }
+        for city, group in by(everything, lambda e: e["address"]["city"]).items()
+    }
+
+    def late(view: str) -> set[str]:
+        found = records_of(pipeline.cluster, f"views.{view}.late")
+        assert all(r.header("hub.late.topic") == f"{shop.name}.orders".encode() for r in found)
+        assert all(r.value is not None and r.value[:1] == b"\0" for r in found)
+        return {(r.key or b"").decode() for r in found}
+
+    assert late(tumbling) == {e["order_id"] for e in closed}
+    assert late(hopping) == {e["order_id"] for e in [*closed, *open_]}
+    told = [json.loads(r.value or b"{}") for r in records_of(pipeline.cluster, "_hub.progress") if r.key == f"progress:{tumbling}".encode()]  # fmt: skip
+    assert told[-1]["late_records"] == len(closed)
+
+
+def test_sessions_and_joins_within_an_interval(shop: Shop, pipeline: Pipeline) -> None:
+    both = {"o": source(shop, "orders"), "p": source(shop, "payments")}
+    sessions = shop.declare(
+        "visits",
+        {"o": source(shop, "orders")},
+        "SELECT customer, session_window(placed_at, '5 minutes').start AS began, count(*) AS n\n"
+        "FROM o WHERE customer IS NOT NULL GROUP BY customer, session_window(placed_at, '5 minutes')",
+    )
+    condition = (
+        "o.order_id = p.order_id AND p.paid_at BETWEEN o.placed_at AND o.placed_at + INTERVAL 30 MINUTES"
+    )
+    paid = shop.declare(
+        "paid",
+        both,
+        f"SELECT o.order_id, p.payment_id, p.value AS cents FROM o JOIN p ON {condition}",
+        ["order_id", "payment_id"],
+    )
+    maybe = shop.declare(
+        "maybe",
+        both,
+        f"SELECT o.order_id, o.customer, p.payment_id FROM o LEFT JOIN p ON {condition}",
+        ["order_id"],
+    )
+    chance = random.Random(5)
+    at = sorted(START + chance.randrange(200) * MINUTE for _ in range(60))
+    orders = [order(n, when) for n, when in enumerate(at)]
+    payments = [
+        {
+            "payment_id": f"p{n}",
+            "order_id": f"o{n}",
+            "paid_at": orders[n]["placed_at"] + delay * MINUTE,
+            "value": orders[n]["cents"],
+        }
+        for n in range(0, 60, 2)
+        for delay in [chance.choice([0, 10, 30, 31, 45])]
+    ]
+    shop.orders(orders)
+    shop.payments(payments)
+    shop.rows(maybe, "orders", "payments")
+    # Two hours on, both topics say so: everything before is complete.
+    end_at = START + 400 * MINUTE
+    for n in range(2):
+        shop.orders([order(9_000 + n, end_at + n, customer="last")])
+        shop.payments([{"payment_id": f"end{n}", "order_id": "none", "paid_at": end_at + n, "value": 0}])
+        shop.rows(maybe, "orders", "payments")
+        shop.rows(sessions, "orders")
+
+    joined = {
+        p["payment_id"]: o
+        for p in payments
+        for o in orders
+        if o["order_id"] == p["order_id"] and o["placed_at"] <= p["paid_at"] <= o["placed_at"] + 30 * MINUTE
+    }
+    assert shop.rows(paid, "orders", "payments") == {
+        key_of(o["order_id"], payment): {
+            "order_id": o["order_id"],
+            "payment_id": payment,
+            "cents": o["cents"],
+        }
+        for payment, o in joined.items()
+    }
+    partner = {o["order_id"]: payment for payment, o in joined.items()}
+    assert 0 < len(partner) < len(payments)
+    wanted = {
+        o["order_id"]: {
+            "order_id": o["order_id"],
+            "customer": o["customer"],
+            "payment_id": partner.get(o["order_id"]),
+        }
+        for o in orders
+    }
+    wait_until(lambda: len(shop.rows(maybe, "orders", "payments")) == len(wanted), 60.0)
+    assert shop.rows(maybe, "orders", "payments") == wanted
+
+    visits: dict[str, dict[str, Any]] = {}
+    for customer, group in by((o for o in orders if o["customer"]), lambda e: e["customer"]).items():
+        began = last = None
+        for e in group:
+            if began is None or last is None or e["placed_at"] > last + 5 * MINUTE:
+                began = e["placed_at"]
+            last = e["placed_at"]
+            row = visits.setdefault(
+                key_of(customer, iso(began)), {"customer": customer, "began": iso(began), "n": 0}
+            )
+            row["n"] += 1
+    wait_until(lambda: len(shop.rows(sessions, "orders")) == len(visits), 60.0)
+    assert shop.rows(sessions, "orders") == visits
+
+    shop.orders([order(7_000, START)])
+    for view in (sessions, paid, maybe):
+        shop.rows(view, "orders")
+        late = records_of(pipeline.cluster, f"views.{view}.late")
+        assert [record.key for record in late] == [b"o7000"], view
+    assert shop.rows(sessions, "orders") == visits
+
+
+def test_what_needs_the_delta_operator_says_so(shop: Shop, pipeline: Pipeline) -> None:
+    view = shop.declare(
+        "often",
+        {"o": source(shop, "orders")},
+        "SELECT customer, count(*) AS n FROM o GROUP BY customer HAVING count(*) > 3",
+    )
+    wait_until(lambda: pipeline.state(view).get("state") == "failed", 60.0)
+    assert "needs the delta operator: HAVING" in pipeline.state(view)["reason"]
+
+
+@pytest.mark.timeout(600)
+def test_a_kill_in_the_middle_gives_no_row_twice(shop: Shop, pipeline: Pipeline, tmp_path: Path) -> None:
+    """A materializer of its own is killed while it works; what a store makes of its changelogs is exact."""
+    settings = pipeline.settings.model_copy(
+        update={"home": tmp_path / "home", "project": tmp_path / "project"}
+    )
+    (settings.project / "views").mkdir(parents=True)
+    settings.home.mkdir()
+    elsewhere = Pipeline(settings, pipeline.url)
+    shop.pipeline = elsewhere
+    hourly = shop.declare(
+        "hourly",
+        {"o": source(shop, "orders", watermark="1 day")},
+        "SELECT customer, window(placed_at, '1 hour').start AS hour, count(*) AS n, sum(cents) AS cents "
+        "FROM o GROUP BY customer, window(placed_at, '1 hour')",
+    )
+    lines = shop.declare(
+        "lines",
+        {"o": source(shop, "orders")},
+        "SELECT order_id, pos, item.sku AS sku FROM o LATERAL VIEW posexplode(items) e AS pos, item",
+        ["order_id", "pos"],
+    )
+    events = [order(n, START + n * 1_000) for n in range(6_000)]
+    running = _materializer(settings)
+    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    registry = RegistryClient(pipeline.url)
+    applier = Applier(elsewhere.cluster, registry, store)
+    views = [load_view(path) for path in shop.views]
+    written = 0
+    try:
+        for n in range(0, 6_000, 500):
+            shop.orders(events[n : n + 500])
+            if n in (1_500, 4_000):
+                wait_until(partial(_has_more, elsewhere, lines, written), 120.0)
+                _kill(running)
+                written = len(_changelog(elsewhere, lines))
+                running = _materializer(settings)
+        wanted = {(e["order_id"], pos) for e in events for pos in range(len(e["items"]))}
+        hours = by(events, lambda e: (e["customer"], e["placed_at"] // HOUR * HOUR))
+
+        def applied() -> bool:
+            applier.follow(views)
+            while applier.step():
+                pass
+            end_at = elsewhere.cluster.end_offsets([f"{shop.name}.orders"])
+            return all(store.positions(view.name, "source").covers(end_at) for view in views)
+
+        wait_until(applied, 240.0)
+        found = {row.key: row.values for row in _rows(store, hourly)}
+        assert {key: (row["n"], row["cents"]) for key, row in found.items()} == {
+            key_of(customer, iso(hour)): (len(group), sum(e["cents"] for e in group))
+            for (customer, hour), group in hours.items()
+        }
+        # A version is one state: whenever it was written again, the same row was.
+        states: dict[tuple[bytes, int], set[bytes]] = defaultdict(set)
+        for record in _changelog(elsewhere, hourly):
+            states[record.key or b"", int(record.header("hub.version") or b"0")].add(record.value or b"")
+        assert all(len(values) == 1 for values in states.values())
+        assert {(row.values["order_id"], row.values["pos"]) for row in _rows(store, lines)} == wanted
+    finally:
+        applier.close()
+        registry.close()
+        store.close()
+        elsewhere.close()
+        _kill(running)
+
+
+def _changelog(pipeline: Pipeline, view: str) -> list[Record]:
+    topic = f"views.{view}"
+    return records_of(pipeline.cluster, topic) if topic in pipeline.cluster.topics() else []
+
+
+def _has_more(pipeline: Pipeline, view: str, than: int) -> bool:
+    return len(_changelog(pipeline, view)) > than
+
+
+def _rows(store: Store, view: str) -> list[Any]:
+    return store.select(view, [], 100_000, None)
+
+
+def _materializer(settings: Settings) -> subprocess.Popen[bytes]:
+    settings.logs.mkdir(exist_ok=True)
+    with (settings.logs / "materialize.log").open("ab") as output:
+        return subprocess.Popen(
+            die_with_parent([sys.executable, "-m", "hub.cli", "materialize"]),
+            env={**os.environ, **environment_of(settings)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """kill -9 of the process and of Spark's JVM below it."""
+    for each in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+        each.send_signal(signal.SIGKILL)
+    process.wait(10.0)

@@ -1,0 +1,300 @@
+"""``hub sql``: the shell through prompt_toolkit's own input, scripts without a terminal, what rows look like."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from hub.cli.sql import sql
+from hub.cli.sql_output import Form, cell, footer, rendered, width
+from hub.cli.sql_session import Refused, Session
+from hub.cli.sql_shell import Shell, history_file, proposals
+from hub.errors import CallerError
+
+ANSWER: dict[str, Any] = {
+    "columns": [
+        {"name": "city", "type": "string"},
+        {"name": "n", "type": "long"},
+        {"name": "tags", "type": "json"},
+    ],
+    "rows": [{"city": "Oslo", "n": 5, "tags": [1, {"a": "é"}]}, {"city": None, "n": 12, "tags": None}],
+    "more": False,
+    "scanned": [],
+    "elapsed_ms": 3,
+}
+TABLES = {
+    "views": [
+        {
+            "view": "plant",
+            "columns": [{"name": "key", "type": "string"}, {"name": "city", "type": "string"}],
+            "hidden": [{"name": "_version", "type": "long"}],
+            "indexes": ["city"],
+        }
+    ],
+    "functions": ["count", "coalesce", "lower"],
+}
+
+
+class Server(Session):
+    """Answers without a server; remembers what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.fails: Exception | BaseException | None = None
+
+    def ask(self, sql: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        self.asked.append((sql, dict(parameters)))
+        if self.fails is not None:
+            fails, self.fails = self.fails, None
+            raise fails
+        return ANSWER
+
+    def tables(self) -> dict[str, Any]:
+        return TABLES
+
+    def topics(self) -> list[dict[str, Any]]:
+        return [{"topic": "nyc.jfk.departures", "partitions": 2, "end_offsets": 40}]
+
+    def topic(self, name: str) -> dict[str, Any]:
+        assert name == "nyc.jfk.departures"
+        return {
+            "columns": [{"name": "delay", "type": "long"}],
+            "hidden": [{"name": "_value", "type": "json"}],
+        }
+
+    def saved(self) -> list[dict[str, Any]]:
+        return [{"query": "in_city", "parameters": ["city"], "doc": "Plants."}]
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def typed(server: Server, keys: str, **more: Any) -> str:
+    """What the shell prints when these keys are typed; it ends by itself."""
+    out = io.StringIO()
+    with create_pipe_input() as keyboard:
+        keyboard.send_text(keys)
+        Shell(server, out=out, err=out, **more).interactive(keyboard, DummyOutput())
+    return out.getvalue()
+
+
+def test_a_statement_goes_over_lines_until_its_semicolon(server: Server, state: Path) -> None:
+    shown = typed(server, "SELECT city,\r n FROM plant\r;\r\\q\r")
+    assert [sql for sql, _ in server.asked] == ["SELECT city,\n n FROM plant"]
+    assert "Oslo" in shown and "(2 rows)" in shown
+    assert "+SELECT city," in (state / "hub" / "sql_history").read_text()
+    assert stat.S_IMODE(history_file().stat().st_mode) == 0o600
+
+
+def test_an_error_shows_its_place_and_the_shell_goes_on(server: Server) -> None:
+    shown = typed(server, "SELECT FROM FROM;\r\\nonsense\r\\tming\rSELECT 1;\r\x04")
+    assert "SELECT FROM FROM\n" in shown and "^^^^" in shown and "Error HUB-1442" in shown
+    assert "no command \\nonsense" in shown and "did you mean \\timing?" in shown
+    assert [sql for sql, _ in server.asked] == ["SELECT 1"]
+
+
+def test_ctrl_c_stops_the_query_and_not_the_shell(server: Server) -> None:
+    server.fails = KeyboardInterrupt()
+    shown = typed(server, "SELECT 1;\rSELECT 2;\r\\q\r")
+    assert "Stopped." in shown and "(2 rows)" in shown
+    assert len(server.asked) == 2
+
+
+def test_ctrl_c_at_the_prompt_drops_the_line(server: Server) -> None:
+    typed(server, "SELECT nonsense\x03SELECT 2;\r\\q\r")
+    assert [sql for sql, _ in server.asked] == ["SELECT 2"]
+
+
+def test_watch_asks_again_until_it_is_stopped(server: Server) -> None:
+    naps: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 3:
+            raise KeyboardInterrupt
+
+    shown = typed(server, "SELECT 1; \\watch 0.5\r\\q\r", sleep=sleep)
+    assert len(server.asked) == 4 and naps == [0.5] * 3
+    assert "every 0.5 s" in shown and "Stopped." in shown
+    assert "there is no query yet" in typed(Server(), "\\watch\r\\q\r")
+
+
+def test_what_there_is(server: Server) -> None:
+    shown = typed(server, "\\d\r\\d plant\r\\d nyc.jfk.departures\r\\dt\r\\dq\r\\d plnt\r\\?\r\\q\r")
+    for part in (
+        "plant",
+        "index",
+        "not in *",
+        "delay",
+        "_value",
+        "40",
+        "in_city",
+        'did you mean "plant"?',
+        "\\watch",
+    ):
+        assert part in shown
+
+
+def test_toggles_parameters_and_files(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "out.txt"
+    shown = typed(
+        server,
+        f"\\x\r\\timing\r\\set city 'New York'\rSELECT :city;\r\\o {file}\rSELECT 2;\r\\o\r\\unset city\rSELECT 3;\r\\q\r",
+    )
+    assert "-[ RECORD 1 ]" in shown and "Time: " in shown
+    assert server.asked[0] == ("SELECT :city", {"city": "New York"})
+    assert file.read_text().startswith("-[ RECORD 1 ]") and file.read_text().count("Oslo") == 1
+    assert shown.count("Oslo") == 2
+
+
+def test_a_script_ends_at_its_first_error(server: Server, tmp_path: Path) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    shell = Shell(server, form=Form.csv, out=out, err=err)
+    shell.script("SELECT 1;\n\\timing on\n-- a comment;\nSELECT 2; SELECT\n ';' AS x;\nSELECT 4")
+    assert server.asked[0][0] == "SELECT 1" and len(server.asked) == 4
+    assert out.getvalue().startswith('city,n,tags\nOslo,5,"[1, {""a"": ""é""}]"\n,12,\n')
+    assert "Time:" in err.getvalue()
+    with pytest.raises(Refused, match="only|begins"):
+        shell.script("SELECT 5; DROP TABLE x; SELECT 6;")
+    assert len(server.asked) == 5 and "DROP TABLE x\n^^^^" in err.getvalue()
+    other = tmp_path / "more.sql"
+    other.write_text("SELECT 7;\n")
+    shell.script(f"\\i {other}\nSELECT 8;")
+    assert [sql for sql, _ in server.asked][-2:] == ["SELECT 7", "SELECT 8"]
+
+
+def test_json_is_one_array_and_remarks_are_elsewhere(server: Server) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    Shell(server, form=Form.json, out=out, err=err).script("SELECT 1;")
+    assert json.loads(out.getvalue()) == ANSWER["rows"] and err.getvalue() == ""
+    assert rendered({**ANSWER, "rows": []}, Form.json) == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "whole", "wanted"),
+    [
+        ("SELECT * FROM pl", "", ["plant"]),
+        ("SELECT * FROM plant p JOIN ", "", ["plant", '"nyc.jfk.departures"']),
+        ('SELECT * FROM "nyc', "", ['"nyc.jfk.departures"']),
+        ("SELECT * FROM jfk", "", ['"nyc.jfk.departures"']),
+        ("SELECT ci", "SELECT ci FROM plant", ["city"]),
+        ("SELECT p.", "SELECT p. FROM plant AS p", ["key", "city"]),
+        ("SELECT d.", 'SELECT d. FROM "nyc.jfk.departures" d', ["delay"]),
+        ("SELECT co", "", ["count(", "coalesce("]),
+        ("SELECT 1 LIM", "", ["LIMIT"]),
+        ("\\d", "", ["\\d", "\\dt", "\\dq"]),
+        ("\\d nyc", "", ["nyc.jfk.departures"]),
+    ],
+)
+def test_completion(server: Server, before: str, whole: str, wanted: list[str]) -> None:
+    found = proposals(server, before, whole or before)
+    assert [word for word, _, _ in found] == wanted
+
+
+def test_tab_completes_in_the_shell(server: Server) -> None:
+    out = io.StringIO()
+    with create_pipe_input() as keyboard:
+        keyboard.send_text("SELECT lower(ci) FROM pl\t")
+        rest = threading.Timer(
+            1.0, keyboard.send_text, [";\r\\q\r"]
+        )  # a completion is typed when it was found
+        rest.start()
+        Shell(server, out=out, err=out).interactive(keyboard, DummyOutput())
+        rest.join()
+    assert server.asked[0][0] == "SELECT lower(ci) FROM plant"
+
+
+def test_a_table_is_aligned_whatever_is_in_it() -> None:
+    assert rendered(ANSWER, Form.table) == (
+        " city | n  |       tags      \n------+----+-----------------\n".replace("tags      \n", "tags\n")
+        + ' Oslo |  5 | [1, {"a": "é"}]\n      | 12 |\n'
+    )
+    wide = {"columns": [{"name": "x", "type": "string"}], "rows": [{"x": "日本"}, {"x": "a"}]}
+    assert rendered(wide, Form.table).splitlines()[1] == "------"
+    assert (width("日本"), width("e\u0301")) == (4, 1)
+
+
+def test_data_holds_no_terminal_commands() -> None:
+    hostile = "a\x1b]0;title\x07\x1b[2Jb\nc\u202e"
+    assert cell(hostile).isprintable() and "\x1b" not in cell(hostile)
+
+
+def test_the_footer_says_what_was_scanned_and_that_there_is_more() -> None:
+    partition = {
+        "topic": "t",
+        "partition": 0,
+        "from": 5,
+        "to": 9,
+        "events": 4,
+        "unreadable": 1,
+        "earlier_left_out": True,
+    }
+    lines = footer(
+        {**ANSWER, "rows": ANSWER["rows"][:1], "more": True, "scanned": [partition]}, timing_ms=7.2
+    )
+    assert lines[0] == "(1 row; there are more)"
+    assert lines[1] == "Scanned t: 4 events, offsets 0:5-9; 1 could not be read; earlier ones are left out"
+    assert lines[2].startswith("Time: 7 ms")
+
+
+def test_the_command_takes_statements_files_and_pipes(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hub.cli.sql.Session", lambda **_: server)
+    sql(command=["SELECT 1 -- one", "SELECT :a"], parameter=["a=b=c"], output=Form.csv)
+    assert server.asked == [("SELECT 1 -- one", {}), ("SELECT :a", {"a": "b=c"})]
+    file = tmp_path / "report.sql"
+    file.write_text("SELECT 2;")
+    sql(file=file)
+    monkeypatch.setattr("sys.stdin", io.StringIO("SELECT 3;"))
+    sql()
+    assert [asked for asked, _ in server.asked][2:] == ["SELECT 2", "SELECT 3"]
+    assert "Oslo" in capsys.readouterr().out
+    with pytest.raises(CallerError, match="do not go together"):
+        sql(file=file, command=["SELECT 1"])
+    with pytest.raises(CallerError) as refusal:
+        sql(command=["SELECT 1"], parameter=["nonsense"])
+    assert refusal.value.hint == "write name=value"
+    with pytest.raises(CallerError, match="cannot be read"):
+        sql(file=tmp_path / "none.sql")
+
+
+def test_other_commands_do_not_pay_for_the_shell() -> None:
+    code = """
+import sys
+from hub.cli import main
+try:
+    main(["query", "--help"])
+except SystemExit:
+    pass
+print([name for name in ("prompt_toolkit", "pygments", "sqlglot", "sqlalchemy") if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr.strip() == "[]"
+    shell = code.replace('"query"', '"sql"')
+    done = subprocess.run(
+        [sys.executable, "-c", shell], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr.strip() == "[]" and "hub sql" in done.stdout

@@ -1,0 +1,191 @@
+"""Which class a SQL view is of, with which key and for which reason; and what is refused with which way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hub.errors import ConfigError
+from hub.materializers.classify import Classified, Late, classify
+from hub.materializers.sql_view import SqlView, query_of
+
+SOURCES: dict[str, dict[str, Any]] = {
+    "e": {"topic": "shop.events", "event_time": "t", "watermark": "10 minutes"},
+    "p": {"topic": "shop.payments", "event_time": "paid_at", "watermark": "10 minutes"},
+    "q": {"topic": "shop.parcels", "event_time": "sent_at", "watermark": "10 minutes"},
+    "raw": {"topic": "shop.raw"},
+    "names": {"topic": "ref.names", "as": "static"},
+    "c360": {"view": "customer_360"},
+    "c360_changes": {"view": "customer_360", "as": "stream"},
+}
+
+
+def view(sql: str, *key: str) -> SqlView:
+    words = set(sql.replace(",", " ").replace(")", " ").replace("(", " ").split())
+    used = {name: source for name, source in SOURCES.items() if name in words}
+    return SqlView.model_validate(
+        {"view": "v", "sources": used or {"e": SOURCES["e"]}, "sql": sql, "key": list(key)}
+    )
+
+
+def classified(sql: str, *key: str) -> Classified:
+    return classify(query_of(view(sql, *key)))
+
+
+HOUR = "window(t, '1 hour')"
+WITHIN = "e.id = p.id AND p.paid_at BETWEEN e.t AND e.t + INTERVAL 1 HOUR"
+
+CASES: list[tuple[str, tuple[str, ...], str, str]] = [
+    # (SQL, key, class, words of the reason)
+    ("SELECT id, x FROM e", ("id",), "A", "stateless"),
+    ("SELECT id, x + 1 AS y FROM e WHERE x > 3 AND kind IN ('a', 'b')", ("id",), "A", "stateless"),
+    ("SELECT id, address.city AS city, tags[0] AS tag FROM e", ("id",), "A", "stateless"),
+    ("SELECT id, item.sku AS sku FROM e LATERAL VIEW explode(items) i AS item", ("id", "sku"), "A", "stateless"),
+    ("SELECT id, explode(tags) AS tag FROM e", ("id", "tag"), "A", "stateless"),
+    ("SELECT id, transform(tags, x -> upper(x)) AS tags FROM e", ("id",), "A", "stateless"),
+    ("SELECT id FROM e UNION ALL SELECT id FROM raw", ("id",), "A", "UNION ALL"),
+    ("SELECT id, y FROM (SELECT id, x * 2 AS y FROM e) s WHERE y > 2", ("id",), "A", "stateless"),
+    ("WITH big AS (SELECT id, x FROM e WHERE x > 9) SELECT id, x FROM big", ("id",), "A", "stateless"),
+    ("SELECT id, name FROM c360_changes", ("id",), "A", "stateless"),
+    ("SELECT id, count(*) AS n FROM e GROUP BY id", (), "B", "by key"),
+    ("SELECT id, max_by(x, t) AS x FROM e GROUP BY id", (), "B", "by key"),
+    ("SELECT id, max_by(x, t, 3) AS top FROM e GROUP BY 1", (), "B", "by key"),
+    ("SELECT upper(id) AS u, approx_count_distinct(x) AS n FROM raw GROUP BY upper(id)", (), "B", "by key"),
+    ("SELECT id AS k, hll_sketch_agg(x) AS n FROM raw GROUP BY k", (), "B", "by key"),
+    ("SELECT id, sum(x) FILTER (WHERE x > 0) AS s FROM e GROUP BY id", (), "B", "by key"),
+    ("SELECT a, b, count(*) AS n FROM raw GROUP BY ROLLUP (a, b)", (), "B", "by key"),
+    (f"SELECT {HOUR}.start AS h, count(*) AS n FROM e GROUP BY {HOUR}", (), "B", "tumbling"),
+    ("SELECT window.end AS h, id, count(*) AS n FROM e GROUP BY window(t, '1 hour', '10 minutes'), id", (), "B", "hopping"),
+    (f"SELECT {HOUR}.start AS h, sort_array(collect_set(x)) AS xs FROM e GROUP BY {HOUR}", (), "B", "tumbling"),
+    ("SELECT window(at, '1 hour').start AS h, count(*) AS n FROM raw GROUP BY window(at, '1 hour')", (), "B", "without a watermark"),
+    ("SELECT DISTINCT id, kind FROM e", (), "B", "DISTINCT"),
+    ("SELECT id, n + 1 AS m FROM (SELECT id, count(*) AS n FROM e GROUP BY id) s", ("id",), "B", "by key"),
+    ("SELECT id, session_window(t, '5 minutes').start AS s, count(*) AS n FROM e GROUP BY id, session_window(t, '5 minutes')", (), "B-session", "closed"),
+    (f"SELECT e.id, p.cents FROM e JOIN p ON {WITHIN}", ("id",), "C", "inner join"),
+    (f"SELECT e.id, p.cents FROM e LEFT JOIN p ON {WITHIN}", ("id",), "C", "left join"),
+    (f"SELECT p.id, e.x FROM e RIGHT OUTER JOIN p ON {WITHIN}", ("id",), "C", "right join"),
+    (f"SELECT coalesce(e.id, p.id) AS id FROM e FULL OUTER JOIN p ON {WITHIN}", ("id",), "C", "full join"),
+    (f"SELECT e.id FROM e LEFT SEMI JOIN p ON {WITHIN}", ("id",), "C", "left semi join"),
+    ("SELECT e.id FROM e JOIN p ON e.id = p.id AND p.paid_at >= e.t AND p.paid_at < e.t + INTERVAL 1 HOUR", ("id",), "C", "inner join"),
+    ("SELECT e.id FROM e JOIN p ON e.id = p.id AND e.t = p.paid_at", ("id",), "C", "inner join"),
+    ("WITH f AS (SELECT id, t AS at FROM e WHERE x > 1) SELECT f.id FROM f JOIN p ON f.id = p.id AND p.paid_at BETWEEN f.at AND f.at + INTERVAL 1 HOUR", ("id",), "C", "inner join"),
+    (f"SELECT window(e.t, '1 hour').start AS h, count(*) AS n FROM e JOIN p ON {WITHIN} GROUP BY window(e.t, '1 hour')", (), "C", "window over"),
+    ("SELECT e.id, names.name FROM e LEFT JOIN names ON e.c = names.c", ("id",), "C", "static"),
+    ("SELECT e.id, names.name FROM e JOIN names USING (c)", ("id",), "C", "static"),
+    ("SELECT id, name FROM c360", ("id",), "D", "rows change and go"),
+    ("SELECT city, count(*) AS n FROM c360 GROUP BY city", (), "D", "rows change and go"),
+    ("SELECT e.id, c360.name FROM e JOIN c360 ON e.c = c360.c", ("id",), "D", "rows change and go"),
+    ("SELECT id, count(*) AS n FROM e GROUP BY id HAVING count(*) > 1", (), "D", "HAVING"),
+    ("SELECT id, count(DISTINCT x) AS n FROM e GROUP BY id", (), "D", "every value"),
+    ("SELECT id, row_number() OVER (PARTITION BY id ORDER BY t) AS r FROM e", ("id", "r"), "D", "OVER"),
+    ("SELECT id, x FROM e QUALIFY row_number() OVER (PARTITION BY id ORDER BY t DESC) = 1", ("id",), "D", "QUALIFY"),
+    ("SELECT id, x FROM e ORDER BY x DESC LIMIT 10", ("id",), "D", "LIMIT"),
+    ("SELECT n, count(*) AS m FROM (SELECT id, count(*) AS n FROM e GROUP BY id) s GROUP BY n", (), "D", "over an aggregate"),
+    ("SELECT id, n FROM (SELECT id, count(*) AS n FROM e GROUP BY id) s WHERE n > 2", ("id",), "D", "WHERE over an aggregate"),
+    ("SELECT e.id, p.cents FROM e JOIN p ON e.id = p.id", ("id",), "D", "no interval"),
+    ("SELECT e.id, raw.x FROM e JOIN raw ON e.id = raw.id", ("id",), "D", "no watermark"),
+    ("SELECT e.id, p.id AS pid FROM e CROSS JOIN p", ("id", "pid"), "D", "without an equality"),
+    ("SELECT e.id FROM e LEFT ANTI JOIN p ON e.id = p.id", ("id",), "D", "ANTI"),
+    (f"SELECT e.id FROM e JOIN p ON {WITHIN} JOIN q ON q.id = p.id", ("id",), "D", "more than two"),
+    (f"SELECT e.id, count(*) AS n FROM e JOIN p ON {WITHIN} GROUP BY e.id", (), "D", "without a window"),
+    ("SELECT names.c, count(*) AS n FROM names LEFT JOIN e ON e.c = names.c GROUP BY names.c", (), "D", "begins with the static"),
+    ("SELECT id FROM e WHERE id IN (SELECT id FROM p)", ("id",), "D", "within an expression"),
+    ("SELECT id FROM e UNION SELECT id FROM p", ("id",), "D", "UNION compares"),
+    ("SELECT id FROM e EXCEPT SELECT id FROM p", ("id",), "D", "EXCEPT compares"),
+    ("SELECT id, sort_array(collect_list(x)) AS xs FROM e GROUP BY id", (), "D", "without a window"),
+    (f"SELECT DISTINCT e.id FROM e JOIN p ON {WITHIN}", ("id",), "D", "DISTINCT over"),
+    ("SELECT c, name FROM names", ("c",), "D", "only a static"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sql", "key", "name", "reason"), CASES, ids=[case[0][:70] for case in CASES])
+def test_the_class_and_its_reason(sql: str, key: tuple[str, ...], name: str, reason: str) -> None:
+    found = classified(sql, *key)
+    assert (found.name, found.native) == (name, name != "D")
+    assert reason in found.reason
+    assert found.mode == (None if name == "D" else "update" if name == "B" else "append")
+    assert (not found.sql) == (name == "D")
+
+
+REFUSED: list[tuple[str, tuple[str, ...], str, str]] = [
+    # (SQL, key, words of what is wrong, words of the way out)
+    ("SELECT id, now() AS n FROM e", ("id",), "`now` gives another value", "event's time"),
+    ("SELECT id, current_timestamp AS n FROM e", ("id",), "`current_timestamp` gives another", "_timestamp"),
+    ("SELECT id FROM e WHERE t > current_date() - 3", ("id",), "`current_date` gives another", "when you read"),
+    ("SELECT id, unix_timestamp() AS n FROM e", ("id",), "`unix_timestamp` gives another", "_timestamp"),
+    ("SELECT id, rand() AS n FROM e", ("id",), "`rand` gives another", "hash(id)"),
+    ("SELECT id, `uuid`() AS n FROM e", ("id",), "`uuid` gives another", "hash(id)"),
+    ("SELECT id, first(x) AS n FROM e GROUP BY id", (), "`first` gives another", "max_by(x, time)"),
+    ("SELECT id, reflect('java.lang.System', 'exit', 1) AS n FROM e", ("id",), "calls Java", "in SQL"),
+    ("SELECT id, raise_error('no') AS n FROM e", ("id",), "stops the view", "gives null"),
+    ("SELECT id, collect_list(x) AS n FROM e GROUP BY id", (), "another order on every replay", "sort_array"),
+    ("SELECT id FROM e TABLESAMPLE (10 PERCENT)", ("id",), "sample", "pmod(hash(id)"),
+    ("SELECT id FROM e LIMIT 3", ("id",), "LIMIT without ORDER BY", "max_by(x, score, 10)"),
+    ("SELECT id FROM e ORDER BY id", ("id",), "without an order", "when you read"),
+    ("SELECT id FROM e; SELECT id FROM p", ("id",), "2 statements", "two views"),
+    ("INSERT INTO e SELECT id FROM e", ("id",), "not a SELECT", "only reads"),
+    ("DROP TABLE e", ("id",), "not a SELECT", "only reads"),
+    ("SELECT id FROM e |> WHERE x > 1", ("id",), "pipe syntax", "SELECT … FROM"),
+    ("SELECT * FROM e", (), "`*` would change", "name the columns"),
+    ("SELECT id, x + 1 FROM e", ("id",), "has no name", "AS name"),
+    ("SELECT id, x AS `Mean Delay` FROM e", ("id",), "cannot be a field", "lower-case"),
+    ("SELECT id, x AS id FROM e", ("id",), 'two columns are called "id"', "rename"),
+    ("SELECT id, x FROM e", (), "no key of their own", "key: [flight_id]"),
+    ("SELECT id, x FROM e", ("ide",), 'key "ide" is no column', 'did you mean "id"?'),
+    ("SELECT count(*) AS n FROM e", ("n",), "one row and no key", "GROUP BY scope"),
+    ("SELECT count(*) AS n FROM e GROUP BY id", (), "not in the SELECT list", "key:"),
+    ("SELECT id, kind, count(*) AS n FROM e GROUP BY id, kind", ("id",), "several rows have it", "key: [id, kind]"),
+    ("SELECT id, count(*) AS n FROM e GROUP BY ALL", (), "hides the key", "name the columns"),
+    ("SELECT session_window(at, '5 minutes').start AS s, count(*) AS n FROM raw GROUP BY session_window(at, '5 minutes')", (), "only when a watermark", "declare event_time"),
+    ("SELECT id FROM e, parquet.`/etc`", ("id",), 'no source "parquet./etc"', "declare it under sources"),
+    ("SELECT id FROM e JOIN ee ON e.id = ee.id", ("id",), 'no source "ee"', 'did you mean "e"?'),
+    ("SELECT e.id FROM e NATURAL JOIN p", ("id",), "follows the columns' names", "name them"),
+    ("SELECT id FROM range(10) JOIN e ON id = x", ("id",), "is no source", "FROM reads the view's sources"),
+    ("SELECT 1 AS id", ("id",), "without FROM", "FROM one of"),
+    ("SELECT id FROM e PIVOT (sum(x) FOR kind IN ('a'))", ("id",), "PIVOT", "sum(IF("),
+    ("SELECT id, x FORM e", ("id",), "Unexpected token", "one SELECT"),
+    ("SELECT id, 'x FROM e", ("id",), "no SQL", "quote"),
+    ("WITH RECURSIVE r AS (SELECT id FROM e UNION ALL SELECT id FROM r) SELECT id FROM r", ("id",), "recursive", "fixed depth"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sql", "key", "what", "hint"), REFUSED, ids=[case[0][:70] for case in REFUSED])
+def test_what_is_refused_and_the_way_out(sql: str, key: tuple[str, ...], what: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        classified(sql, *key)
+    assert what in caught.value.message
+    assert hint in (caught.value.hint or "")
+
+
+def test_keys_are_inferred_from_what_makes_rows_one() -> None:
+    both = classified(f"SELECT id, {HOUR}.start AS h, count(*) AS n FROM e GROUP BY {HOUR}, id")
+    assert (both.key, both.key_from) == (("id", "h"), "GROUP BY")  # in the order of the SELECT list
+    assert classified("SELECT DISTINCT id, kind FROM e").key == ("id", "kind")
+    assert classified("SELECT id, x FROM e", "id").key_from == "declared"
+
+
+def test_versions_are_added_to_the_authors_words_and_nothing_else_changes() -> None:
+    sql = "SELECT id, max_by(x, t, 3) AS top -- top three\nFROM e GROUP BY id"
+    assert classified(sql).sql.split() == sql.replace("three", "three\n, count(1) AS _hub_version").split()
+    compared = classified("SELECT id, x IS DISTINCT FROM y AS changed FROM e", "id").sql
+    assert compared.index("AS changed") < compared.index("_hub_version") < compared.index("FROM e")
+    nested = classified("SELECT id, n FROM (SELECT id, count(*) AS n FROM e GROUP BY id) s", "id").sql
+    assert nested.count("_hub_version") == 3
+    assert "coalesce(`s`._hub_version, 0) AS _hub_version" in nested
+    twice = classified("SELECT id FROM e UNION ALL SELECT id FROM raw", "id").sql
+    assert "coalesce(`e`._offset, 0)" in twice and "coalesce(`raw`._offset, 0)" in twice
+    semi = classified(f"SELECT e.id FROM e LEFT SEMI JOIN p ON {WITHIN}", "id").sql
+    assert "`p`._offset" not in semi
+
+
+def test_which_events_are_late() -> None:
+    hourly = classified(f"SELECT {HOUR}.start AS h, count(*) AS n FROM e GROUP BY {HOUR}")
+    assert hourly.late == (Late("e", "t", "window(`t`, '1 hour')"),)
+    renamed = classified(
+        "SELECT window(at, '1 hour').start AS h, count(*) AS n FROM (SELECT t AS at FROM e) s GROUP BY window(at, '1 hour')"
+    )
+    assert renamed.late == (Late("e", "t", "window(`t`, '1 hour')"),)
+    joined = classified(f"SELECT e.id FROM e JOIN p ON {WITHIN}", "id")
+    assert joined.late == (Late("e", "t"), Late("p", "paid_at"))
+    assert classified("SELECT id, count(*) AS n FROM e GROUP BY id").late == ()

@@ -1,0 +1,124 @@
+"""The delta operator's plans: by what each input is bound, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from hub.errors import ConfigError, NotFound
+from hub.materializers.delta import Table, plan
+
+ORDERS = {
+    "order_id": "int",
+    "cid": "int",
+    "amount": "double",
+    "product": "string",
+    "ts": "timestamp",
+    "code": "string",
+}
+TABLES = [
+    Table("orders", ORDERS, ("order_id",)),
+    Table("customers", {"id": "bigint", "name": "string", "region": "string"}, ("id",)),
+    Table("regions", {"code": "string", "title": "string"}, ("code",)),
+    Table("notes", {"code": "int", "text": "string"}, ("code",)),
+]
+
+
+def said(sql: str, *key: str, whole_rows: int = 0) -> list[str]:
+    return [line.strip() for line in plan(sql, TABLES, key, whole_rows=whole_rows).explain()]
+
+
+def test_a_foreign_key_is_a_chain_through_the_table_that_has_it() -> None:
+    joined = "SELECT o.order_id, r.title FROM orders o JOIN customers c ON o.cid = c.id LEFT JOIN regions r ON r.code = c.region"
+    assert said(joined, "order_id") == [
+        "view: key (order_id), recomputed by (order_id)",
+        "0 orders: rows whose order_id = view's order_id",
+        "1 customers: rows whose id = cid of 0 orders",
+        "2 regions: rows whose code = region of 1 customers",
+    ]
+
+
+def test_a_selection_does_not_go_into_the_side_that_nulls_replace() -> None:
+    """Rows of c that do not match are no rows of the view: a restricted c would make false ones with nulls."""
+    assert said("SELECT o.order_id, c.name FROM orders o LEFT JOIN customers c ON c.id = o.cid", "order_id", "name") == [
+        "view: key (order_id, name), recomputed by (order_id)",
+        "0 orders: rows whose order_id = view's order_id",
+        "1 customers: rows whose id = cid of 0 orders",
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match='a change of "orders", "customers" can touch every row'):
+        plan("SELECT c.name FROM orders o LEFT JOIN customers c ON c.id = o.cid", TABLES, ["name"])
+    with pytest.raises(ConfigError):
+        plan("SELECT c.id, o.product FROM orders o FULL JOIN customers c ON c.id = o.cid", TABLES, ["id"])
+
+
+def test_ranks_within_groups_are_recomputed_by_group_though_keyed_by_row() -> None:
+    ranked = "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY product ORDER BY amount) AS rn FROM orders) WHERE rn < 3"
+    assert said(ranked, "order_id")[0] == "view: key (order_id), recomputed by (product)"
+    two = "SELECT *, sum(amount) OVER (PARTITION BY cid ORDER BY ts) AS s, rank() OVER (PARTITION BY product, cid ORDER BY ts) AS r FROM orders"
+    assert said(two, "order_id")[0] == "view: key (order_id), recomputed by (cid)"
+
+
+def test_an_aggregate_of_an_aggregate_is_two_stages_in_the_words_of_the_sql() -> None:
+    made = plan(
+        "WITH a AS (SELECT * FROM orders WHERE product != 'AS (')\n, b AS (SELECT cid, /* ) */ count(*) AS n FROM a "
+        "GROUP BY cid) SELECT n, count(*) AS c FROM b GROUP BY n",
+        TABLES,
+        ["n"],
+    )
+    first, second = made.stages
+    assert first.key == ("cid",) and first.sql == (
+        "WITH a AS (SELECT * FROM orders WHERE product != 'AS (') SELECT cid, /* ) */ count(*) AS n FROM a GROUP BY cid"
+    )
+    assert second.sql.endswith(f"b AS (SELECT * FROM {first.name}) SELECT n, count(*) AS c FROM b GROUP BY n")
+    assert second.tables == (first.name,) and second.handle == ("n",)
+
+
+def test_an_expression_that_groups_is_stored_as_spark_computes_it() -> None:
+    made = plan("SELECT date_trunc('DAY', ts) AS day, count(*) AS n FROM orders GROUP BY 1", TABLES, ["day"])
+    assert list(made.derived["orders"].values()) == ["DATE_TRUNC('DAY', ts)"]
+
+
+def test_equal_after_a_cast_carries_nothing() -> None:
+    """'01' = 1 = '1', but '01' is not '1'."""
+    with pytest.raises(ConfigError, match='"notes"'):
+        plan("SELECT o.order_id, n.text FROM orders o JOIN notes n ON n.code = o.code", TABLES, ["order_id"])
+
+
+@pytest.mark.parametrize(
+    ("sql", "key", "code", "says"),
+    [
+        ("SELECT id FROM customers WHERE id NOT IN (SELECT cid FROM orders)", "id", "HUB-2132", '"orders" can touch every row'),
+        ("SELECT count(*) AS n FROM orders", "n", "HUB-2132", "rank within groups"),
+        ("SELECT order_id FROM orders ORDER BY amount LIMIT 3", "order_id", "HUB-2132", "row_number"),
+        ("SELECT order_id, rank() OVER (ORDER BY amount) AS r FROM orders", "order_id", "HUB-2132", "PARTITION BY"),
+        ("SELECT product, count(*) AS n FROM orders GROUP BY ROLLUP (product)", "product", "HUB-2132", "GROUP BY"),
+        ("SELECT o.order_id FROM orders o, customers c", "order_id", "HUB-2132", '"customers"'),
+        ("SELECT name FROM customers", "id", "HUB-2131", 'its key "id" is no column'),
+        ("SELECT order_id, now() AS t FROM orders", "order_id", "HUB-2133", "says something else each time"),
+        ("SELECT order_id, rand() AS t FROM orders", "order_id", "HUB-2133", "says something else each time"),
+        ("SELECT order_id FROM orders TABLESAMPLE (10 PERCENT)", "order_id", "HUB-2133", "cannot be maintained"),
+        ("SELECT upper(product) AS code, count(*) AS n FROM orders GROUP BY code", "code", "HUB-2134", "may be a column or the alias"),
+        ("SELECT order_id, order_id FROM orders", "order_id", "HUB-2130", "two columns of one name"),
+        ("DELETE FROM orders", "order_id", "HUB-2130", "is not one query"),
+        ("SELECT order_id FROM", "order_id", "HUB-2130", "cannot be read"),
+        ("SELECT nothing FROM orders", "nothing", "HUB-2130", "cannot be resolved"),
+        ("SELECT orders.order_id FROM orders NATURAL JOIN customers", "order_id", "HUB-2130", "write the join with ON"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_maintained_is_refused_with_the_reason(
+    sql: str, key: str, code: str, says: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        plan(sql, TABLES, [key])
+    assert refused.value.code == code and says in str(refused.value)
+
+
+def test_a_table_that_is_no_input_is_not_found() -> None:
+    with pytest.raises(NotFound, match="inputs: orders, customers"):
+        plan("SELECT order_id FROM nothing", TABLES, ["order_id"])
+
+
+def test_what_nothing_ties_is_computed_whole_where_a_size_is_declared() -> None:
+    assert said("SELECT count(*) AS n FROM orders", "n", whole_rows=10) == [
+        "view: key (n), computed whole each time",
+        "0 orders: every row",
+    ]

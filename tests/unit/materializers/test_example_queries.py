@@ -1,0 +1,58 @@
+"""The queries of the examples are ones that the hub answers: names, types and functions, on both databases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from hub.demo import customers
+from hub.materializers.saved_queries import load_queries
+from hub.materializers.sql_query import Relation, compile_query, placeholders
+from hub.materializers.sql_text import parse
+from hub.materializers.topic_rows import META, columns_of
+from hub.materializers.view import load_view
+from hub.schema_registry.sources import Source
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "customer-360"
+QUERIES = load_queries(EXAMPLE)
+KIND: Mapping[type, str] = {str: "string", int: "long", bool: "boolean", float: "double"}
+
+
+class Tables:
+    """The example's view, typed by rows of its plain computation, and its topics, typed by their schemas."""
+
+    def __init__(self) -> None:
+        kinds: dict[str, str] = {"key": "string"}
+        for row in customers.fold(customers.generate(1, 50, 2_000)).values():
+            kinds |= {name: KIND[type(value)] for name, value in row.items() if value is not None}
+        kinds["last_seen"] = "timestamp"
+        view = load_view(EXAMPLE / "views" / "customer_360.yaml")
+        assert set(view.columns) <= set(kinds)
+        self.known = {view.name: Relation(view.name, "view", '"v"', kinds)}
+        for file in (EXAMPLE / "schemas").glob("*.avsc"):
+            found = columns_of(Source.of("AVRO", json.dumps(json.loads(file.read_text()))).parsed())
+            self.known[file.stem] = Relation(file.stem, "topic", '"t"', {**found, **META})
+
+    def relation(self, name: str) -> Relation | None:
+        return self.known.get(name)
+
+    def names(self) -> Iterable[str]:
+        return self.known
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=[each.name for each in QUERIES])
+@pytest.mark.parametrize("postgres", [False, True])
+def test_an_example_is_answered(query: object, postgres: bool) -> None:
+    saved = next(each for each in QUERIES if each is query)
+    assert saved.doc
+    statement = parse(saved.sql)
+    parameters = dict.fromkeys(placeholders(statement), "x")
+    compiled = compile_query(statement, Tables(), postgres=postgres, parameters=parameters, now_ms=0)
+    assert len(compiled.columns) > 3
+
+
+def test_there_are_examples() -> None:
+    assert {"cities", "customers_to_call", "orders_of_the_hour"} <= {each.name for each in QUERIES}

@@ -1,0 +1,439 @@
+"""Queries over HTTP: formats, tokens, errors with a place, saved queries, events of topics beside views, pages in order."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from sql_cases import HOUR_MS, NEW_YEAR_MS, fill, plant, schema
+
+from hub.api.app import on_hub_error
+from hub.errors import HubError, NotFound
+from hub.log import MemoryCluster
+from hub.materializers import routes
+from hub.materializers.push import Watcher
+from hub.materializers.query_routes import create_router
+from hub.materializers.sql_text import SqlError
+from hub.materializers.stores.queries import Queries, Running
+from hub.materializers.stores.sql import Change, Store, ViewBatch
+from hub.materializers.topic_rows import Topics
+from hub.record import NewRecord, Positions
+from hub.schema_registry.client import RegisteredSchema
+from hub.schema_registry.codec import encode, frame, parsed
+from hub.schema_registry.sources import Source
+
+FLIGHTS = "nyc.jfk.departures"
+FIRST = {
+    "type": "record",
+    "name": "Departure",
+    "fields": [
+        {"name": "plant", "type": "string"},
+        {"name": "delay", "type": "long"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "crew", "type": {"type": "array", "items": "string"}},
+        {"name": "gate", "type": "int"},
+        {"name": "_topic", "type": "string"},
+    ],
+}
+SECOND = {
+    **FIRST,
+    "fields": [
+        *[each for each in FIRST["fields"] if each["name"] != "gate"],  # type: ignore[index]
+        {"name": "gate", "type": "string"},
+        {"name": "late", "type": ["null", "boolean"], "default": None},
+    ],
+}
+DEEP = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+
+
+class Registry:
+    """Schemas by id, in memory."""
+
+    def __init__(self) -> None:
+        self.known = {1: ("AVRO", FIRST), 2: ("AVRO", SECOND), 3: ("AVRO", DEEP)}
+        self.subjects = {f"{FLIGHTS}-value": [1, 2]}
+
+    def versions(self, subject: str) -> list[RegisteredSchema]:
+        ids = self.subjects.get(subject, [])
+        return [RegisteredSchema(each, n + 1, json.dumps(self.known[each][1])) for n, each in enumerate(ids)]
+
+    def source(self, schema_id: int) -> Source:
+        if schema_id not in self.known:
+            raise NotFound(f"schema {schema_id} not found")
+        kind, found = self.known[schema_id]
+        return Source.of(kind, found if isinstance(found, str) else json.dumps(found))
+
+
+class Hub:
+    """A store, a log and an app over both."""
+
+    def __init__(self, folder: Path) -> None:
+        self.project = folder
+        self.store = Store(f"sqlite:///{folder / 'store.db'}")
+        fill(self.store)
+        self.queries = Queries(self.store)
+        self.cluster = MemoryCluster()
+        self.registry = Registry()
+        self.topics = Topics(self.cluster, self.registry)
+        self.app = FastAPI()
+        self.app.add_exception_handler(HubError, on_hub_error)
+        self.app.include_router(routes.create_router(self.store, Watcher(self.store), 50))
+        self.app.include_router(
+            create_router(self.queries, self.store, Watcher(self.store), self.topics, folder, 3_000)
+        )
+
+    def publish(self, topic: str, value: bytes | None, **more: Any) -> None:
+        if topic not in self.cluster.logs:
+            self.cluster.create_topic(topic, partitions=2, config={}, replication_factor=1)
+        self.cluster.writer().append([NewRecord(topic, more.pop("key", b"k"), value, **more)])
+
+    def departure(self, number: int, schema_id: int = 2) -> None:
+        value = {
+            "plant": f"p{number % 4}",
+            "delay": number,
+            "at": NEW_YEAR_MS * 1000 + number * 1_000_000,
+            "crew": ["ann", f"bob{number}"],
+            "gate": number if schema_id == 1 else f"G{number}",
+            "_topic": "theirs",
+            "late": number > 2,
+        }
+        if schema_id == 1:
+            del value["late"]
+        framed = encode(schema_id, parsed(FIRST if schema_id == 1 else SECOND), value)
+        when = NEW_YEAR_MS + number * HOUR_MS
+        self.publish(FLIGHTS, framed, partition=number % 2, timestamp_ms=when)
+
+    def close(self) -> None:
+        self.queries.close()
+        self.store.close()
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    made = Hub(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def http(hub: Hub) -> Iterator[TestClient]:
+    with TestClient(hub.app) as client:
+        yield client
+
+
+def ask(http: TestClient, sql: str, **more: Any) -> Any:
+    answer = http.post("/query", json={"sql": sql, **more})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_rows_columns_positions_and_whether_there_are_more(http: TestClient) -> None:
+    answer = http.post("/query", json={"sql": "SELECT city, seen FROM plant ORDER BY n", "limit": 2})
+    body = answer.json()
+    assert body["columns"] == [{"name": "city", "type": "string"}, {"name": "seen", "type": "timestamp"}]
+    assert body["rows"][0] == {"city": "Oslo", "seen": "2026-01-01T00:00:00.000Z"}
+    assert body["more"] is True and len(body["rows"]) == 2
+    assert body["views"] == ["plant"] and body["scanned"] == []
+    assert answer.headers["Hub-Position"] == body["positions"] == "in:0:7"
+    assert answer.headers["Hub-More"] == "true"
+
+
+def test_lines_and_csv(http: TestClient) -> None:
+    sql = "SELECT n, big, tags->1->'c' AS c, city FROM plant WHERE n = 2"
+    lines = http.post("/query", json={"sql": sql, "format": "ndjson"})
+    assert lines.headers["content-type"] == "application/x-ndjson" and lines.headers["Hub-More"] == "false"
+    assert [json.loads(line) for line in lines.text.splitlines()] == [
+        {"n": 2, "big": True, "c": [1, 2.5, None], "city": None}
+    ]
+    table = http.post("/query", json={"sql": sql, "format": "csv"})
+    assert list(csv.reader(io.StringIO(table.text))) == [
+        ["n", "big", "c", "city"],
+        ["2", "true", "[1,2.5,null]", ""],
+    ]
+
+
+def test_an_error_has_a_place_and_a_caret(http: TestClient) -> None:
+    answer = http.post("/query", json={"sql": "SELECT celsious FROM plant"})
+    assert answer.status_code == 400
+    body = answer.json()
+    assert (body["error_code"], body["line"], body["column"]) == ("HUB-1444", 1, 8)
+    assert body["caret"].endswith("       ^^^^^^^^") and 'did you mean "celsius"' in body["message"]
+    assert http.post("/query", json={"sql": "DROP TABLE x"}).status_code == 400
+    assert http.post("/query", json={"sql": "SELECT 1", "limit": 10**6}).status_code == 422
+
+
+def test_it_waits_for_the_write_it_names(hub: Hub, http: TestClient) -> None:
+    told = {"progress:plant": {"sources": {"in": 0}}, "progress:customer": {"sources": {"in": 0, "x": 0}}}
+    hub.store.apply([], told)
+    assert ask(http, "SELECT 1 AS one FROM plant LIMIT 1", after="in:0:7")["rows"] == [{"one": 1}]
+    late = http.post(
+        "/query", json={"sql": "SELECT 1 FROM plant, customer", "after": "x:0:9", "timeout_ms": 100}
+    )
+    assert late.status_code == 503 and 'view "customer" does not cover' in late.json()["message"]
+    header = http.post(
+        "/query", json={"sql": "SELECT 1 FROM plant", "timeout_ms": 50}, headers={"Hub-Position": "in:0:99"}
+    )
+    assert header.status_code == 503
+    other = http.post("/query", json={"sql": "SELECT 1 FROM plant", "after": "elsewhere:0:1"})
+    assert other.status_code == 400 and "no source of view" in other.json()["message"]
+
+
+def test_the_time_limit_is_the_callers(http: TestClient) -> None:
+    tables = ", ".join(f"plant t{n}" for n in range(12))
+    answer = http.post("/query", json={"sql": f"SELECT count(*) FROM {tables}", "timeout_ms": 200})
+    assert answer.status_code == 400 and answer.json()["error_code"] == "HUB-1448"
+
+
+def test_saved_queries(hub: Hub, http: TestClient) -> None:
+    (hub.project / "queries").mkdir()
+    (hub.project / "queries" / "in_city.sql").write_text(
+        "-- Plants of a city.\nSELECT n FROM plant\nWHERE city = :city AND n >= :least ORDER BY n;\n"
+    )
+    (listed,) = http.get("/queries").json()["queries"]
+    assert listed["query"] == "in_city" and listed["doc"] == "Plants of a city."
+    assert sorted(listed["parameters"]) == ["city", "least"]
+    answer = http.get("/queries/in_city?city=Oslo&least=3&limit=2")
+    assert answer.json()["rows"] == [{"n": 3}, {"n": 6}] and answer.json()["more"] is True
+    assert http.get("/queries/in_city?city=Oslo&least=8&format=csv").text == "n\r\n9\r\n"
+    missing = http.get("/queries/in_city?city=Oslo").json()
+    assert 'parameter "least" was not given' in missing["message"] and missing["line"] == 3
+    unknown = http.get("/queries/in_cty")
+    assert unknown.status_code == 404 and unknown.json()["hint"] == 'did you mean "in_city"?'
+
+
+def test_what_there_is_to_ask(hub: Hub, http: TestClient) -> None:
+    tables = http.get("/query/tables").json()
+    plant = next(each for each in tables["views"] if each["view"] == "plant")
+    assert plant["columns"][0] == {"name": "key", "type": "string"} and plant["indexes"][0] == "city"
+    assert [each["name"] for each in plant["hidden"]] == ["_version", "_applied_at"]
+    assert "date_trunc" in tables["functions"]
+    hub.departure(0)
+    columns = {each["name"]: each["type"] for each in http.get(f"/query/topics/{FLIGHTS}").json()["columns"]}
+    assert columns["delay"] == "long" and columns["gate"] == "json" and columns["_timestamp"] == "timestamp"
+    assert http.get("/query/topics/none").status_code == 404
+
+
+# ---- events
+
+
+def test_recent_events_are_a_table_and_the_answer_says_what_it_scanned(hub: Hub, http: TestClient) -> None:
+    for number in range(10):
+        hub.departure(number, schema_id=1 if number < 5 else 2)
+    body = ask(
+        http,
+        f'SELECT delay, "at", crew->>1 AS c, gate, late, _offset, _key, _topic FROM "{FLIGHTS}" ORDER BY delay DESC LIMIT 1',
+    )
+    assert body["rows"] == [
+        {
+            "delay": 9,
+            "at": "2026-01-01T00:00:09.000Z",
+            "c": "bob9",
+            "gate": "G9",
+            "late": True,
+            "_offset": 4,
+            "_key": "k",
+            "_topic": FLIGHTS,
+        }
+    ]
+    assert [(each["partition"], each["from"], each["to"], each["events"]) for each in body["scanned"]] == [
+        (0, 0, 5, 5),
+        (1, 0, 5, 5),
+    ]
+    first = ask(http, f"SELECT gate, late, _value->>'_topic' AS theirs FROM \"{FLIGHTS}\" WHERE delay = 0")[
+        "rows"
+    ]
+    assert first == [{"gate": 0, "late": None, "theirs": "theirs"}]
+    few = ask(http, f'SELECT count(*) AS n FROM "{FLIGHTS}"', events=2)
+    assert (
+        few["rows"] == [{"n": 4}] and few["scanned"][0]["from"] == 3 and few["scanned"][0]["earlier_left_out"]
+    )
+    assert "Hub-Position" not in http.post("/query", json={"sql": f'SELECT 1 FROM "{FLIGHTS}"'}).headers
+
+
+def test_events_since_a_time_are_found_by_the_time_index(hub: Hub, http: TestClient) -> None:
+    for number in range(10):
+        hub.departure(number)
+    later = "2026-01-01T07:00:00Z"
+    for body in (
+        ask(http, f'SELECT count(*) AS n FROM "{FLIGHTS}"', since=later),
+        ask(http, f"SELECT count(*) AS n FROM \"{FLIGHTS}\" WHERE _timestamp >= '{later}'"),
+        ask(http, f'SELECT count(*) AS n FROM "{FLIGHTS}" WHERE _timestamp >= :t', parameters={"t": later}),
+    ):
+        assert body["rows"] == [{"n": 3}]
+        assert sum(each["events"] for each in body["scanned"]) == 3
+    refused = http.post("/query", json={"sql": "SELECT 1", "since": "yesterday"})
+    assert refused.status_code == 400
+
+
+def test_events_beside_views_in_one_query(hub: Hub, http: TestClient) -> None:
+    for number in range(8):
+        hub.departure(number)
+    body = ask(
+        http,
+        f'SELECT p.city, sum(d.delay) AS delay FROM "{FLIGHTS}" d JOIN plant p ON p.key = d.plant GROUP BY p.city ORDER BY 1',
+    )
+    assert body["rows"] == [
+        {"city": "Oslo", "delay": 14},
+        {"city": "Rome", "delay": 6},
+        {"city": None, "delay": 8},
+    ]
+    assert body["positions"] == "in:0:7" and body["views"] == ["plant"]
+
+
+def test_what_cannot_be_read_is_counted(hub: Hub, http: TestClient) -> None:
+    hub.departure(0)
+    hub.publish(FLIGHTS, None, partition=0)
+    for broken in (b"\x00\x00\x00\x00\x02\xff", frame(77, b"x"), b"not json", frame(3, b"\x02" * 20_000)):
+        hub.publish(FLIGHTS, broken, partition=0)
+    body = ask(http, f'SELECT _offset, _deleted, delay FROM "{FLIGHTS}"')
+    assert body["rows"] == [
+        {"_offset": 0, "_deleted": False, "delay": 0},
+        {"_offset": 1, "_deleted": True, "delay": None},
+    ]
+    assert (body["scanned"][0]["events"], body["scanned"][0]["unreadable"]) == (6, 4)
+
+
+def test_a_topic_without_a_schema_is_its_value(hub: Hub, http: TestClient) -> None:
+    hub.publish("plain", b'{"a": {"b": 5}}', partition=0)
+    hub.publish("plain", b"[1, 2]", partition=0)
+    rows = ask(http, "SELECT _value->'a'->>'b' AS b, _value FROM plain ORDER BY _offset")["rows"]
+    assert rows == [{"b": "5", "_value": {"a": {"b": 5}}}, {"b": None, "_value": [1, 2]}]
+    refused = http.post("/query", json={"sql": "SELECT a FROM plain"}).json()
+    assert 'no column "a" in topic plain' in refused["message"]
+
+
+def test_json_schema_and_protobuf_topics(hub: Hub, http: TestClient) -> None:
+    described = {
+        "type": "object",
+        "properties": {"id": {"type": "integer"}, "w": {"type": ["number", "null"]}, "o": {"type": "object"}},
+    }
+    proto = 'syntax = "proto3"; message M { int64 id = 1; string name = 2; repeated int32 n = 3; }'
+    hub.registry.known |= {5: ("JSON", described), 6: ("PROTOBUF", proto)}  # type: ignore[dict-item]
+    hub.registry.subjects |= {"j-value": [5], "p-value": [6]}
+    hub.publish("j", frame(5, b'{"id": 7, "w": 1.5, "o": {"x": 1}}'), partition=0)
+    hub.publish("j", frame(5, b'{"id": "seven"}'), partition=0)
+    hub.publish("p", frame(6, b"\x00" + b"\x08\x96\x01" + b"\x12\x02ab" + b"\x1a\x02\x01\x02"), partition=0)
+    body = ask(http, "SELECT id, w, o FROM j")
+    assert body["rows"] == [{"id": 7, "w": 1.5, "o": {"x": 1}}] and body["scanned"][0]["unreadable"] == 1
+    assert ask(http, "SELECT id, name, n FROM p")["rows"] == [{"id": 150, "name": "ab", "n": [1, 2]}]
+
+
+def test_a_wrong_name_is_refused_before_events_are_read(
+    hub: Hub, http: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.departure(0)
+    monkeypatch.setattr(Topics, "read", lambda *_a, **_k: pytest.fail("read"))
+    refused = http.post("/query", json={"sql": f'SELECT dely FROM "{FLIGHTS}"'}).json()
+    assert f'no column "dely" in topic {FLIGHTS}: did you mean "delay"?' in refused["message"]
+    bare = http.post("/query", json={"sql": f"SELECT 1 FROM {FLIGHTS}"}).json()
+    assert bare["hint"] == f'FROM "{FLIGHTS}"'
+    near = http.post("/query", json={"sql": 'SELECT 1 FROM "nyc.jfk.departure"'}).json()
+    assert f'did you mean "{FLIGHTS}"?' in near["message"] and near["column"] == 15
+    assert (
+        "no view and no topic" in http.post("/query", json={"sql": 'SELECT 1 FROM "__x"'}).json()["message"]
+    )
+
+
+def test_too_many_bytes_of_events_are_refused(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hub.materializers.topic_rows.MOST_BYTES", 500)
+    for number in range(10):
+        hub.departure(number)
+    table = hub.topics.table(FLIGHTS)
+    assert table is not None
+    with pytest.raises(SqlError, match="more than"):
+        hub.topics.read(table, None, Running(time.monotonic() + 10))
+
+
+# ---- pages in order
+
+
+@pytest.mark.parametrize(
+    "order", ["city", "-city", "n", "-n", "city,-n", "-city,n", "note,city", "key", "-key", "city,-key"]
+)
+@pytest.mark.parametrize("limit", [1, 3, 4])
+def test_pages_in_order_are_the_whole_once(http: TestClient, order: str, limit: int) -> None:
+    whole = http.get(f"/views/plant?order={order}&limit=100").json()["rows"]
+    assert [row["key"] for row in whole] == expected(order)
+    found, after = [], None
+    while True:
+        page = http.get(
+            "/views/plant", params={"order": order, "limit": limit, **({"after": after} if after else {})}
+        ).json()
+        found += page["rows"]
+        after = page["next"]
+        if after is None:
+            break
+    assert found == whole
+
+
+def expected(order: str) -> list[str]:
+    rows = [{**plant(n), "key": f"p{n}"} for n in range(10)]
+    last = order.split(",")[-1]
+    parts = [*order.split(","), "-key" if last.startswith("-") else "key"]
+    for part in reversed(parts):
+        name, down = part.removeprefix("-"), part.startswith("-")
+        rows.sort(
+            key=lambda row: (row[name] is None, row[name] if row[name] is not None else ""), reverse=down
+        )
+    return [row["key"] for row in rows]
+
+
+def test_a_page_begins_behind_the_last_whatever_came_meanwhile(hub: Hub, http: TestClient) -> None:
+    chance = random.Random(3)
+    page = http.get("/views/plant?order=city,-n&limit=3").json()
+    seen = [row["key"] for row in page["rows"]]
+    # The last row moves, another comes before it: neither is shown twice, nothing behind is left out.
+    moved = {"city": "Aa", "n": 5, "note": chance.choice("xyz")}
+    hub.store.apply(
+        [
+            ViewBatch(
+                "plant", [Change(seen[-1], 100, 0, 50, moved), Change("new", 101, 0, 51, moved)], Positions()
+            )
+        ]
+    )
+    rest = http.get("/views/plant", params={"order": "city,-n", "limit": 100, "after": page["next"]}).json()
+    keys = [row["key"] for row in rest["rows"]]
+    assert set(keys) == {f"p{n}" for n in range(10)} - set(seen)
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("order=celsius", "add it to `indexes`"),
+        ("order=cty", 'did you mean "city"'),
+        ("order=price", "POST /query"),
+        ("order=city,city", "twice"),
+        ("order=city&after=nonsense", "none of this order"),
+        ("order=city&after=WyJuIixbMSwicDEiXV0", "none of this order"),
+        ("order=city&after=WyJjaXR5LGtleSIsW3t9LCJwMSJdXQ", "none of this order"),
+        ("fields=nme", "has no field"),
+        ("fields=citi", 'did you mean "city"'),
+    ],
+)
+def test_what_has_no_order_says_the_way_out(http: TestClient, query: str, words: str) -> None:
+    answer = http.get(f"/views/plant?{query}")
+    assert answer.status_code == 400
+    assert words in answer.json()["message"] + str(answer.json()["hint"])
+
+
+def test_only_the_fields_that_are_asked_for(http: TestClient) -> None:
+    rows = http.get("/views/plant?fields=city,_version&order=-n&limit=1&city=Oslo").json()["rows"]
+    assert rows == [{"key": "p9", "city": "Oslo", "_version": 10}]
+    assert http.get("/views/plant?fields=&limit=1").json()["rows"] == [{"key": "p0"}]
+
+
+def test_text_columns_of_new_tables_are_kept_by_code_point(hub: Hub) -> None:
+    from sqlalchemy.dialects import postgresql
+
+    hub.store.ensure_view("w", schema(t="string"), ["t"], "t8")
+    column = hub.store.view("w").table.c["t"]
+    assert 'COLLATE "C"' in str(column.type.compile(postgresql.dialect()))

@@ -1,0 +1,8 @@
+"""Examples may take what they take on a full machine: times are never asserted."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")

@@ -1,0 +1,303 @@
+"""What follows the source, what stays as it is at the target, and what may not be mirrored at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hub.log import TopicDescription
+from hub.record import NewRecord, Positions, Record
+from hub.replication.checkpoint import Checkpoint
+from hub.replication.mirrors import Mirror
+from hub.replication.plan import (
+    Acl,
+    AddPartitions,
+    AlterAcls,
+    AlterConfig,
+    CreateTopic,
+    ImportSchema,
+    MirrorPlan,
+    NewGeneration,
+    Remember,
+    SchemaVersion,
+    Side,
+    Synced,
+    plan,
+    synced_of,
+)
+
+DEFAULTS: dict[str, str | None] = {
+    "compression.type": "producer",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "max.message.bytes": "1048588",
+    "retention.ms": "604800000",
+    "min.insync.replicas": "1",
+    "cleanup.policy": "delete",
+    "unclean.leader.election.enable": "false",
+}
+T = "nyc.chat"
+
+
+def topic(
+    config: dict[str, str] | None = None, partitions: int = 3, replicas: int = 3, id: str = "s"
+) -> TopicDescription:
+    return TopicDescription(T, id, partitions, replicas, config or {})
+
+
+def side(found: TopicDescription | None, **said: Any) -> Side:
+    return Side(
+        {} if found is None else {T: found}, said.pop("defaults", DEFAULTS), said.pop("brokers", 3), **said
+    )
+
+
+def made(
+    source: Side, target: Side, synced: Synced | None = None, marks: tuple[Checkpoint, ...] = (), **said: Any
+) -> MirrorPlan:
+    mirror = Mirror.model_validate({"source": "nyc", "target": "lon", "topics": ["nyc.*"], **said})
+    return plan("nyc-lon", mirror, [T], source, target, {} if synced is None else {T: synced}, marks)
+
+
+def mark(**said: Any) -> Checkpoint:
+    fixed = {
+        "topic_id": "s",
+        "source_next": 10,
+        "source_leader_epoch": 1,
+        "target_next": 12,
+        "target_topic_id": "t",
+    }
+    return Checkpoint("nyc-lon", 0, T, 0, **{**fixed, **said})
+
+
+def altered(found: MirrorPlan) -> dict[str, tuple[str | None, str | None]]:
+    return {k: v for step in found.steps if isinstance(step, AlterConfig) for k, v in step.changes.items()}
+
+
+def test_a_new_topic_is_made_as_it_is_at_the_source() -> None:
+    found = made(
+        side(topic({"retention.ms": "1", "compression.type": "zstd", "min.insync.replicas": "2"})), side(None)
+    )
+    create, remember = found.steps
+    assert create == CreateTopic(T, 3, 3, {"retention.ms": "1", "min.insync.replicas": "2"})
+    assert isinstance(remember, Remember) and "compression.type" not in remember.synced.config
+
+
+def test_what_the_copy_needs_is_set_when_the_target_has_other_defaults() -> None:
+    other = {
+        **DEFAULTS,
+        "compression.type": "gzip",
+        "message.timestamp.type": "LogAppendTime",
+        "retention.ms": "1000",
+        "max.message.bytes": "1000",
+    }
+    create = made(side(topic()), side(None, defaults=other)).steps[0]
+    assert isinstance(create, CreateTopic)
+    assert create.config == {
+        "compression.type": "producer",
+        "message.timestamp.type": "CreateTime",
+        "retention.ms": "604800000",
+        "max.message.bytes": "1048588",
+    }
+
+
+def test_durability_is_never_lowered() -> None:
+    strict = {**DEFAULTS, "min.insync.replicas": "2"}
+    create = made(
+        side(topic({"min.insync.replicas": "1", "unclean.leader.election.enable": "true"})),
+        side(None, defaults=strict),
+    ).steps[0]
+    assert isinstance(create, CreateTopic) and create.config == {}
+    last = Synced("nyc-lon", T, {"min.insync.replicas": "2"})
+    there = side(topic({"min.insync.replicas": "2"}, id="t"))
+    lowered = made(side(topic({"min.insync.replicas": "1"})), there, last)
+    assert altered(lowered) == {} and "less durable" in lowered.cautions[0].reason
+
+
+def test_large_records_fit_a_target_whose_default_is_smaller() -> None:
+    small = {**DEFAULTS, "max.message.bytes": "1000"}
+    found = made(side(topic()), side(topic(id="t"), defaults=small))
+    assert altered(found) == {"max.message.bytes": (None, "1048588")} and not found.refusals
+
+
+def test_too_few_brokers_are_told() -> None:
+    found = made(side(topic({"min.insync.replicas": "2"})), side(None, brokers=1))
+    assert isinstance(found.steps[0], CreateTopic)
+    assert (found.steps[0].replication_factor, found.steps[0].config["min.insync.replicas"]) == (1, "1")
+    assert len(found.cautions) == 2
+
+
+@pytest.mark.parametrize(
+    ("last", "source", "target", "change", "said"),
+    [
+        ("5", "6", "5", ("5", "6"), None),  # changed at the source: follows
+        ("5", None, "5", ("5", None), None),  # taken away at the source: taken away
+        ("5", "5", "6", None, "changed at the target"),  # changed at the target: stays
+        ("5", "5", None, None, "changed at the target"),  # taken away at the target: does not come back
+        ("5", "6", "7", None, "both set by hand"),
+        ("5", "6", "6", None, None),
+        (None, "6", None, (None, "6"), None),
+        (None, "6", "7", None, "both set by hand"),
+        (None, "6.0", "6", None, None),
+    ],
+)
+def test_three_sides(
+    last: str | None, source: str | None, target: str | None, change: object, said: str | None
+) -> None:
+    key = "segment.bytes"
+
+    def own(value: str | None) -> dict[str, str]:
+        return {} if value is None else {key: value}
+
+    found = made(side(topic(own(source))), side(topic(own(target), id="t")), Synced("nyc-lon", T, own(last)))
+    assert altered(found).get(key) == change
+    assert [said] == [None] if said is None else said in found.cautions[0].reason
+    assert not found.refusals
+
+
+def test_a_plan_that_was_carried_out_has_nothing_left() -> None:
+    config = {"retention.ms": "5"}
+    first = made(side(topic(config)), side(None))
+    remembered = next(step.synced for step in first.steps if isinstance(step, Remember))
+    again = made(side(topic(config)), side(topic(config, id="t")), remembered)
+    assert again == MirrorPlan((), (), ())
+
+
+def test_a_shorter_retention_is_told_and_follows() -> None:
+    found = made(
+        side(topic({"retention.ms": "5"})),
+        side(topic({"retention.ms": "-1"}, id="t")),
+        Synced("nyc-lon", T, {"retention.ms": "-1"}),
+    )
+    assert (
+        altered(found) == {"retention.ms": ("-1", "5")}
+        and "deleted at the target too" in found.cautions[0].reason
+    )
+
+
+def test_partitions_grow_and_never_shrink() -> None:
+    assert AddPartitions(T, 2, 3) in made(side(topic()), side(topic(partitions=2, id="t"))).steps
+    more = made(side(topic()), side(topic(partitions=4, id="t")))
+    assert (
+        not any(isinstance(step, AddPartitions) for step in more.steps)
+        and "after a failover" in more.cautions[0].reason
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"compression.type": "zstd"}, "compress every batch anew"),
+        ({"message.timestamp.type": "LogAppendTime"}, "overwrite every record's time"),
+        ({"message.timestamp.before.max.ms": "1000"}, "refuse older records"),
+        ({"max.message.bytes": "1000"}, "large records would not fit"),
+    ],
+)
+def test_limits_at_the_target_are_refused(config: dict[str, str], said: str) -> None:
+    found = made(side(topic()), side(topic(config, id="t")))
+    assert said in found.refusals[0].reason and not found.steps and found.blocked == {T}
+
+
+def test_the_record_engine_may_compress_anew() -> None:
+    assert not made(
+        side(topic()), side(topic({"compression.type": "zstd"}, id="t")), engine="record"
+    ).refusals
+
+
+ENDS = {"ends": Positions.of([(T, 0, 12)])}
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "marks", "said"),
+    [
+        (topic(), side(topic(id="t"), **ENDS), (), "no checkpoint of this mirror"),
+        (topic(), side(topic(id="t"), **ENDS), (mark(),), None),
+        (topic(), side(topic(id="t"), **ENDS), (mark(target_next=13),), "ends at 12 at the target"),
+        (topic(), side(topic(id="t2"), **ENDS), (mark(),), "target's topic was deleted and made again"),
+        (topic(), side(None), (mark(),), "topic is gone"),
+        (topic(id="s2"), side(topic(id="t"), **ENDS), (mark(),), "made again at the source"),
+        (topic(id="s2"), side(topic(id="t"), **ENDS), (mark(), mark(topic_id="s2", generation=1)), None),
+    ],
+)
+def test_only_the_topics_that_the_checkpoints_are_of(
+    source: TopicDescription, target: Side, marks: tuple[Checkpoint, ...], said: str | None
+) -> None:
+    found = made(side(source), target, None, marks)
+    assert [said] == [None] if said is None else said in found.refusals[0].reason
+    assert bool(found.refusals) == (said is not None)
+
+
+def test_a_topic_made_again_goes_on_as_a_new_generation_when_asked() -> None:
+    found = made(side(topic(id="s2")), side(topic(id="t"), **ENDS), None, (mark(),), on_recreate="continue")
+    assert NewGeneration(T, "s", "s2", 1) in found.steps
+
+
+def acl(
+    operation: str, name: str = T, pattern: Any = "LITERAL", permission: Any = "ALLOW", who: str = "User:a"
+) -> Acl:
+    return Acl(name, pattern, who, "*", operation, permission)
+
+
+def test_rules_are_copied_for_the_topic_alone_and_without_write() -> None:
+    rules = {
+        acl("READ", "nyc.", "PREFIXED"),
+        acl("WRITE"),
+        acl("ALL", "*", who="User:b"),
+        acl("DELETE"),
+        acl("WRITE", permission="DENY"),
+        acl("READ", "lon."),
+    }
+    found = made(
+        side(topic(), acls=frozenset(rules)), side(topic(id="t")), acls={"principals": {"User:b": "User:B"}}
+    )
+    (step,) = [step for step in found.steps if isinstance(step, AlterAcls)]
+    assert set(step.add) == {
+        acl("READ"),
+        acl("WRITE", permission="DENY"),
+        *(acl(each, who="User:B") for each in ("READ", "DESCRIBE", "DESCRIBE_CONFIGS")),
+    }
+    with_write = made(
+        side(topic(), acls=frozenset({acl("WRITE")})), side(topic(id="t")), acls={"write": True}
+    )
+    assert AlterAcls(T, (acl("WRITE"),), ()) in with_write.steps
+
+
+def test_only_rules_that_were_copied_are_taken_away() -> None:
+    there = side(topic(id="t"), acls=frozenset({acl("READ"), acl("DESCRIBE")}))
+    last = Synced("nyc-lon", T, {}, frozenset({acl("READ")}))
+    found = made(side(topic()), there, last)
+    assert AlterAcls(T, (), (acl("READ"),)) in found.steps
+
+
+def schema(id: int, version: int = 1, text: str = "A", subject: str = f"{T}-value") -> SchemaVersion:
+    return SchemaVersion(subject, version, id, "AVRO", text)
+
+
+def test_schemas_come_first_with_their_ids() -> None:
+    found = made(
+        side(topic(), schemas=(schema(7), schema(9, 2, "B"), schema(8, subject="lon.chat-value"))),
+        side(None, schemas=(schema(7),)),
+    )
+    assert found.steps[0] == ImportSchema(T, schema(9, 2, "B")) and isinstance(found.steps[1], CreateTopic)
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [(schema(7, text="B", subject="x-value"), "schema id 7 is"), (schema(3), "has id 7 at the source and 3")],
+)
+def test_an_id_that_means_something_else_is_refused(there: SchemaVersion, said: str) -> None:
+    found = made(side(topic(), schemas=(schema(7),)), side(None, schemas=(there,)))
+    assert said in found.refusals[0].reason and not found.steps
+
+
+def test_a_name_that_collides_is_refused() -> None:
+    other = replace(topic(id="t"), name="nyc_chat")
+    found = made(side(topic()), Side({"nyc_chat": other}, DEFAULTS, 3))
+    assert "collides" in found.refusals[0].reason
+
+
+def test_what_was_synced_is_read_as_written() -> None:
+    last = Synced("nyc-lon", T, {"a": "b"}, frozenset({acl("READ")}))
+    new: NewRecord = last.record()
+    assert synced_of(Record(new.topic, 0, 0, 0, new.key, new.value)) == last

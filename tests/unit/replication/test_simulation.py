@@ -1,0 +1,805 @@
+"""Seeded simulation: mirrors, groups and changes of hands over in-memory clusters, with crashes between any two steps.
+
+Every actor is a generator that yields where it may die, be paused for ever, or be paused and come back as a zombie. A
+log has, beside records, what a real one has: markers of transactions, aborted records, holes. What is decided is decided
+by the product's own functions; here is only what brokers and workers do with it.
+
+Invariants: no record twice, none missing but for declared gaps, order kept, translations exact in both directions,
+no group skips a record that it has not read.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+
+from hub.log import MemoryCluster, MemoryWriter, WriterFenced
+from hub.record import NewRecord, Record, TopicPartition
+from hub.replication import failover
+from hub.replication.checkpoint import (
+    CHECKPOINTS_TOPIC,
+    CONTROL_TOPIC,
+    MAP_TOPIC,
+    Checkpoint,
+    Gap,
+    MapRecord,
+    checkpoint_of,
+    folded,
+    map_record_of,
+    newest,
+    offset_map,
+)
+from hub.replication.failover import Control, Operation
+from hub.replication.graph import carried, check
+from hub.replication.groups import Mark, Seen, carry, mark_of, marks_for
+from hub.replication.joint_map import JointMap, foreign_ranges
+from hub.replication.mirrors import MirrorsFile
+from hub.replication.offset_map import OffsetMap, Run
+from hub.replication.shards import Shard, shard_of
+
+Actor = Generator[None, None, None]
+Kind = Literal["data", "marker", "aborted", "pending", "dead"]
+
+OWN_TOPICS = (CHECKPOINTS_TOPIC, MAP_TOPIC, CONTROL_TOPIC)
+SHARDS = 2
+
+
+@dataclass
+class Node:
+    """A cluster with what MemoryCluster leaves out: markers, aborted and open transactions, log starts, groups."""
+
+    name: str
+    cluster: MemoryCluster = field(default_factory=MemoryCluster)
+    kinds: dict[TopicPartition, list[Kind]] = field(default_factory=dict)
+    begins: dict[TopicPartition, int] = field(default_factory=dict)
+    pending: dict[str, list[tuple[TopicPartition, int]]] = field(default_factory=dict)
+    commits: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    compacted: dict[str, tuple[int, dict[bytes | None, Record]]] = field(default_factory=dict)
+    up: bool = True
+
+    def make(self, topic: str, partitions: int) -> None:
+        self.cluster.create_topic(topic, partitions=partitions, config={}, replication_factor=1)
+        for partition in range(partitions):
+            self.kinds[TopicPartition(topic, partition)] = []
+
+    def drop(self, topic: str) -> None:
+        self.cluster.delete_topic(topic)
+        for at in [at for at in self.kinds if at.topic == topic]:
+            del self.kinds[at]
+            self.begins.pop(at, None)
+
+    def topic_id(self, topic: str) -> str:
+        return self.cluster.descriptions[topic].topic_id
+
+    def end(self, at: TopicPartition) -> int:
+        return len(self.kinds[at])
+
+    def stable(self, at: TopicPartition) -> int:
+        """The last stable offset: nobody reads past an open transaction."""
+        kinds = self.kinds[at]
+        return kinds.index("pending") if "pending" in kinds else len(kinds)
+
+    def append(
+        self, writer: MemoryWriter, at: TopicPartition, values: Iterable[bytes], kind: Kind = "data"
+    ) -> int:
+        first = self.end(at)
+        new = [NewRecord(at.topic, None, value, partition=at.partition) for value in values]
+        writer.append(new)
+        self.kinds[at] += [kind] * len(new)
+        return first
+
+    def marker(self, at: TopicPartition) -> None:
+        self.append(self.cluster.writer(), at, [b"marker"], "marker")
+
+    def open(self, transactional_id: str) -> MemoryWriter:
+        """As InitProducerId: fences the one before and aborts what it left."""
+        writer = self.cluster.writer(transactional_id)
+        self.close(transactional_id, "aborted")
+        return writer
+
+    def close(self, transactional_id: str, kind: Kind) -> None:
+        written = self.pending.pop(transactional_id, [])
+        for at, offset in written:
+            self.kinds[at][offset] = kind
+        for at in sorted({at for at, _ in written}):
+            self.marker(at)
+
+    def read(self, at: TopicPartition, position: int, limit: int) -> tuple[list[tuple[int, bytes]], int]:
+        found: list[tuple[int, bytes]] = []
+        position = max(position, self.begins.get(at, 0))
+        records, kinds, stable = self.cluster.logs[at.topic][at.partition], self.kinds[at], self.stable(at)
+        while position < stable and len(found) < limit:
+            if kinds[position] == "data":
+                found.append((position, records[position].value or b""))
+            position += 1
+        return found, position
+
+    def all(self, at: TopicPartition) -> list[tuple[int, bytes]]:
+        return self.read(at, 0, 1 << 30)[0]
+
+    def latest(self, topic: str) -> list[Record]:
+        """What compaction would leave, in log order."""
+        done, table = self.compacted.get(topic, (0, {}))
+        log = self.cluster.logs[topic][0]
+        for record in log[done:]:
+            table.pop(record.key, None)
+            table[record.key] = record
+        self.compacted[topic] = len(log), table
+        return list(table.values())
+
+    def length(self, topic: str) -> int:
+        return len(self.cluster.logs[topic][0])
+
+
+class World:
+    def __init__(self, seed: int, file: MirrorsFile, topics: dict[str, int], crash: float = 0.05) -> None:
+        self.chance = random.Random(seed)
+        self.file = file
+        self.crash = crash
+        self.nodes = {name: Node(name) for name in file.clusters}
+        self.topics = topics
+        self.homes = {topic: topic.split(".")[0] for topic in topics}
+        self.number = 0
+        self.born: dict[TopicPartition, list[bytes]] = {}
+        self.gone: set[bytes] = set()  # retention or compaction took them before the mirror came
+        self.processed: dict[str, list[bytes]] = {}
+        self.active: str | None = None
+        self.now = 0
+        self.running: dict[str, Actor] = {}
+        self.controls: dict[tuple[str, ...], tuple[tuple[int, ...], Control]] = {}
+        self.known: dict[
+            tuple[str, TopicPartition], tuple[tuple[int, int], Checkpoint | None, OffsetMap]
+        ] = {}
+        self.zombies: list[Actor] = []
+        for node in self.nodes.values():
+            for own in OWN_TOPICS:
+                node.cluster.create_topic(own, partitions=1, config={}, replication_factor=1)
+            for topic, partitions in topics.items():
+                node.make(topic, partitions)
+
+    @property
+    def places(self) -> list[TopicPartition]:
+        return [TopicPartition(t, p) for t, count in self.topics.items() for p in range(count)]
+
+    def control(self, *names: str) -> Control:
+        asked = names or tuple(name for name, node in self.nodes.items() if node.up)
+        lengths = tuple(self.nodes[name].length(CONTROL_TOPIC) for name in asked)
+        if self.controls.get(asked, ((), Control()))[0] != lengths:
+            state = Control()
+            for name in asked:
+                for record in self.nodes[name].cluster.logs[CONTROL_TOPIC][0]:
+                    state = failover.apply(state, record)
+            self.controls[asked] = lengths, state
+        return self.controls[asked][1]
+
+    def progress(self, link: str, at: TopicPartition) -> tuple[Checkpoint | None, OffsetMap]:
+        node = self.nodes[self.file.mirrors[link].target]
+        lengths = node.length(CHECKPOINTS_TOPIC), node.length(MAP_TOPIC)
+        if self.known.get((link, at), ((-1, -1), None, OffsetMap()))[0] != lengths:
+            said = [checkpoint_of(record) for record in node.latest(CHECKPOINTS_TOPIC)]
+            mark = newest(each for each in said if isinstance(each, Checkpoint)).get((link, *at))
+            runs = [
+                found for record in node.latest(MAP_TOPIC) if (found := map_record_of(record)) is not None
+            ]
+            self.known[link, at] = lengths, mark, OffsetMap() if mark is None else offset_map(mark, runs)
+        return self.known[link, at][1:]
+
+    def gaps(self, link: str) -> list[Gap]:
+        node = self.nodes[self.file.mirrors[link].target]
+        said = [checkpoint_of(record) for record in node.latest(CHECKPOINTS_TOPIC)]
+        return [each for each in said if isinstance(each, Gap) and each.link == link]
+
+    def link(self, source: str, target: str) -> str | None:
+        found = [n for n, m in self.file.mirrors.items() if (m.source, m.target) == (source, target)]
+        return found[0] if found else None
+
+    def joint(self, source: str, target: str, at: TopicPartition) -> JointMap:
+        there, back = self.link(source, target), self.link(target, source)
+        assert there is not None
+        return JointMap(self.progress(there, at)[1], self.progress(back, at)[1] if back else OffsetMap())
+
+    def may(self, link: str, at: TopicPartition) -> bool:
+        mirror, home = self.file.mirrors[link], self.homes[at.topic]
+        source, target = self.nodes[mirror.source], self.nodes[mirror.target]
+        control = self.control()
+        if not (source.up and target.up and control.may_mirror(home, mirror.source, mirror.target)):
+            return False
+        running = control.running(home)
+        settling = running is not None and {mirror.source, mirror.target} == {running.old, running.new}
+        return settling or at.topic in carried(self.file, link, [at.topic], control.acting)
+
+    # ---- actors
+
+    def producer(self) -> Actor:
+        while True:
+            at = self.chance.choice(self.places)
+            home = self.homes[at.topic]
+            for name, node in self.nodes.items():
+                # A side that is cut off knows only its own control topic: that is what a failover is about.
+                if self.control(name).may_write(name, home) and node.up:
+                    self.produce(node, at, self.chance.randint(1, 4))
+            yield
+
+    def produce(self, node: Node, at: TopicPartition, count: int) -> None:
+        values = []
+        for _ in range(count):
+            self.number += 1
+            values.append(b"%s:%d" % (node.name.encode(), self.number))
+        writer = node.cluster.writer()
+        outcome = self.chance.random()
+        node.append(writer, at, values, "aborted" if outcome < 0.1 else "data")
+        if outcome < 0.3:
+            node.marker(at)
+        if outcome >= 0.1:
+            self.born.setdefault(at, []).extend(values)
+
+    def worker(self, link: str, shard: int) -> Actor:
+        mirror = self.file.mirrors[link]
+        source, target = self.nodes[mirror.source], self.nodes[mirror.target]
+        name = Shard(link, shard).transactional_id
+        places = [at for at in self.places if shard_of(*at, SHARDS) == shard]
+        writer = target.open(name)
+        yield
+        known = {at: self.progress(link, at)[0] for at in places}
+        opposite = self.link(mirror.target, mirror.source)
+        while True:
+            moved: dict[TopicPartition, tuple[Checkpoint, list[NewRecord]]] = {}
+            for at in places:
+                if not self.may(link, at):
+                    continue
+                mark, extra = self.position(link, shard, at, known[at])
+                records, following = source.read(at, mark.source_next, self.chance.randint(1, 20))
+                if opposite is not None:
+                    _, back = self.progress(opposite, at)
+                    foreign = foreign_ranges(back, mark.source_next, following)
+                    records = [(o, v) for o, v in records if not any(a <= o < b for a, b in foreign)]
+                if following == mark.source_next and not extra:
+                    continue
+                target_next = mark.target_next
+                if records:
+                    first = target.append(writer, at, [value for _, value in records], "pending")
+                    written = [(at, first + n) for n in range(len(records))]
+                    target.pending.setdefault(name, []).extend(written)
+                    runs = OffsetMap.of(Run(o, first + n, 1) for n, (o, _) in enumerate(records)).runs
+                    extra.append(MapRecord(link, at.topic, mark.topic_id, at.partition, runs).record())
+                    target_next = runs[-1].target_end
+                after = Checkpoint(
+                    link,
+                    shard,
+                    *at,
+                    mark.topic_id,
+                    following,
+                    -1,
+                    target_next,
+                    generation=mark.generation,
+                    source_start=mark.source_start,
+                    target_start=mark.target_start,
+                )
+                moved[at] = after, extra
+                if self.chance.random() < 0.5:
+                    yield
+            yield
+            if moved:
+                writer.append([new for after, extra in moved.values() for new in (*extra, after.record())])
+                target.close(name, "data")
+                known |= {at: after for at, (after, _) in moved.items()}
+            yield
+
+    def position(
+        self, link: str, shard: int, at: TopicPartition, mark: Checkpoint | None
+    ) -> tuple[Checkpoint, list[NewRecord]]:
+        """Where to go on, with the gaps that are to be declared on the way."""
+        mirror = self.file.mirrors[link]
+        source, target = self.nodes[mirror.source], self.nodes[mirror.target]
+        now, begin = source.topic_id(at.topic), source.begins.get(at, 0)
+        extra: list[NewRecord] = []
+        if mark is None or mark.topic_id != now:
+            generation = 0
+            if mark is not None:
+                generation = mark.generation + 1
+                lost = Gap(link, *at, mark.topic_id, mark.source_next, -1, "recreated")
+                extra.append(lost.record())
+            end = target.end(at)
+            mark = Checkpoint(
+                link,
+                shard,
+                *at,
+                now,
+                begin,
+                -1,
+                end,
+                generation=generation,
+                source_start=begin,
+                target_start=end,
+            )
+        elif mark.source_next < begin:
+            extra.append(Gap(link, *at, now, mark.source_next, begin, "retention").record())
+            mark = Checkpoint(
+                link,
+                shard,
+                *at,
+                now,
+                begin,
+                -1,
+                mark.target_next,
+                generation=mark.generation,
+                source_start=mark.source_start,
+                target_start=mark.target_start,
+            )
+        return mark, extra
+
+    def folder(self, link: str) -> Actor:
+        """Folds old map records in the background, and dies on the way."""
+        target = self.nodes[self.file.mirrors[link].target]
+        while True:
+            at = self.chance.choice(self.places)
+            mark, _ = self.progress(link, at)
+            records = [found for r in target.latest(MAP_TOPIC) if (found := map_record_of(r)) is not None]
+            mine = [r for r in records if mark and r.of == (link, at.topic, mark.topic_id, at.partition)]
+            for new in folded(sorted(mine, key=lambda r: r.runs[0].source)[:-2], 20):
+                target.cluster.writer().append([new])
+                yield
+            yield
+
+    def consumer(self, group: str) -> Actor:
+        while True:
+            node = self.nodes[self.active or ""]
+            if not node.up:
+                yield
+                continue
+            at = self.chance.choice(self.places)
+            records, following = node.read(at, node.commits.get((group, at), 0), self.chance.randint(1, 5))
+            self.processed.setdefault(group, []).extend(value for _, value in records)
+            yield  # read and not committed: read again
+            node.commits[group, at] = following
+            yield
+
+    def marks(self, link: str, group: str) -> dict[TopicPartition, Mark]:
+        node = self.nodes[self.file.mirrors[link].target]
+        said = [mark_of(record) for record in node.latest(CONTROL_TOPIC)]
+        return {
+            TopicPartition(m.topic, m.partition): m for m in said if m and (m.link, m.group) == (link, group)
+        }
+
+    def carry(self, link: str, group: str) -> Actor:
+        """One round for one group. The broker takes a commit only while the group has no members there."""
+        mirror = self.file.mirrors[link]
+        source, target = self.nodes[mirror.source], self.nodes[mirror.target]
+        tables = {at: self.joint(mirror.source, mirror.target, at) for at in self.places}
+        seen = Seen(
+            group,
+            {at: offset for (name, at), offset in source.commits.items() if name == group},
+            {at: offset for (name, at), offset in target.commits.items() if name == group},
+            self.active == target.name,
+        )
+        found = carry(seen, tables, self.marks(link, group))
+        target.cluster.writer().append([mark.record() for mark in marks_for(link, found, seen)])
+        yield
+        for each in found:
+            if each.commit is not None and self.active != target.name:
+                target.commits[group, each.place] = each.commit
+                yield
+
+    def carrier(self, link: str, group: str) -> Actor:
+        mirror = self.file.mirrors[link]
+        while True:
+            if all(self.may(link, at) for at in self.places):
+                yield from self.carry(link, group)
+            assert mirror.source in self.nodes
+            yield
+
+    def caught_up(self, source: str, target: str, but_for: int = 0) -> bool:
+        link = self.link(source, target)
+        assert link is not None
+        for at in self.places:
+            mark, _ = self.progress(link, at)
+            if (mark.source_next if mark else 0) + but_for < self.nodes[source].end(at):
+                return False
+        return True
+
+    def tell(self, operation: Operation, new: NewRecord) -> None:
+        """Into the new side first, then into the old one when it is up."""
+        for name in (operation.new, operation.old):
+            if self.nodes[name].up:
+                self.nodes[name].cluster.writer().append([new])
+
+    def operator(
+        self, kind: failover.Kind, home: str, new: str, groups: list[str], tail: failover.Tail
+    ) -> Actor:
+        """Begins or goes on with a change of hands, as after a crash in any step."""
+        control = self.control()
+        operation = control.running(home)
+        if operation is None:
+            operation = failover.begin(
+                control,
+                kind,
+                id=str(self.number),
+                mirror="m",
+                home=home,
+                new=new,
+                now_ms=0,
+                old_is_up=self.nodes[control.owner(home).acting].up,
+                tail=tail,
+            )
+            self.tell(operation, operation.record())
+            yield
+        while (step := operation.next) is not None:
+            yield from self.perform(operation, step.name, groups)
+            yield
+            operation = failover.done(operation, step.name)
+            self.tell(operation, operation.record())
+            yield
+
+    def perform(self, operation: Operation, name: failover.StepName, groups: list[str]) -> Actor:
+        old, new, home = operation.old, operation.new, operation.home
+        match name:
+            case "drain" | "catch_up":
+                while not self.caught_up(old, new, but_for=0 if name == "drain" else 50):
+                    yield
+            case "fence_home":
+                owner = self.control(old).owner(home)
+                self.tell(operation, owner.record())
+            case "settle_tail":
+                if operation.tail == "replay":
+                    while not self.caught_up(new, old):
+                        yield
+                else:
+                    yield from self.discard(new, old)
+            case "fence_mirror":
+                for shard in range(SHARDS):
+                    self.nodes[new].open(Shard(self.link(old, new) or "", shard).transactional_id)
+                    yield
+            case "place_groups":
+                link = self.link(old, new)
+                for group in groups if self.nodes[old].up and link else ():
+                    yield from self.carry(link or "", group)
+            case "take_ownership":
+                self.tell(operation, failover.ownership(operation, self.now).record())
+            case "open_writers":
+                self.active = new
+            case "stop_writers":
+                self.active = "" if "" in self.nodes else self.active
+
+    def discard(self, home: str, away: str) -> Actor:
+        """Declares home's tail lost: a gap, and a checkpoint after it, in one transaction of each shard."""
+        link = self.link(home, away) or ""
+        for at in self.places:
+            mark, _ = self.progress(link, at)
+            first, end = mark.source_next if mark else 0, self.nodes[home].end(at)
+            name = Shard(link, shard_of(*at, SHARDS)).transactional_id
+            writer = self.nodes[away].open(name)
+            if first < end:
+                self.gone |= {v for o, v in self.nodes[home].all(at) if o >= first}
+                base, _ = self.position(link, 0, at, mark)
+                after = Checkpoint(
+                    link,
+                    base.shard,
+                    *at,
+                    base.topic_id,
+                    end,
+                    -1,
+                    base.target_next,
+                    generation=base.generation,
+                    source_start=base.source_start,
+                    target_start=base.target_start,
+                )
+                writer.append([Gap(link, *at, base.topic_id, first, end, "skipped").record(), after.record()])
+            yield
+
+    # ---- running them
+
+    def run(self, actors: dict[str, object], steps: int) -> None:
+        """``actors``: names to functions that begin one anew. Any may die; workers may also come back as zombies."""
+        running, zombies = self.running, self.zombies
+        for name, begin in actors.items():
+            if name not in running:
+                running[name] = begin()  # type: ignore[operator]
+        for _ in range(steps):
+            self.now += 1
+            name = self.chance.choice(list(actors))
+            if self.chance.random() < self.crash and not name.startswith(("producer", "consumer")):
+                if name.startswith("worker"):
+                    zombies.append(running[name])
+                running[name] = actors[name]()  # type: ignore[operator]
+            try:
+                next(running[name])
+            except (StopIteration, WriterFenced):
+                running[name] = actors[name]()  # type: ignore[operator]
+            if zombies and self.chance.random() < 0.3:
+                zombie = zombies.pop(self.chance.randrange(len(zombies)))
+                try:
+                    next(zombie)
+                    zombies.append(zombie)
+                except (StopIteration, WriterFenced):
+                    pass
+
+    def finish(self, actor: Actor, others: dict[str, object], most: int = 4000) -> None:
+        """One actor to its end, while others go on."""
+        running = {name: begin() for name, begin in others.items()}  # type: ignore[operator]
+        for _ in range(most):
+            try:
+                next(actor)
+            except StopIteration:
+                return
+            name = self.chance.choice(list(running))
+            try:
+                next(running[name])
+            except (StopIteration, WriterFenced):
+                running[name] = others[name]()  # type: ignore[operator]
+        raise AssertionError("an actor did not come to its end")
+
+    def workers(self) -> dict[str, object]:
+        return {
+            f"worker {link} {shard}": (lambda link=link, shard=shard: self.worker(link, shard))
+            for link in self.file.mirrors
+            for shard in range(SHARDS)
+        }
+
+    def settle(self, rounds: int = 200) -> None:
+        """Lets every mirror catch up, without crashes."""
+        running = {name: begin() for name, begin in self.workers().items()}  # type: ignore[operator]
+        for _ in range(rounds):
+            for actor in running.values():
+                next(actor)
+
+    # ---- invariants
+
+    def check_link(self, link: str) -> None:
+        """Every source record is in the target once, in its order, at the offset that the map says; or in a gap."""
+        mirror = self.file.mirrors[link]
+        source, target = self.nodes[mirror.source], self.nodes[mirror.target]
+        opposite = self.link(mirror.target, mirror.source)
+        for at in self.places:
+            if not self.may(link, at):
+                continue
+            mark, table = self.progress(link, at)
+            assert mark is not None
+            theirs = dict(target.all(at))
+            values = list(theirs.values())
+            assert len(values) == len(set(values)), f"{at}: a record is there twice"
+            back = self.progress(opposite, at)[1] if opposite else OffsetMap()
+            gaps = [g for g in self.gaps(link) if (g.topic, g.partition, g.topic_id) == (*at, mark.topic_id)]
+            for offset, value in source.all(at):
+                if foreign_ranges(back, offset, offset + 1):
+                    assert value in values, f"{at}: {value!r} came from there and is not there"
+                    continue
+                if any(gap.first <= offset < gap.end for gap in gaps):
+                    continue
+                found = table.translate(offset)
+                assert found.kind == "exact", f"{at}: {offset} is {found}"
+                assert theirs[found.offset] == value, f"{at}: {offset} leads to another record"
+                assert table.reverse(found.offset).offset == offset
+            for run in table:
+                for n in range(run.count):
+                    assert run.target + n in theirs
+
+    def check_missing(self, at: TopicPartition, name: str, gone: set[bytes]) -> None:
+        have = [value for _, value in self.nodes[name].all(at)]
+        assert len(have) == len(set(have))
+        assert [value for value in self.born.get(at, []) if value not in have and value not in gone] == []
+
+    def check_group(self, group: str, name: str) -> None:
+        """The group has read everything before its position in a cluster, but for what was declared lost."""
+        read = set(self.processed.get(group, []))
+        for at in self.places:
+            position = self.nodes[name].commits.get((group, at), 0)
+            before = {value for offset, value in self.nodes[name].all(at) if offset < position}
+            assert before - read - self.gone == set(), f"{group} skipped records of {at} at {name}"
+
+
+def file(owns: dict[str, list[str]], *links: tuple[str, str, str | None]) -> MirrorsFile:
+    return MirrorsFile.model_validate(
+        {
+            "clusters": {name: {"bootstrap": "h:1", "owns": said} for name, said in owns.items()},
+            "mirrors": {
+                f"{source}-{target}": {"source": source, "target": target, "topics": ["**"], "owner": rule}
+                for source, target, rule in links
+            },
+        }
+    )
+
+
+PAIR = file({"nyc": ["nyc.**"], "lon": ["lon.**"]}, ("nyc", "lon", None), ("lon", "nyc", None))
+RING = file(
+    {"nyc": ["nyc.**"], "lon": ["lon.**"], "sgp": ["sgp.**"]},
+    ("nyc", "lon", "transit"),
+    ("lon", "sgp", "transit"),
+    ("sgp", "nyc", "transit"),
+)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_both_ways_with_crashes_and_zombies(seed: int) -> None:
+    world = World(seed, PAIR, {"nyc.chat": 2, "lon.chat": 2})
+    actors = world.workers() | {"producer": world.producer, "folder": lambda: world.folder("nyc-lon")}
+    world.run(actors, 700)
+    world.settle()
+    for link in PAIR.mirrors:
+        world.check_link(link)
+    for at in world.places:
+        for name in world.nodes:
+            world.check_missing(at, name, set())
+    assert world.number > 50
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_ring_of_three_carries_everything_everywhere_once(seed: int) -> None:
+    assert check(RING) == ()
+    world = World(seed, RING, {"nyc.chat": 1, "lon.chat": 1, "sgp.chat": 1})
+    world.run(world.workers() | {"producer": world.producer}, 900)
+    world.settle(400)
+    for at in world.places:
+        for name in world.nodes:
+            world.check_missing(at, name, set())
+            order = [value for _, value in world.nodes[name].all(at)]
+            assert order == world.born.get(at, [])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_retention_that_overtakes_the_mirror_is_a_declared_gap(seed: int) -> None:
+    world = World(seed, PAIR, {"nyc.chat": 2})
+    for _ in range(4):
+        world.run(world.workers() | {"producer": world.producer}, 120)
+        at = world.chance.choice(world.places)
+        node = world.nodes["nyc"]
+        node.begins[at] = world.chance.randint(node.begins.get(at, 0), node.end(at))
+    world.settle()
+    world.check_link("nyc-lon")
+    declared: set[tuple[TopicPartition, int]] = set()
+    for gap in world.gaps("nyc-lon"):
+        declared |= {(TopicPartition(gap.topic, gap.partition), o) for o in range(gap.first, gap.end)}
+    node = world.nodes["nyc"]
+    for at in world.places:
+        theirs = {value for _, value in world.nodes["lon"].all(at)}
+        records = world.nodes["nyc"].cluster.logs[at.topic][at.partition]
+        for offset, kind in enumerate(node.kinds[at]):
+            if kind == "data":
+                assert ((records[offset].value or b"") in theirs) != ((at, offset) in declared)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_topic_made_again_is_another_generation(seed: int) -> None:
+    world = World(seed, PAIR, {"nyc.chat": 2})
+    for _ in range(3):
+        world.run(world.workers() | {"producer": world.producer}, 150)
+        lost = {
+            value
+            for at in world.places
+            for offset, value in world.nodes["nyc"].all(at)
+            if offset >= ((world.progress("nyc-lon", at)[0] or _none(at)).source_next)
+        }
+        world.gone |= lost
+        world.nodes["nyc"].drop("nyc.chat")
+        world.nodes["nyc"].make("nyc.chat", 2)
+    world.run(world.workers() | {"producer": world.producer}, 100)
+    world.settle()
+    world.check_link("nyc-lon")
+    for at in world.places:
+        world.check_missing(at, "lon", world.gone)
+
+
+def _none(at: TopicPartition) -> Checkpoint:
+    return Checkpoint("nyc-lon", 0, *at, "", 0, -1, 0)
+
+
+@pytest.mark.parametrize("tail", ["replay", "discard"])
+@pytest.mark.parametrize("seed", range(20))
+def test_failover_and_failback_with_groups(seed: int, tail: failover.Tail) -> None:
+    world = World(seed, PAIR, {"nyc.chat": 2})
+    world.active = "nyc"
+    groups = ["a", "b"]
+    background: dict[str, object] = world.workers() | {"producer": world.producer}
+    background |= {f"consumer {group}": (lambda group=group: world.consumer(group)) for group in groups}
+    background |= {
+        f"carrier {link} {group}": (lambda link=link, group=group: world.carrier(link, group))
+        for link in PAIR.mirrors
+        for group in groups
+    }
+
+    def operate(kind: failover.Kind, new: str) -> None:
+        """With an operator that dies now and then, until the operation is over."""
+        for _ in range(400):
+            world.run(background, 6)
+            actor = world.operator(kind, "nyc", new, groups, tail)
+            survived = world.chance.randint(1, 12)
+            try:
+                for _ in range(survived):
+                    next(actor)
+            except StopIteration:
+                return
+            except WriterFenced:
+                pass
+            if world.control().running("nyc") is None:
+                return
+        raise AssertionError(f"{kind} does not come to its end: {world.control().running('nyc')}")
+
+    for lossy in (True, False, True):
+        world.run(background, 250)
+        if lossy:
+            world.nodes["nyc"].up = False
+            operate("failover", "lon")
+            assert world.control("lon").may_write("lon", "nyc")
+            world.run(background, 150)
+            world.nodes["nyc"].up = True
+        else:
+            operate("switchover", "lon")
+            world.run(background, 150)
+        for group in groups:
+            world.check_group(group, "lon")
+        operate("failback", "nyc")
+        world.run(background, 100)
+        assert world.control().acting == {} and not world.control().may_write("lon", "nyc")
+        for group in groups:
+            world.check_group(group, "nyc")
+    world.settle()
+    world.check_link("nyc-lon")
+    for at in world.places:
+        for name in ("nyc", "lon"):
+            world.check_missing(at, name, world.gone)
+    world.crash, world.zombies = 0, []
+    final = {f"consumer {group}": (lambda group=group: world.consumer(group)) for group in groups}
+    world.run(final, 3000)
+    for group in groups:
+        assert {v for at in world.places for v in world.born.get(at, [])} - world.gone <= set(
+            world.processed[group]
+        )
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_switchover_loses_nothing_and_reads_little_twice(seed: int) -> None:
+    world = World(seed, PAIR, {"nyc.chat": 2}, crash=0)
+    world.active = "nyc"
+    background: dict[str, object] = world.workers() | {"producer": world.producer}
+    world.run(background | {"consumer": lambda: world.consumer("a")}, 400)
+    world.finish(world.operator("switchover", "nyc", "lon", ["a"], "replay"), background)
+    for at in world.places:
+        world.check_missing(at, "lon", set())
+    before = len(world.processed["a"])
+    read = set(world.processed["a"])
+    committed = {
+        value
+        for at in world.places
+        for offset, value in world.nodes["nyc"].all(at)
+        if offset < world.nodes["nyc"].commits.get(("a", at), 0)
+    }
+    world.run({"consumer": lambda: world.consumer("a")}, 2000)
+    again = world.processed["a"][before:]
+    assert not committed & set(again), "what was committed is not read again"
+    assert {v for at in world.places for v in world.born[at]} <= read | set(again)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_the_report_says_what_a_failover_then_does(seed: int) -> None:
+    """What is lost and read again is counted before, and counted again after: the numbers are the same."""
+    world = World(seed, PAIR, {"nyc.chat": 2})
+    world.active = "nyc"
+    background = world.workers() | {
+        "producer": world.producer,
+        "consumer": lambda: world.consumer("a"),
+        "carrier": lambda: world.carrier("nyc-lon", "a"),
+    }
+    world.run(background, 400)
+    for name in [shard.transactional_id for shard in (Shard("nyc-lon", 0), Shard("nyc-lon", 1))]:
+        world.nodes["lon"].open(name)  # what was open when nyc went is aborted
+    nyc, lon = world.nodes["nyc"], world.nodes["lon"]
+    committed = {at: nyc.commits.get(("a", at), 0) for at in world.places}
+    partitions = {
+        at: failover.Partition(world.progress("nyc-lon", at)[1], lon.end(at), nyc.end(at))
+        for at in world.places
+    }
+    seen = Seen("a", committed, {at: offset for (_, at), offset in lon.commits.items()})
+    report = failover.assess(partitions, [seen], {"a": world.marks("nyc-lon", "a")}, place=False)
+    for loss in report.losses:
+        theirs = {value for _, value in lon.all(loss.place)}
+        lost = [offset for offset, value in nyc.all(loss.place) if value not in theirs]
+        assert all(loss.first <= offset < loss.end for offset in lost)
+        assert len(lost) <= loss.count
+    for effect in report.effects:
+        ours = {value for offset, value in nyc.all(effect.place) if offset < committed[effect.place]}
+        ahead = [value for offset, value in lon.all(effect.place) if offset >= (effect.position or 0)]
+        assert len([value for value in ahead if value in ours]) == effect.redelivered
+    assert report.is_exact

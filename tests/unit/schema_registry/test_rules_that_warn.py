@@ -1,0 +1,146 @@
+"""Rules that only warn: told on registration as a header, by ``hub schema explain`` in a project, and never in the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from hub.cli import main
+from hub.log import MemoryCluster
+from hub.schema_registry.node import Node
+from hub.schema_registry.policy import Policies
+from hub.schema_registry.routes import create_router
+from hub.schema_registry.rulebook import Rulebook
+
+RULES: dict[str, Any] = {
+    "shop": {
+        "doc": "record",
+        "naming": {"fields": "snake_case"},
+        "owner": "required",
+        "severity": {"doc": "warn", "naming": "warn"},
+    },
+    "strict": {"doc": "record"},
+}
+
+
+def record(*fields: str, **more: Any) -> str:
+    listed = [{"name": each, "type": "int", "default": 0} for each in fields]
+    return json.dumps({"type": "record", "name": "R", "fields": listed, **more})
+
+
+# ---- over HTTP
+
+
+@pytest.fixture
+def http() -> Iterator[TestClient]:
+    book = Rulebook(Policies.of(RULES), {"shop.orders": "orders"})
+    node = Node(MemoryCluster(), rules=lambda: book)
+    assert node.start()
+    app = FastAPI()
+    app.include_router(create_router(node))
+    yield TestClient(app)
+    node.stop()
+
+
+def test_a_registration_is_answered_with_confluent_s_body_and_the_warnings_beside_it(
+    http: TestClient,
+) -> None:
+    for _ in range(2):  # the same again is told again
+        answer = http.post("/subjects/shop.orders-value/versions", json={"schema": record("aB")})
+        assert answer.status_code == 200 and set(answer.json()) == {"id", "version", "guid", "schema"}
+        doc, naming = sorted(json.loads(answer.headers["Hub-Warnings"]))
+        assert doc.startswith("doc at R:") and "(set by shop)" in doc
+        assert naming.startswith("naming.fields at aB:")
+    inside = http.post("/contexts/.c/subjects/shop.orders-value/versions", json={"schema": record("aB")})
+    assert "Hub-Warnings" in inside.headers
+
+
+@pytest.mark.parametrize(
+    ("subject", "text", "status"),
+    [
+        ("shop.orders-value", record("a", doc="A record."), 200),  # nothing warns
+        ("other-value", record("aB"), 200),  # no rule
+        ("strict.x-value", record("a"), 422),  # it blocks: the body says so
+        ("shop.web-value", record("aB"), 422),  # another rule blocks
+        ("shop.orders-value", "{", 422),
+        ("shop.orders-value", "", 422),
+    ],
+)
+def test_no_header_where_nothing_warns_or_nothing_is_registered(
+    http: TestClient, subject: str, text: str, status: int
+) -> None:
+    answer = http.post(f"/subjects/{subject}/versions", json={"schema": text})
+    assert answer.status_code == status and "Hub-Warnings" not in answer.headers
+
+
+def test_many_and_long_warnings_fit_into_a_header(http: TestClient) -> None:
+    names = [f"aBø{'x' * 300}{n}".replace("ø", "o") for n in range(30)]
+    text = record(*names, doc="ø\n")
+    answer = http.post("/subjects/shop.orders-value/versions", json={"schema": text})
+    assert answer.status_code == 200
+    said = answer.headers["Hub-Warnings"]
+    found = json.loads(said)
+    assert said.isascii() and len(said) < 4_096 and len(found) == 11
+    assert found[-1] == "and 20 more" and found[0].endswith("...")
+
+
+# ---- hub schema explain
+
+Run = Callable[..., tuple[int, str, str]]
+POLICIES = """
+policies:
+  shop:
+    doc: record
+    owner: required
+    registrars: [team:orders]
+    severity: {doc: warn}
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.setenv("HUB_PROJECT", str(tmp_path))
+    (tmp_path / "policies.yaml").write_text(POLICIES)
+    (tmp_path / "topics.yaml").write_text("topics: {shop: {owner: o, topics: {orders: {}}}}")
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "shop.orders-value.avsc").write_text(
+        json.dumps({"type": "record", "name": "O", "fields": [{"name": "i", "type": "Item"}]})
+    )
+    (tmp_path / "schemas" / "item.avsc").write_text(json.dumps(json.loads(record("a")) | {"name": "Item"}))
+    (tmp_path / "schemas" / "shop.web.x-value.avsc").write_text("{")
+
+    def called(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["schema", "explain", *arguments])
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return called
+
+
+def test_explain_tells_what_the_project_s_schema_breaks(run: Run, tmp_path: Path) -> None:
+    for name in ("shop.orders", "shop.orders-value"):
+        code, out, err = run(name)
+        assert code == 0 and "Judged: " in err and "shop.orders-value.avsc" in err
+        assert [line.partition(":")[0] for line in out.splitlines() if line[:2] in ("! ", "x ")] == [
+            "! doc at O"
+        ]
+    rows = {each["rule"]: each for each in json.loads(run("shop.orders", "-o", "json")[1])}
+    assert [each["path"] for each in rows["doc"]["violations"]] == ["O"]
+    assert rows["doc"]["violations"][0]["severity"] == "warn"
+    assert rows["owner"]["violations"] == [] and rows["registrars"]["violations"] == []
+    (tmp_path / "topics.yaml").write_text("topics: {shop: {topics: {orders: {}}}}")
+    assert "\nx owner: " in run("shop.orders")[1]
+
+
+def test_explain_says_when_there_is_no_schema_to_judge(run: Run) -> None:
+    code, _, err = run("shop.orders-key")
+    assert code == 0 and "the project has none of shop.orders-key" in err
+    code, _, err = run("shop.web.x-value")
+    assert code == 0 and "No schema is judged: no JSON" in err
