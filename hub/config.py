@@ -66,6 +66,14 @@ class Settings(BaseSettings):
         0.1, gt=0.0, le=1.0, description="of one processor core that the auditor of topics may take"
     )
 
+    lag_sample_s: float = Field(10.0, gt=0.0, description="pause between two measurements of every consumer")
+    lag_objective_s: float = Field(10.0, gt=0.0, description="a consumer no later than this is OK")
+    lag_series: int = Field(
+        200,
+        ge=0,
+        description="consumers with series of their own in /metrics, the worst; all others are counted",
+    )
+
     kafka_timeout_s: float = Field(15.0, description="longest wait for one Kafka request")
     query_timeout_ms: int = Field(5_000, description="longest wait of a read-your-writes query by default")
 

@@ -63,6 +63,17 @@ class ConfigValue:
     source: Literal["topic", "broker", "default"]
 
 
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A consumer group as its coordinator has it: Kafka's word for its state (``STABLE``, ``EMPTY``, …), how many
+    members are connected (None: some), and the topics assigned to them."""
+
+    name: str
+    state: str
+    members: int | None
+    topics: frozenset[str] = frozenset()
+
+
 def same_setting(one: str | None, other: str | None) -> bool:
     """Whether two texts are one value of a setting: brokers tell what they understood, not what was written.
 
@@ -218,6 +229,9 @@ class MemoryCluster:
             for topic in topics
             for partition, records in enumerate(self._log(topic))
         )
+
+    def known_ends(self, topics: Sequence[str]) -> Positions:
+        return self.end_offsets(topics)
 
     def beginning_offsets(self, topics: Sequence[str]) -> Positions:
         return Positions.of((tp.topic, tp.partition, 0) for tp, _ in self.end_offsets(topics))

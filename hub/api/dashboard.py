@@ -19,7 +19,10 @@ from hub.materializers.stores.sql import Store
 from hub.observability import routes
 from hub.observability.collector import Collector
 from hub.observability.metrics import Counters
+from hub.observability.monitor import Monitor
+from hub.observability.status import Rules
 from hub.record import Positions
+from hub.topics.tree import LiveTree
 
 # The collector asks every second and shows what it knew meanwhile: it need not wait long for an answer.
 KAFKA_TIMEOUT_S = 5.0
@@ -41,7 +44,15 @@ def add_dashboard(
     views = StoreViews(store, subscribers)
     cluster = KafkaCluster(settings.bootstrap, min(settings.kafka_timeout_s, KAFKA_TIMEOUT_S))
     collector = opened.enter_context(Collector(cluster, views, settings.bootstrap).running())
-    app.include_router(routes.create_router(collector, views, counters))
+    tree = LiveTree(settings.project / "topics.yaml")
+    monitor = Monitor(
+        cluster,
+        collector,
+        Rules.every(settings.lag_sample_s, settings.lag_objective_s),
+        lambda topic: spec.owner if (spec := tree.find(topic)) is not None else "",
+    )
+    opened.enter_context(monitor.running())
+    app.include_router(routes.create_router(collector, views, counters, monitor, settings.lag_series))
 
 
 @dataclass
@@ -67,6 +78,7 @@ class StoreViews:
             key, covered = f"progress:{view}", self.store.positions(view, "source")
             if key in records and covered:
                 records[key] = {**records[key], "sources": _by_topic(covered)}
+            records[f"applied:{view}"] = {"positions": _by_topic(self.store.positions(view, "changelog"))}
         return records
 
     def row_counts(self) -> Mapping[str, int]:

@@ -1,78 +1,109 @@
-"""[edge] ``hub lag``: how late each view is, topic by topic, as the running server knows it (GET /api/lag)."""
+"""[edge] ``hub lag``: how late every group, view and applier is, as the running server knows it (GET /api/lag)."""
 
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from typing import Annotated, Any
 
-import httpx2
 import typer
 
-from hub.cli.context import load_settings
+from hub.cli import http
 from hub.cli.interrupt import pause
 from hub.cli.output import Output, OutputOption, note, show
-from hub.cli.up import server_url
-from hub.errors import PeerError
+from hub.observability.status import LagState
 from hub.observability.web import format
 
 REFRESH_S = 1.0
-COLUMNS = ("view", "topic", "state", "records", "lag", "bound", "eta", "cause")
+TIMEOUT_S = 10.0
+COLUMNS = ("consumer", "kind", "topic", "state", "records", "lag", "bound", "trend", "eta", "owner", "cause")
+BARS = "▁▂▃▄▅▆▇█"
 
 app = typer.Typer(rich_markup_mode=None)
 
 
+class Kind(StrEnum):
+    """Who reads."""
+
+    group = "group"
+    view = "view"
+    applier = "applier"
+    mirror = "mirror"
+
+
 @app.command("lag")
 def lag(
-    view: Annotated[str | None, typer.Argument(help="Only this view.")] = None,
+    consumer: Annotated[str | None, typer.Argument(help="Only this group, view or applier.")] = None,
+    state: Annotated[
+        list[LagState] | None,
+        typer.Option(
+            "--state", "-s", case_sensitive=False, help="Only this state; may be given several times."
+        ),
+    ] = None,
+    owner: Annotated[str | None, typer.Option(help="Only what belongs to this owner.")] = None,
+    topic: Annotated[str, typer.Option("--topic", "-t", help="Only topics that begin so.")] = "",
+    kind: Annotated[Kind | None, typer.Option(help="Only groups, views, appliers or mirrors.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, the worst.")] = 1_000,
     output: OutputOption = Output.table,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second, until Ctrl-C.")] = False,
 ) -> None:
-    """How late each view is: records and seconds behind, with the error bound, and the time to catch up."""
-    url = server_url(load_settings())
-    if not watch:
-        _print(_selected(fetch(url), view), output)
-        return
+    """How late every consumer is, worst first: records and seconds with the error bound, why, and the time to catch up.
+
+    Example: hub lag --state stopped --state falling_behind --topic shop. --watch
+    """
+    asked = [("limit", str(limit)), *(("state", each.value) for each in state or ())]
+    asked += [
+        (name, value)
+        for name, value in (("name", consumer), ("owner", owner), ("prefix", topic), ("kind", kind))
+        if value
+    ]
     while True:
-        rows = _selected(fetch(url), view)
-        if output is Output.table and sys.stdout.isatty():
+        rows = fetch(asked)
+        if watch and output is Output.table and sys.stdout.isatty():
             sys.stdout.write("\x1b[2J\x1b[H")
-        _print(rows, output)
+        _print(rows, output, filtered=len(asked) > 1)
+        if not watch:
+            return
         pause(REFRESH_S)
 
 
-def fetch(url: str) -> list[dict[str, Any]]:
+def fetch(asked: list[tuple[str, str]]) -> list[dict[str, Any]]:
     """The rows of ``/api/lag``. Raises PeerError when no server answers there."""
-    try:
-        response = httpx2.get(f"{url}/api/lag", timeout=5.0)
-        response.raise_for_status()
-    except httpx2.HTTPError as error:
-        raise PeerError(f'hub server at "{url}" does not answer: {error}', hint="start it: hub up") from error
-    rows: list[dict[str, Any]] = response.json()
+    rows: list[dict[str, Any]] = http.get("/api/lag", asked, timeout_s=TIMEOUT_S)
     return rows
 
 
 def line(row: dict[str, Any]) -> dict[str, object]:
     """A row as people read it; what is not known is a dash."""
     return {
-        "view": row["view"],
-        "topic": row["topic"],
+        "consumer": row["name"],
+        "kind": row["kind"],
+        "topic": row["topic"] or "",
         "state": row["state"],
         "records": format.count(row["records"]),
         "lag": format.seconds(row["seconds"]),
         "bound": format.bound(row["seconds"], row["error_s"]),
+        "trend": sparkline(row["trend"]),
         "eta": "" if row["eta_s"] is None else format.seconds(row["eta_s"]),
+        "owner": row["owner"],
         "cause": row["cause"],
     }
 
 
-def _selected(rows: list[dict[str, Any]], view: str | None) -> list[dict[str, Any]]:
-    return rows if view is None else [row for row in rows if row["view"] == view]
+def sparkline(values: list[float]) -> str:
+    """``▁▂▅█``: seconds behind over the last readings; flat and low when nothing waits."""
+    most = max(values, default=0.0)
+    if most <= 0:
+        return BARS[0] * len(values)
+    return "".join(BARS[min(len(BARS) - 1, int(value / most * len(BARS)))] for value in values)
 
 
-def _print(rows: list[dict[str, Any]], output: Output) -> None:
+def _print(rows: list[dict[str, Any]], output: Output, *, filtered: bool) -> None:
     if output is Output.json:
         show(rows, output)
     elif rows:
         show([line(row) for row in rows], output, COLUMNS)
+    elif filtered:
+        note("nobody like that (hub lag shows all)")
     else:
-        note("no view is running (start one: a file in views/, then hub up)")
+        note("nobody reads: no view is running and no consumer group has committed anything")

@@ -16,6 +16,7 @@ from hub.kafka.offsets import Offsets
 from hub.kafka.reader import QUEUE_KB, KafkaReader
 from hub.kafka.writer import KafkaSender, KafkaWriter
 from hub.log import ConfigValue, NewTopic, PartitionReplicas, TopicDescription, same_setting
+from hub.record import Positions, TopicPartition
 
 _SET_ON_THE_TOPIC = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
 # ConfigSource: the topic's own, Kafka's default; all others are some configuration of the brokers.
@@ -72,6 +73,17 @@ class KafkaCluster(Offsets, Groups):
                 value = None if entry.source == _SET_ON_THE_TOPIC else entry.value
                 defaults[entry.name] = defaults.get(entry.name) if value is None else value
         return defaults
+
+    def effective_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str | None]]:
+        """Every setting as it takes effect, by topic; topics that are gone are left out."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        futures = self.admin.describe_configs(resources, request_timeout=self.timeout_s)
+        return {
+            resource.name: {entry.name: entry.value for entry in entries.values()}
+            for resource, entries in self._results(futures, missing_ok=True).items()
+        }
 
     def _config_entries(self, names: Sequence[str]) -> dict[str, list[Any]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
@@ -226,6 +238,28 @@ class KafkaCluster(Offsets, Groups):
         return str(metadata.cluster_id)
 
     # ---- clients
+
+    def next_records(self, positions: Positions, timeout_s: float) -> Positions:
+        """The offset of the first record to read at or after each position, or the end where there is none up to it.
+
+        Only offsets are looked at. Partitions that were not answered for in time are left out.
+        """
+        reader, found = self.reader(queue_kb=64), dict[TopicPartition, int]()
+        deadline = time.monotonic() + timeout_s
+        try:
+            reader.assign(positions)
+            ends = self.ends_of(positions.offsets)
+            while len(found) < len(positions) and (left_s := deadline - time.monotonic()) > 0:
+                for record in reader.poll(500, min(left_s, 0.5)):
+                    tp = record.topic_partition
+                    found[tp] = min(record.offset, found.get(tp, record.offset))
+                for tp, reached in reader.position():
+                    # Where nothing was found and it moved on, or stands at the very end, it passed only markers.
+                    if tp not in found and reached > positions.get(tp) and reached >= ends.get(tp):
+                        found[tp] = reached
+        finally:
+            reader.close()
+        return Positions(found)
 
     def reader(self, *, queue_kb: int = QUEUE_KB) -> KafkaReader:
         """A reader that holds at most ``queue_kb`` of a partition, and the batch it is fetching, in memory."""

@@ -1,15 +1,35 @@
-"""[edge] Consumer groups: what they have committed, who is in them, and the hub's own positions shown as such."""
+"""[edge] Consumer groups: what they have committed, who is in them, and the hub's own positions shown as such.
+
+Offsets, and members in bulk, are asked with kafka-python, not with librdkafka: its admin client ends the whole process with a
+segmentation fault when a coordinator answers "not me" (librdkafka issue 5040, open as of 2.16), which each restart of
+a broker brings about. And kafka-python puts many groups into one request (KIP-709), librdkafka one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
+from kafka import KafkaAdminClient
+from kafka import errors as kafka_errors
 
+from hub.errors import HubError, PeerError
 from hub.kafka.connection import Connection
-from hub.record import Positions
+from hub.log import GroupDescription
+from hub.record import Positions, TopicPartition
+
+T = TypeVar("T")
+AT_ONCE = 200
+REFUSED = "HUB-3012"
+_WITHOUT_MEMBERS = ("EMPTY", "DEAD")
+# What goes wrong is raised to the caller; its log would say the same once more, at each try.
+logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +43,11 @@ class GroupMember:
 class Groups(Connection):
     """Consumer groups of a cluster."""
 
+    def __init__(self, bootstrap: str, timeout_s: float = 15.0) -> None:
+        super().__init__(bootstrap, timeout_s)
+        self._group_lock = threading.Lock()
+        self._group_admin: Any = None
+
     def publish_group(self, group: str, positions: Positions) -> None:
         """Commit positions as a group's offsets, so that every Kafka tool sees its lag. Never read back as truth."""
         request = ConsumerGroupTopicPartitions(
@@ -32,28 +57,17 @@ class Groups(Connection):
             self._results(self.admin.alter_consumer_group_offsets([request], request_timeout=self.timeout_s))
 
     def group_positions(self, group: str) -> Positions:
-        futures = self.admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=self.timeout_s
-        )
-        (found,) = self._results(futures).values()
-        return Positions.of(
-            (tp.topic, tp.partition, tp.offset) for tp in found.topic_partitions if tp.offset >= 0
-        )
+        """Where a group stands; empty when it has committed nothing, or is not there."""
+        found = self._group_asked(lambda admin: admin.list_group_offsets([group]), f'group "{group}"')
+        return _positions(found.get(group, {}))
 
     def positions_of_groups(self, groups: Sequence[str]) -> Mapping[str, Positions]:
-        """The committed positions of several groups, asked at once; a group that is gone is left out."""
-        asked = {
-            group: self.admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group)], request_timeout=self.timeout_s
-            )
-            for group in groups
-        }
+        """The committed positions of several groups; raises PeerError when one's cannot be told."""
         found: dict[str, Positions] = {}
-        for group, futures in asked.items():
-            for each in self._results(futures, missing_ok=True).values():
-                found[group] = Positions.of(
-                    (tp.topic, tp.partition, tp.offset) for tp in each.topic_partitions if tp.offset >= 0
-                )
+        for group, positions in self.group_offsets(groups).items():
+            if isinstance(positions, HubError):
+                raise positions
+            found[group] = positions
         return found
 
     def group_members(self, groups: Sequence[str]) -> Mapping[str, Sequence[GroupMember]]:
@@ -78,17 +92,121 @@ class Groups(Connection):
 
     def groups(self) -> list[str]:
         """The ids of all consumer groups, as far as brokers tell. Raises PeerError when none of them does."""
+        return sorted(self._listed())
+
+    def _listed(self) -> dict[str, str]:
+        """Kafka's word for the state of each group."""
         listing = self._ask(
             lambda: self.admin.list_consumer_groups(request_timeout=self.timeout_s).result(
                 self.timeout_s + 1
             ),
             "list consumer groups",
         )
-        if (
-            listing.errors and not listing.valid
-        ):  # a cluster that is away is an empty list with errors beside it
+        # A cluster that is away is an empty list with errors beside it.
+        if listing.errors and not listing.valid:
             raise self.translated(_error_of(listing.errors[0]), "list consumer groups")
-        return sorted(group.group_id for group in listing.valid)
+        return {group.group_id: group.state.name for group in listing.valid}
+
+    def group_offsets(self, groups: Sequence[str]) -> Mapping[str, Positions | HubError]:
+        """The committed positions of many groups, or why one's are not known. Raises PeerError when Kafka is away."""
+        found: dict[str, Positions | HubError] = {}
+        for some in _chunks(groups):
+            answers = self._each(some, lambda admin, asked: admin.list_group_offsets(list(asked)))
+            for group in some:
+                answer = answers.get(group, {})
+                found[group] = answer if isinstance(answer, HubError) else _positions(answer)
+        return found
+
+    def describe_groups(self, groups: Sequence[str]) -> Mapping[str, GroupDescription]:
+        """State and members of many groups; those that cannot be told are left out. Raises PeerError as above."""
+        found: dict[str, GroupDescription] = {}
+        for some in _chunks(groups):
+            answers = self._each(some, lambda admin, asked: admin.describe_groups(list(asked)))
+            for group, answer in answers.items():
+                if not isinstance(answer, HubError) and not answer.get("error"):
+                    found[group] = _description(group, answer)
+        others = set(groups) - found.keys()
+        # Groups of the newer protocol (KIP-848) are described by a request of their own, which kafka-python has not;
+        # whether they have members is in the list of groups.
+        listed = self._listed() if others else {}
+        for group in others & listed.keys():
+            members = 0 if listed[group] in _WITHOUT_MEMBERS else None
+            found[group] = GroupDescription(group, listed[group], members)
+        return found
+
+    def _each(self, groups: Sequence[str], ask: Callable[[Any, Sequence[str]], Any]) -> dict[str, Any]:
+        """Answers for all; where one group spoils the request of many, each is asked for itself."""
+        try:
+            answers: dict[str, Any] = self._group_asked(lambda admin: ask(admin, groups), "groups")
+            return answers
+        except PeerError as error:
+            if error.code != REFUSED:
+                raise  # Kafka is away: asking for each would only take longer
+        found: dict[str, Any] = {}
+        for group in groups:
+            try:
+                found |= self._group_asked(lambda admin, g=group: ask(admin, [g]), f'group "{group}"')  # type: ignore[misc]
+            except PeerError as error:
+                if error.code != REFUSED:
+                    raise
+                found[group] = error
+        return found
+
+    def _group_asked(self, ask: Callable[[Any], T], doing: str) -> T:
+        with self._group_lock:
+            try:
+                if self._group_admin is None:
+                    self._group_admin = KafkaAdminClient(
+                        bootstrap_servers=self.bootstrap,
+                        client_id="hub.groups",
+                        request_timeout_ms=int(self.timeout_s * 1000),
+                        bootstrap_timeout_ms=int(self.timeout_s * 1000),
+                        reconnect_backoff_max_ms=1_000,
+                    )
+                return ask(self._group_admin)
+            except kafka_errors.BrokerResponseError as error:
+                # It remembers coordinators: the next call begins anew, and finds those of then.
+                self._drop_group_admin()
+                raise PeerError(
+                    f"{doing}: Kafka refuses it: {type(error).__name__}",
+                    hint="try again; or does the hub lack the right DESCRIBE on groups?",
+                    code=REFUSED,
+                ) from None
+            except (kafka_errors.KafkaError, OSError, ValueError, RuntimeError) as error:
+                self._drop_group_admin()
+                raise self.down(doing, type(error).__name__) from None
+
+    def _drop_group_admin(self) -> None:
+        admin, self._group_admin = self._group_admin, None
+        if admin is not None:
+            with contextlib.suppress(Exception):
+                admin.close()
+
+
+def _chunks(groups: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(groups), AT_ONCE):
+        yield groups[start : start + AT_ONCE]
+
+
+def _positions(found: Mapping[Any, Any]) -> Positions:
+    return Positions(
+        {
+            TopicPartition(tp.topic, tp.partition): each.offset
+            for tp, each in found.items()
+            if each.offset >= 0
+        }
+    )
+
+
+def _description(group: str, found: Mapping[str, Any]) -> GroupDescription:
+    members = found.get("members") or []
+    topics: set[str] = set()
+    for member in members:
+        assignment = member.get("member_assignment")
+        if isinstance(assignment, Mapping):
+            topics |= {str(each["topic"]) for each in assignment.get("assigned_partitions") or ()}
+    state = str(found.get("group_state", "")).upper()
+    return GroupDescription(group, state, len(members), frozenset(topics))
 
 
 def _error_of(failed: KafkaError | KafkaException) -> KafkaError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from confluent_kafka import IsolationLevel
 from confluent_kafka import TopicPartition as KafkaTopicPartition
@@ -27,6 +27,60 @@ class Offsets(Connection):
         """The first offset at or after that time; partitions without one are left out."""
         found = self._offsets(topics, OffsetSpec.for_timestamp(timestamp_ms))
         return Positions({tp: offset for tp, offset in found if offset >= 0})
+
+    # ---- single partitions, many at once, each for itself: one that is gone or has no leader is left out
+
+    def known_ends(self, topics: Sequence[str]) -> Positions:
+        """``end_offsets`` of those that answer: one partition without a leader does not hide all others."""
+        metadata = self._ask(lambda: self.admin.list_topics(timeout=self.timeout_s), "list topics")
+        latest = OffsetSpec.latest()
+        return self._known(
+            {
+                TopicPartition(topic, partition): latest
+                for topic in topics
+                if topic in metadata.topics
+                for partition in metadata.topics[topic].partitions
+            }
+        )
+
+    def ends_of(self, partitions: Iterable[TopicPartition]) -> Positions:
+        """The high watermarks: where a reader of uncommitted records would be at the end."""
+        latest = OffsetSpec.latest()
+        return self._known(dict.fromkeys(partitions, latest), IsolationLevel.READ_UNCOMMITTED)
+
+    def beginnings_of(self, partitions: Iterable[TopicPartition]) -> Positions:
+        earliest = OffsetSpec.earliest()
+        return self._known(dict.fromkeys(partitions, earliest))
+
+    def offsets_by_time(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int | None]:
+        """The first offset at or after a time (epoch ms) of each partition's own; None: there is none."""
+        found = self._known({tp: OffsetSpec.for_timestamp(at_ms) for tp, at_ms in wanted.items()})
+        return {tp: offset if offset >= 0 else None for tp, offset in found}
+
+    def _known(
+        self,
+        wanted: Mapping[TopicPartition, OffsetSpec],
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> Positions:
+        """Raises PeerError when no partition at all was answered for."""
+        found: dict[TopicPartition, int] = {}
+        failed: PeerError | None = None
+        for some in _chunks(list(wanted.items())):
+            asked = {KafkaTopicPartition(tp.topic, tp.partition): spec for tp, spec in some}
+            futures = self.admin.list_offsets(
+                asked, isolation_level=isolation, request_timeout=self.timeout_s
+            )
+            for each, future in futures.items():
+                try:
+                    result = self._results({each: future})[each]
+                    found[TopicPartition(each.topic, each.partition)] = result.offset
+                except NotFound:
+                    continue
+                except PeerError as error:
+                    failed = error
+            if failed is not None and not found:
+                raise failed
+        return Positions(found)
 
     def _offsets(self, topics: Sequence[str], spec: OffsetSpec) -> Positions:
         partitions = self._partitions(topics)
@@ -61,3 +115,13 @@ class Offsets(Connection):
             for topic in wanted
             for partition in metadata.topics[topic].partitions
         ]
+
+
+_PARTITIONS_AT_ONCE = 10_000
+
+
+def _chunks(
+    items: list[tuple[TopicPartition, OffsetSpec]], size: int = _PARTITIONS_AT_ONCE
+) -> Iterator[list[tuple[TopicPartition, OffsetSpec]]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -40,7 +40,7 @@ class Bracket:
 Ring = tuple[Anchor, ...]
 
 
-def observed(ring: Ring, end: int, asked_ms: int, answered_ms: int) -> Ring:
+def observed(ring: Ring, end: int, asked_ms: int, answered_ms: int, limit: int = LIMIT) -> Ring:
     """The ring after one more poll. An end that fell means another log under the same name: start anew."""
     if not ring or end < ring[-1].end:
         return (Anchor(end, answered_ms, asked_ms),)
@@ -49,10 +49,10 @@ def observed(ring: Ring, end: int, asked_ms: int, answered_ms: int) -> Ring:
         return (*ring[:-1], replace(last, still_ms=max(last.still_ms, asked_ms)))
     # A clock that was set back must not make a later anchor older than an earlier one.
     grown = (*ring, Anchor(end, max(answered_ms, last.seen_ms), max(asked_ms, last.still_ms)))
-    return grown if len(grown) <= LIMIT else thinned(grown, answered_ms)
+    return grown if len(grown) <= limit else thinned(grown, answered_ms, limit)
 
 
-def thinned(ring: Ring, now_ms: int) -> Ring:
+def thinned(ring: Ring, now_ms: int, limit: int = LIMIT) -> Ring:
     """Fewer anchors, none of the recent ones lost; the oldest go when it is still too many."""
     kept = [ring[-1]]
     for before, anchor in zip(reversed(ring[:-2]), reversed(ring[1:-1]), strict=True):
@@ -62,7 +62,7 @@ def thinned(ring: Ring, now_ms: int) -> Ring:
         if age_ms <= RECENT_MS or gap_ms > GAP_OF_AGE * age_ms:
             kept.append(anchor)
     kept.append(ring[0])
-    return tuple(reversed(kept))[-LIMIT * 3 // 4 :]
+    return tuple(reversed(kept))[-limit * 3 // 4 :]
 
 
 def arrival(ring: Sequence[Anchor], position: int) -> Bracket:

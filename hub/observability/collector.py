@@ -18,9 +18,9 @@ from typing import Protocol
 
 from hub.errors import HubError, NotFound
 from hub.log import TopicDescription
-from hub.observability.anchors import Ring, observed
+from hub.observability.anchors import LIMIT, Ring, observed
 from hub.observability.lag import Sample, lag_of_topic
-from hub.observability.overview import KafkaHealth, Overview, topic_lines, view_line
+from hub.observability.overview import KafkaHealth, Overview, TopicLine, topic_lines, view_line
 from hub.observability.reports import Report, ViewSource, reports_of
 from hub.record import Positions
 
@@ -28,6 +28,12 @@ log = logging.getLogger(__name__)
 
 POLL_S = 1.0
 TOPICS_EVERY_S = 5.0
+# In a large estate polls are rarer, and the anchors of all partitions together bounded (some 150 bytes each).
+BUSY_SHARE = 0.2
+ALL_ANCHORS = 1_500_000
+FEWEST_ANCHORS = 12
+# More topics than this are drawn up once a poll, not once a request.
+MANY_TOPICS = 1_000
 # A minute of samples, for trends.
 SAMPLES = 60
 
@@ -37,7 +43,8 @@ class Ends(Protocol):
 
     def topics(self) -> Mapping[str, TopicDescription]: ...
 
-    def end_offsets(self, topics: Sequence[str]) -> Positions: ...
+    def known_ends(self, topics: Sequence[str]) -> Positions:
+        """The next offset of committed records, of each partition that answers."""
 
 
 def wall_clock_ms() -> int:
@@ -54,10 +61,12 @@ class Collector:
     poll_s: float = POLL_S
     now_ms: Callable[[], int] = wall_clock_ms
     lock: threading.Lock = field(default_factory=threading.Lock)
+    polling: threading.Lock = field(default_factory=threading.Lock)  # one poll at a time
     stopping: threading.Event = field(default_factory=threading.Event)
     topic_ids: dict[str, str] = field(default_factory=dict)
     topics_at_ms: int | None = None
     rings: dict[str, dict[int, Ring]] = field(default_factory=dict)  # by topic and partition
+    drawn: tuple[TopicLine, ...] | None = None
     answered_at_ms: int | None = None
     kafka_error: str | None = None
     reports: tuple[Report, ...] = ()
@@ -85,6 +94,7 @@ class Collector:
     def _repeat(self, step: Callable[[], None]) -> None:
         said = ""
         while not self.stopping.is_set():
+            began_s = time.monotonic()
             try:
                 step()
                 said = ""
@@ -92,19 +102,24 @@ class Collector:
                 if repr(error) != said:
                     log.exception("the overview could not be refreshed")
                 said = repr(error)
-            self.stopping.wait(self.poll_s)
+            took_s = time.monotonic() - began_s
+            self.stopping.wait(max(self.poll_s, took_s / BUSY_SHARE - took_s))
 
     # ---- one bounded step each
 
     def ask_kafka(self) -> None:
         """The end offsets of all topics in one call; the list of topics first, every few seconds."""
+        with self.polling:
+            self._ask_kafka()
+
+    def _ask_kafka(self) -> None:
         try:
             asked_ms = self.now_ms()
             if self.topics_at_ms is None or asked_ms - self.topics_at_ms >= TOPICS_EVERY_S * 1000:
                 found = {name: topic.topic_id for name, topic in self.cluster.topics().items()}
                 self._know_topics(found, asked_ms)
                 asked_ms = self.now_ms()
-            ends = self.cluster.end_offsets(sorted(self.topic_ids))
+            ends = self.cluster.known_ends(sorted(self.topic_ids))
         except NotFound:
             self.topics_at_ms = None  # a topic went away in between: list them again
             return
@@ -116,11 +131,13 @@ class Collector:
         if self.kafka_error is not None:
             log.info("Kafka answers again")
         answered_ms = self.now_ms()
+        most = max(FEWEST_ANCHORS, min(LIMIT, ALL_ANCHORS // max(1, len(ends))))
         with self.lock:
             for tp, end in ends:
                 rings = self.rings.setdefault(tp.topic, {})
-                rings[tp.partition] = observed(rings.get(tp.partition, ()), end, asked_ms, answered_ms)
+                rings[tp.partition] = observed(rings.get(tp.partition, ()), end, asked_ms, answered_ms, most)
         self.kafka_error, self.answered_at_ms = None, answered_ms
+        self.drawn = topic_lines(self.rings, answered_ms, steps=0) if len(self.rings) > MANY_TOPICS else None
 
     def _know_topics(self, found: dict[str, str], now_ms: int) -> None:
         """Forget what was seen of topics that are gone, or gone and made again."""
@@ -168,7 +185,7 @@ class Collector:
                 now_ms,
                 KafkaHealth(self.bootstrap, self.answered_at_ms, self.kafka_error),
                 self.store_error,
-                topic_lines(self.rings, now_ms),
+                self.drawn if self.drawn is not None else topic_lines(self.rings, now_ms),
                 tuple(
                     view_line(
                         report,

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from hub.observability.anchors import Ring, arrival
+from hub.observability.status import LagState
 
 OBJECTIVE_S = 10.0
 STALL_S = 30.0
@@ -79,20 +79,6 @@ def lag_of_topic(rings: Mapping[int, Ring], positions: Mapping[int, int], now_ms
     return worst(
         lag_of(ring, positions.get(partition, 0), now_ms) for partition, ring in rings.items() if ring
     )
-
-
-class LagState(StrEnum):
-    """See the table above, worst first."""
-
-    STOPPED = "STOPPED"
-    STALLED = "STALLED"
-    BEHIND = "BEHIND"
-    CATCHING_UP = "CATCHING_UP"
-    UNKNOWN = "UNKNOWN"
-    OK = "OK"
-
-
-SEVERITY = {state: rank for rank, state in enumerate(LagState)}
 
 
 @dataclass(frozen=True, slots=True)

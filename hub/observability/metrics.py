@@ -1,18 +1,24 @@
-"""[edge] The overview in Prometheus' text format. Series: a few a topic, a few a view and topic; none a partition.
+"""[edge] The overview and the consumers' lag in Prometheus' text format.
+
+Series: a few a topic, a dozen for each of the worst consumers, one a kind and state; none a partition.
 
 What is not known has no sample at all: a missing series can be alerted on, a zero would lie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from hub.observability.lag import LagState
+from hub.observability.consumers import LagRow
 from hub.observability.overview import Overview
+from hub.observability.status import LagState
 
+# Consumers with series of their own, unless the settings say otherwise.
+SERIES = 200
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Samples = Iterable[tuple[list[str], float | None]]
@@ -23,22 +29,34 @@ Counter = tuple[str, str, Mapping[str, str], float]
 Counters = Callable[[], Iterable[Counter]]
 
 
-def exposition(overview: Overview, counters: Iterable[Counter] = ()) -> bytes:
-    """All series of this moment."""
+def exposition(
+    overview: Overview,
+    counters: Iterable[Counter] = (),
+    rows: Sequence[LagRow] = (),
+    series: int = SERIES,
+    round_s: float | None = None,
+) -> bytes:
+    """All series of this moment. Of ``rows``, worst first, ``series`` have their own; all are counted by state."""
     registry = CollectorRegistry()
-    registry.register(_Families(overview, counters))
+    registry.register(_Families(overview, counters, rows, series, round_s))
     return generate_latest(registry)
 
 
 class _Families:
-    def __init__(self, overview: Overview, counters: Iterable[Counter]) -> None:
+    def __init__(
+        self,
+        overview: Overview,
+        counters: Iterable[Counter],
+        rows: Sequence[LagRow],
+        series: int,
+        round_s: float | None,
+    ) -> None:
         self.overview = overview
         self.counters = counters
+        self.rows, self.series, self.round_s = rows, series, round_s
 
     def collect(self) -> Iterator[Metric]:
         views, topics = self.overview.views, self.overview.topics
-        pairs = [([view.name, source.topic], source) for view in views for source in view.sources]
-        by_pair = ["view", "topic"]
         yield _gauge("hub_kafka_up", "1 while Kafka answers", [], [([], self.overview.kafka.state == "up")])
         yield _gauge(
             "hub_topic_end_offset",
@@ -52,29 +70,9 @@ class _Families:
             ["topic"],
             (([topic.name], topic.undecodable) for topic in topics),
         )
+        yield from _consumers(self.rows, self.series)
         yield _gauge(
-            "hub_consumer_lag_records",
-            "Events that a view has not read",
-            by_pair,
-            ((labels, source.records) for labels, source in pairs),
-        )
-        yield _gauge(
-            "hub_consumer_lag_seconds",
-            "Age of the oldest event that a view has not read",
-            by_pair,
-            ((labels, source.seconds) for labels, source in pairs),
-        )
-        yield _gauge(
-            "hub_consumer_lag_seconds_error",
-            "The true lag lies within hub_consumer_lag_seconds plus or minus this",
-            by_pair,
-            ((labels, source.error_s) for labels, source in pairs),
-        )
-        yield _gauge(
-            "hub_consumer_state",
-            "1 for the state a view is in as reader of a topic",
-            [*by_pair, "state"],
-            (([*labels, state], source.state is state) for labels, source in pairs for state in LagState),
+            "hub_lag_round_seconds", "What measuring every consumer took last time", [], [([], self.round_s)]
         )
         yield _gauge(
             "hub_view_rows", "Rows the store serves", ["view"], (([view.name], view.rows) for view in views)
@@ -86,6 +84,44 @@ class _Families:
             (([view.name], None if view.batch_ms is None else view.batch_ms / 1000) for view in views),
         )
         yield from _counted(self.counters)
+
+
+def _consumers(rows: Sequence[LagRow], series: int) -> Iterator[Metric]:
+    """The worst by themselves; all of them as numbers by state, so that nothing vanishes unseen."""
+    worst = [([row.kind, row.name, row.topic or ""], row) for row in rows[:series]]
+    by_consumer = ["kind", "consumer", "topic"]
+    yield _gauge(
+        "hub_consumer_lag_records",
+        "Records that a consumer has not read",
+        by_consumer,
+        ((labels, row.records) for labels, row in worst),
+    )
+    yield _gauge(
+        "hub_consumer_lag_seconds",
+        "Age of the oldest record that a consumer has not read",
+        by_consumer,
+        ((labels, row.seconds) for labels, row in worst),
+    )
+    yield _gauge(
+        "hub_consumer_lag_error_seconds",
+        "The true lag lies within hub_consumer_lag_seconds plus or minus this",
+        by_consumer,
+        ((labels, row.error_s) for labels, row in worst),
+    )
+    yield _gauge(
+        "hub_consumer_state",
+        "1 for the state a consumer is in",
+        [*by_consumer, "state"],
+        (([*labels, state], row.state == state) for labels, row in worst for state in LagState),
+    )
+    numbers = Tally((row.kind, row.state) for row in rows)
+    kinds = sorted({row.kind for row in rows})
+    yield _gauge(
+        "hub_consumers",
+        "Consumers by state, each topic of each counted once",
+        ["kind", "state"],
+        (([kind, state], numbers[kind, state]) for kind in kinds for state in LagState),
+    )
 
 
 def _counted(counters: Iterable[Counter]) -> Iterator[Metric]:

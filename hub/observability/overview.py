@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hub.observability.anchors import Ring
-from hub.observability.lag import SEVERITY, Assessment, Engine, LagState, Sample, assess, worst
-from hub.observability.rates import history, per_second
+from hub.observability.consumers import LagRow
+from hub.observability.lag import Assessment, Engine, Sample, assess, worst
+from hub.observability.rates import STEPS, history, per_second
 from hub.observability.reports import Report
+from hub.observability.status import SEVERITY, LagState
 
 DLQ_SUFFIX = ".dlq"
 # States of a view that has caught up and goes on.
@@ -152,14 +154,17 @@ class Overview:
         return (topic for topic in self.topics if topic.kind is TopicKind.events)
 
 
-def topic_lines(rings: Mapping[str, Mapping[int, Ring]], now_ms: int) -> tuple[TopicLine, ...]:
-    """A line for each topic but the hub's own and the DLQs, which are counted at the topic they belong to."""
+def topic_lines(
+    rings: Mapping[str, Mapping[int, Ring]], now_ms: int, steps: int = STEPS
+) -> tuple[TopicLine, ...]:
+    """A line for each topic but the hub's own and the DLQs, which are counted at the topic they belong to; with
+    ``steps`` of history."""
     shown = (name for name in sorted(rings) if kind_of(name) in (TopicKind.events, TopicKind.changelog))
-    return tuple(_topic_line(name, list(rings[name].values()), rings, now_ms) for name in shown)
+    return tuple(_topic_line(name, list(rings[name].values()), rings, now_ms, steps) for name in shown)
 
 
 def _topic_line(
-    name: str, own: Sequence[Ring], rings: Mapping[str, Mapping[int, Ring]], now_ms: int
+    name: str, own: Sequence[Ring], rings: Mapping[str, Mapping[int, Ring]], now_ms: int, steps: int
 ) -> TopicLine:
     return TopicLine(
         name,
@@ -168,7 +173,7 @@ def _topic_line(
         _ends(own),
         per_second(own, now_ms),
         _ends(rings.get(name + DLQ_SUFFIX, {}).values()),
-        history(own, now_ms),
+        history(own, now_ms, steps),
     )
 
 
@@ -200,6 +205,35 @@ def view_line(
         subscribers,
         _of_all(sources, windows),
         sources,
+    )
+
+
+def lag_rows(overview: Overview) -> tuple[LagRow, ...]:
+    """The views as consumers, as the overview has them: until all consumers were measured once, this is known."""
+    return tuple(
+        LagRow(
+            kind="view",
+            name=view.name,
+            view=view.name,
+            topic=source.topic,
+            owner=view.owner,
+            state=source.state.value,
+            cause=source.cause,
+            since_ms=None,
+            records=source.records,
+            seconds=source.seconds,
+            error_s=source.error_s,
+            basis=None if source.seconds is None else "arrival",
+            eta_s=source.eta_s,
+            loss_s=None,
+            lost_records=None,
+            position=None,
+            members=None,
+            measured_at_ms=overview.at_ms,
+            trend=(),
+        )
+        for view in overview.views
+        for source in view.sources
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from hub.observability.anchors import Ring, end_at
 
 WINDOW_MS = 10_000
+STEPS = 40
 
 
 def arrived(rings: Iterable[Ring], from_ms: float, to_ms: float) -> float | None:
@@ -35,7 +36,9 @@ def per_second(rings: Sequence[Ring], now_ms: int, window_ms: int = WINDOW_MS) -
     return None if count is None or to_ms <= from_ms else count * 1000 / (to_ms - from_ms)
 
 
-def history(rings: Sequence[Ring], now_ms: int, steps: int = 40, step_ms: int = 3_000) -> tuple[float, ...]:
+def history(
+    rings: Sequence[Ring], now_ms: int, steps: int = STEPS, step_ms: int = 3_000
+) -> tuple[float, ...]:
     """Events per second of each of the last ``steps`` steps, oldest first; unknown ones are left out.
 
     Steps begin at multiples of ``step_ms``, so that a chart drawn again each second does not shimmer.

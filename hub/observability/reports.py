@@ -33,6 +33,7 @@ class Report:
     """The last word of a view. ``positions`` is what its committed batches have read; None: none committed yet.
 
     A realtime view commits only at its checkpoints: in between, what its rows show to be read counts too.
+    ``applied``: what the store has taken of its changelog, None where that is not told.
     """
 
     view: str
@@ -47,6 +48,7 @@ class Report:
     input_rows: int | None = None
     batch_ms: int | None = None
     committed_at_ms: int | None = None
+    applied: Positions | None = None
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -57,16 +59,23 @@ class Report:
 
 
 def reports_of(records: Mapping[str, Mapping[str, Any]]) -> tuple[Report, ...]:
-    """One report a view, by name. ``records`` by their keys ``state:<view>`` and ``progress:<view>``."""
+    """One report a view, by name. ``records`` by their keys ``state:<view>``, ``progress:<view>`` and, where the store
+    tells how much of a changelog it has, ``applied:<view>``."""
     names = sorted({key.partition(":")[2] for key in records if key.startswith(("state:", "progress:"))})
     return tuple(
-        _report(name, *(records.get(f"{kind}:{name}", {}) for kind in ("state", "progress", "seen")))
+        _report(
+            name, *(records.get(f"{kind}:{name}", {}) for kind in ("state", "progress", "seen", "applied"))
+        )
         for name in names
     )
 
 
 def _report(
-    view: str, state: Mapping[str, Any], progress: Mapping[str, Any], seen: Mapping[str, Any]
+    view: str,
+    state: Mapping[str, Any],
+    progress: Mapping[str, Any],
+    seen: Mapping[str, Any],
+    applied: Mapping[str, Any],
 ) -> Report:
     positions = _positions(progress["sources"]) if "sources" in progress else None
     committed_at_ms = progress.get("committed_at_ms")
@@ -86,6 +95,7 @@ def _report(
         progress.get("input_rows"),
         progress.get("batch_ms"),
         committed_at_ms,
+        _positions(applied["positions"]) if "positions" in applied else None,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 from urllib.parse import urlencode
 
 import orjson
@@ -18,8 +18,10 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from hub.errors import HubError, NotFound
 from hub.observability import metrics
 from hub.observability.collector import wall_clock_ms
-from hub.observability.overview import Overview
+from hub.observability.consumers import LagRow
+from hub.observability.overview import Overview, lag_rows
 from hub.observability.reports import ViewSource
+from hub.observability.status import LagState
 from hub.observability.web.card import card
 from hub.observability.web.page import render, static_files
 from hub.observability.web.tree import branches
@@ -35,8 +37,23 @@ class HasOverview(Protocol):
     def overview(self) -> Overview: ...
 
 
-def create_router(collector: HasOverview, views: ViewSource, counters: metrics.Counters = tuple) -> APIRouter:
-    """The routes over a running Collector and the store's views; others' ``counters`` go into ``/metrics``."""
+class HasRows(Protocol):
+    """Every consumer's lag, worst first; ``round_s``: what the last round of measuring took."""
+
+    round_s: float | None
+
+    def rows(self) -> Sequence[LagRow]: ...
+
+
+def create_router(
+    collector: HasOverview,
+    views: ViewSource,
+    counters: metrics.Counters = tuple,
+    monitor: HasRows | None = None,
+    series: int = metrics.SERIES,
+) -> APIRouter:
+    """The routes over a running Collector and the store's views; others' ``counters`` go into ``/metrics``, and there
+    the ``series`` worst consumers of ``monitor``."""
     router = APIRouter()
     lookup = Lookup(views)
 
@@ -85,14 +102,39 @@ def create_router(collector: HasOverview, views: ViewSource, counters: metrics.C
         """Kafka, topics, views and lag of this moment. null means: not known."""
         return Response(orjson.dumps(as_json(collector.overview())), media_type="application/json")
 
+    def known_rows() -> Sequence[LagRow]:
+        """All consumers; before they were measured once, the views."""
+        rows = monitor.rows() if monitor is not None else ()
+        return rows or lag_rows(collector.overview())
+
     @router.get("/api/lag")
-    def lag_json() -> Response:
-        """One row a view and topic: state, cause, records, seconds ± error_s, eta_s."""
-        return Response(orjson.dumps(lag_rows(collector.overview())), media_type="application/json")
+    def lag_json(
+        state: Annotated[list[LagState] | None, Query(description="Only these states.")] = None,
+        owner: Annotated[str | None, Query(description="Only what belongs to it.")] = None,
+        prefix: Annotated[str, Query(description="Only topics that begin so.")] = "",
+        name: Annotated[str | None, Query(description="Only this group, view or applier.")] = None,
+        kind: Annotated[str | None, Query(description="group, view, applier or mirror.")] = None,
+        limit: Annotated[int, Query(ge=1, description="At most so many, the worst.")] = 100_000,
+    ) -> Response:
+        """One row a consumer and topic, worst first: state, cause, records, seconds ± error_s, eta_s. null: not known."""
+        rows = [
+            row
+            for row in known_rows()
+            if (not state or row.state in state)
+            and (owner is None or row.owner == owner)
+            and (not prefix or (row.topic or "").startswith(prefix))
+            and (name is None or row.name == name)
+            and (kind is None or row.kind == kind)
+        ]
+        return Response(orjson.dumps(rows[:limit]), media_type="application/json")
 
     @router.get("/metrics", include_in_schema=False)
     def prometheus() -> Response:
-        return Response(metrics.exposition(collector.overview(), counters()), media_type=metrics.MEDIA_TYPE)
+        overview = collector.overview()
+        rows = monitor.rows() if monitor is not None else ()
+        round_s = monitor.round_s if monitor is not None else None
+        text = metrics.exposition(overview, counters(), rows or lag_rows(overview), series, round_s)
+        return Response(text, media_type=metrics.MEDIA_TYPE)
 
     return router
 
@@ -150,11 +192,6 @@ def as_json(overview: Overview) -> dict[str, Any]:
             "undecodable": overview.undecodable,
         },
     }
-
-
-def lag_rows(overview: Overview) -> list[dict[str, Any]]:
-    """What ``hub lag`` prints, sorted by view and topic."""
-    return [{"view": view.name, **asdict(source)} for view in overview.views for source in view.sources]
 
 
 def _facts(overview: Overview) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.observability.anchors import LIMIT, RECENT_MS, Anchor, Ring, arrival, observed, thinned
-from hub.observability.lag import Engine, Lag, LagState, Sample, assess, lag_of, lag_of_topic, worst
+from hub.observability.lag import Engine, Lag, Sample, assess, lag_of, lag_of_topic, worst
+from hub.observability.status import LagState
 
 NOW = 1_000_000_000
 

@@ -11,9 +11,9 @@ import pytest
 from hub.errors import PeerError
 from hub.log import MemoryCluster
 from hub.observability.collector import TOPICS_EVERY_S, Collector
-from hub.observability.lag import LagState
 from hub.observability.overview import TopicKind, kind_of
 from hub.observability.reports import reports_of
+from hub.observability.status import LagState
 from hub.record import NewRecord, Positions
 
 

@@ -13,9 +13,9 @@ from fastapi.testclient import TestClient
 
 from hub.cli.lag import line
 from hub.errors import PeerError
-from hub.observability.lag import LagState
 from hub.observability.overview import KafkaHealth, Overview, SourceLag, TopicKind, TopicLine, ViewLine
 from hub.observability.routes import create_router
+from hub.observability.status import LagState
 from hub.observability.web import format, svg
 from hub.observability.web.card import card, field_of
 
@@ -196,21 +196,26 @@ def test_json_twins(client: TestClient) -> None:
     assert overview["views"][0]["sources"][0]["state"] == "CATCHING_UP"
     (row,) = client.get("/api/lag").json()
     assert line(row) == {
-        "view": "customer_360",
+        "consumer": "customer_360",
+        "kind": "view",
         "topic": "shop.orders",
         "state": "CATCHING_UP",
         "records": "1\u202f204",
         "lag": "41 s",
         "bound": "± 0.50 s",
+        "trend": "",
         "eta": "18 s",
+        "owner": "data",
         "cause": "reads 9 events/s",
     }
 
 
 def test_metrics_leave_out_what_is_not_known(client: TestClient, facts: Facts) -> None:
     text = client.get("/metrics").text
-    assert 'hub_consumer_lag_seconds{topic="shop.orders",view="customer_360"} 41.0' in text
-    assert 'hub_consumer_state{state="CATCHING_UP",topic="shop.orders",view="customer_360"} 1.0' in text
+    assert 'hub_consumer_lag_seconds{consumer="customer_360",kind="view",topic="shop.orders"} 41.0' in text
+    labels = 'consumer="customer_360",kind="view",state="CATCHING_UP",topic="shop.orders"'
+    assert f"hub_consumer_state{{{labels}}} 1.0" in text
+    assert 'hub_consumers{kind="view",state="CATCHING_UP"} 1.0' in text
     unknown = SourceLag("shop.orders", LagState.UNKNOWN, "", None, None, None, None)
     facts.now = Overview(
         NOW, UP, None, (), (ViewLine("v", *[""] * 2, "live", *[None] * 7, 0, unknown, (unknown,)),)

@@ -1,0 +1,71 @@
+"""``hub top`` and ``hub lag`` over staged answers of the server."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from hub.cli import top
+from hub.cli.lag import line, sparkline
+
+ROW = {
+    "kind": "group", "name": "billing", "view": None, "topic": "shop.orders", "owner": "checkout",
+    "state": "STOPPED", "cause": "nothing read for 41 min, and no member is connected", "since_ms": 1,
+    "records": 18_204, "seconds": 2_460.0, "error_s": 0.9, "basis": "arrival", "eta_s": None, "loss_s": None,
+    "lost_records": 0, "position": 7, "members": 0, "measured_at_ms": 1, "trend": [1.0, 5.0, 9.0],
+}  # fmt: skip
+OVERVIEW = {
+    "kafka": {"state": "up"},
+    "totals": {"events_per_second": 210.0, "views_live": 1, "views": 2},
+    "topics": [{}, {}],
+    "views": [
+        {"name": "[v]", "state": "live", "rows": 40, "batch_ms": None, "lag": None, "doc": ""},
+    ],
+}
+
+
+class Costs:
+    def costs(self) -> list[dict[str, Any]]:
+        return [{"process": "server", "pid": 7, "cpu_percent": 3.0, "memory_mb": 90}]
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    answers = {"/api/overview": OVERVIEW, "/api/lag": [ROW] * 40}
+    monkeypatch.setattr(top.http, "get", lambda path, timeout_s: answers[path])
+    return top.look(Costs())  # type: ignore[arg-type]
+
+
+def test_a_look_is_small_and_counts_everybody(seen: dict[str, Any]) -> None:
+    assert seen["states"] == {"STOPPED": 40}
+    assert len(seen["worst"]) == top.WORST
+
+
+def test_the_screen_shows_rates_lags_views_and_processes(seen: dict[str, Any]) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(top.screen(seen))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for said in (
+        "210",
+        "1/2 live",
+        "STOPPED 40",
+        "billing",
+        "41 min",
+        "[v]",
+        "server",
+        "no member is connected",
+    ):
+        assert said in text, said
+
+
+def test_unknown_numbers_are_dashes() -> None:
+    cells = line({**ROW, "records": None, "seconds": None, "error_s": None, "topic": None, "trend": []})
+    assert (cells["records"], cells["lag"], cells["topic"], cells["trend"]) == ("–", "–", "", "")
+
+
+def test_the_trend_is_as_high_as_its_highest() -> None:
+    assert sparkline([0.0, 5.0, 10.0]) == "▁▅█"
+    assert sparkline([0.0, 0.0]) == "▁▁"

@@ -1,0 +1,333 @@
+"""The monitor over a cluster in memory: what it asks, what it remembers, and what it forgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from hub.errors import HubError, PeerError
+from hub.log import GroupDescription, MemoryCluster
+from hub.observability import monitor as monitor_module
+from hub.observability.collector import Collector
+from hub.observability.consumers import LagRow
+from hub.observability.monitor import Monitor, worst_first
+from hub.observability.routes import create_router
+from hub.observability.status import Rules
+from hub.record import NewRecord, Positions, TopicPartition
+
+
+@dataclass
+class Estate(MemoryCluster):
+    """Topics, and groups that a test sets. ``beginnings`` and ``hollow`` are by topic, of partition 0."""
+
+    committed: dict[str, Positions | HubError] = field(default_factory=dict)
+    members: dict[str, GroupDescription] = field(default_factory=dict)
+    beginnings: dict[str, int] = field(default_factory=dict)
+    configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    hollow: dict[str, int] = field(default_factory=dict)
+    away: bool = False
+    asked: list[str] = field(default_factory=list)
+
+    def groups(self) -> Sequence[str]:
+        if self.away:
+            raise PeerError("Kafka does not answer")
+        return sorted(self.committed)
+
+    def group_offsets(self, groups: Sequence[str]) -> Mapping[str, Positions | HubError]:
+        self.asked += groups
+        return {group: self.committed.get(group, Positions()) for group in groups}
+
+    def describe_groups(self, groups: Sequence[str]) -> Mapping[str, GroupDescription]:
+        return {group: self.members.get(group, GroupDescription(group, "EMPTY", 0)) for group in groups}
+
+    def beginnings_of(self, partitions: Iterable[TopicPartition]) -> Positions:
+        return Positions({tp: self.beginnings.get(tp.topic, 0) for tp in partitions})
+
+    def ends_of(self, partitions: Iterable[TopicPartition]) -> Positions:
+        return Positions({tp: len(self.logs[tp.topic][tp.partition]) for tp in partitions})
+
+    def offsets_by_time(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int | None]:
+        return {
+            tp: next(
+                (each.offset for each in self.logs[tp.topic][tp.partition] if each.timestamp_ms >= at_ms),
+                None,
+            )
+            for tp, at_ms in wanted.items()
+        }
+
+    def next_records(self, positions: Positions, timeout_s: float) -> Positions:
+        return Positions({tp: max(offset, self.hollow.get(tp.topic, 0)) for tp, offset in positions})
+
+    def effective_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str | None]]:
+        return {name: self.configs.get(name, {}) for name in names}  # type: ignore[misc]
+
+
+@dataclass
+class Views:
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def progress(self) -> Mapping[str, Mapping[str, Any]]:
+        return self.records
+
+    def row_counts(self) -> Mapping[str, int]:
+        return {}
+
+    def subscribers(self) -> Mapping[str, int]:
+        return {}
+
+    def row(self, view: str, key: str) -> Mapping[str, Any] | None:
+        return None
+
+    def recent_keys(self, view: str, limit: int) -> Sequence[str]:
+        return []
+
+
+class Stage:
+    """A monitor whose clock is moved by hand, a round every ten seconds of it."""
+
+    def __init__(self) -> None:
+        self.estate, self.views = Estate(now_ms=10**12), Views()
+        self.collector = Collector(self.estate, self.views, now_ms=lambda: self.estate.now_ms)
+        self.monitor = Monitor(self.estate, self.collector, Rules(), lambda topic: f"owner of {topic}")
+
+    def topic(self, name: str, **config: str) -> None:
+        self.estate.create_topic(name, partitions=1, config={}, replication_factor=1)
+        self.estate.configs[name] = {key.replace("_", "."): value for key, value in config.items()}
+
+    def publish(self, topic: str, count: int) -> None:
+        self.estate.writer().append([NewRecord(topic, b"k", b"v", partition=0)] * count)
+
+    def commit(self, group: str, topic: str, position: int) -> None:
+        self.estate.committed[group] = Positions.of([(topic, 0, position)])
+
+    def rounds(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.estate.now_ms += 10_000
+            self.collector.ask_store()
+            self.monitor.round()
+
+    def row(self, name: str, kind: str = "group") -> LagRow:
+        (found,) = [row for row in self.monitor.rows() if (row.kind, row.name) == (kind, name)]
+        return found
+
+
+@pytest.fixture
+def stage() -> Stage:
+    made = Stage()
+    made.topic("t")
+    return made
+
+
+def test_groups_views_and_appliers_are_rows_of_one_list_worst_first(stage: Stage) -> None:
+    stage.topic("views.v")
+    stage.publish("t", 10)
+    stage.publish("views.v", 4)
+    stage.views.records = {
+        "state:v": {"state": "live", "owner": "data", "sources": {"o": "t", "later": "t.later"}},
+        "progress:v": {"sources": {"t": {"0": 10}}, "committed_at_ms": stage.estate.now_ms},
+        "applied:v": {"positions": {"views.v": {"0": 3}}},
+    }
+    stage.commit("g", "t", 4)
+    stage.commit("hub.view.v", "t", 0)  # what the hub publishes for other tools is not measured twice
+    stage.rounds(12)
+    rows = stage.monitor.rows()
+    assert {(row.kind, row.name, row.topic) for row in rows} == {
+        ("group", "g", "t"),
+        ("view", "v", "t"),
+        ("view", "v", "t.later"),
+        ("applier", "v", "views.v"),
+    }
+    assert list(rows) == sorted(rows, key=worst_first)
+    assert (stage.row("g").state, stage.row("g").records, stage.row("g").owner) == (
+        "STOPPED",
+        6,
+        "owner of t",
+    )
+    assert (stage.row("v", "applier").records, stage.row("v", "applier").owner) == (1, "data")
+    later = next(row for row in rows if row.topic == "t.later")
+    assert (later.state, later.cause, later.records) == ("UNKNOWN", "no batch is committed yet", None)
+
+
+def test_the_ladder_makes_the_first_round_right(stage: Stage) -> None:
+    stage.publish("t", 5)
+    stage.estate.now_ms += 7_200_000
+    stage.publish("t", 5)
+    stage.commit("g", "t", 2)
+    stage.rounds(1)
+    row = stage.row("g")
+    assert row.basis == "create_time" and row.seconds is not None and row.error_s is not None
+    assert abs(row.seconds - 7_210) <= row.error_s <= 5
+    stage.commit("g", "t", 7)
+    stage.rounds(1)
+    row = stage.row("g")
+    assert row.seconds is not None and row.error_s is not None and abs(row.seconds - 20) <= row.error_s
+
+
+def test_a_compacted_topic_is_measured_by_the_next_record_that_exists(stage: Stage) -> None:
+    stage.topic("c", cleanup_policy="compact")
+    stage.publish("c", 60)
+    stage.rounds(3)
+    stage.estate.now_ms += 3_600_000
+    stage.publish("c", 10)
+    stage.estate.now_ms += 600_000
+    log = stage.estate.logs["c"][0]
+    del log[10:60]  # compacted away: what waits at 20 is ten minutes old, not seventy
+    stage.estate.end_offsets = lambda topics: Positions.of((t, 0, 70 if t == "c" else 0) for t in topics)  # type: ignore[method-assign]
+    stage.commit("g", "c", 20)
+    stage.rounds(1)
+    row = stage.row("g")  # some record between seventy and ten minutes: it is not known which is the next
+    assert row.seconds is not None and row.error_s is not None
+    assert abs(row.seconds - 610) <= row.error_s
+    stage.estate.hollow["c"] = 60
+    stage.rounds(2)
+    row = stage.row("g")
+    assert row.seconds is not None and row.error_s is not None
+    assert abs(row.seconds - 630) <= row.error_s <= 10
+
+
+def test_a_stretch_without_records_is_no_lag_and_is_looked_at_once(stage: Stage) -> None:
+    stage.publish("t", 5)
+    stage.commit("g", "t", 3)
+    stage.estate.hollow["t"] = 5
+    stage.rounds(4)
+    assert (stage.row("g").records, stage.row("g").seconds) == (0, 0.0)
+    stage.publish("t", 2)
+    stage.rounds(1)
+    assert stage.row("g").records == 2
+
+
+def test_a_topic_made_again_leaves_nothing_of_the_old_one(stage: Stage) -> None:
+    stage.publish("t", 50)
+    stage.commit("g", "t", 40)
+    stage.rounds(9)
+    assert stage.row("g").state == "STOPPED"
+    stage.estate.delete_topic("t")
+    stage.topic("t")
+    stage.publish("t", 60)
+    stage.commit("g", "t", 1)
+    stage.rounds(1)
+    row = stage.row("g")
+    assert (row.records, row.state) == (59, "BEHIND")  # not REWOUND, not STOPPED
+    assert row.seconds is not None and row.seconds <= 12
+
+
+def test_a_group_that_cannot_be_told_is_unknown_and_its_topics_stay(stage: Stage) -> None:
+    stage.commit("g", "t", 0)
+    stage.rounds(1)
+    stage.estate.committed["g"] = PeerError('group "g": Kafka refuses it: not authorized')
+    stage.rounds(2)
+    row = stage.row("g")
+    assert (row.topic, row.state, row.records) == ("t", "UNKNOWN", None)
+    assert "not authorized" in row.cause
+
+
+def test_groups_without_commits_are_shown_while_somebody_is_connected(stage: Stage) -> None:
+    stage.estate.committed = {"empty": Positions(), "joined": Positions()}
+    stage.estate.members["joined"] = GroupDescription("joined", "STABLE", 1, frozenset({"t"}))
+    stage.rounds(1)
+    (row,) = stage.monitor.rows()
+    assert (row.name, row.topic, row.state, row.cause) == (
+        "joined",
+        "t",
+        "UNKNOWN",
+        "it has committed nothing",
+    )
+
+
+def test_a_group_of_a_topic_that_is_gone_is_unknown_and_a_group_that_is_gone_is_not_shown(
+    stage: Stage,
+) -> None:
+    stage.commit("g", "t.never", 4)
+    stage.rounds(1)
+    assert stage.row("g").cause == "its topic is gone"
+    del stage.estate.committed["g"]
+    stage.rounds(1)
+    assert stage.row("g").state == "UNKNOWN"
+    stage.rounds(2)
+    assert stage.monitor.rows() == ()
+    assert not stage.monitor.watched and not stage.monitor.marks and not stage.monitor.topics_of
+
+
+def test_kafka_away_is_said_of_everybody_and_passes(stage: Stage) -> None:
+    stage.publish("t", 4)
+    stage.commit("g", "t", 4)
+    stage.rounds(2)
+    stage.estate.away = True
+    stage.rounds(2)
+    row = stage.row("g")
+    assert (row.state, row.cause, row.records, row.seconds) == (
+        "UNKNOWN",
+        "Kafka does not answer",
+        None,
+        None,
+    )
+    stage.estate.away = False
+    stage.rounds(1)
+    assert (stage.row("g").state, stage.row("g").records) == ("OK", 0)
+
+
+def test_a_partition_that_does_not_answer_makes_its_readers_unknown_and_nobody_else(stage: Stage) -> None:
+    stage.topic("quiet")
+    stage.commit("g", "t", 0)
+    stage.commit("h", "quiet", 0)
+    stage.rounds(1)
+    stage.estate.known_ends = lambda topics: Positions.of([("t", 0, 0)])  # type: ignore[method-assign]
+    stage.rounds(9)
+    assert (stage.row("h").state, stage.row("h").records) == ("UNKNOWN", None)
+    assert stage.row("h").cause == "some of its partitions do not answer"
+    assert (stage.row("g").state, stage.row("g").records) == ("OK", 0)
+
+
+def test_a_large_estate_has_its_turn_in_slices(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitor_module, "GROUPS", 3)
+    for number in range(8):
+        stage.commit(f"g{number}", "t", 0)
+    stage.rounds(1)
+    assert stage.estate.asked == ["g0", "g1", "g2"]
+    stage.rounds(2)
+    assert set(stage.estate.asked) == {f"g{number}" for number in range(8)}
+    assert len(stage.monitor.rows()) == 8
+
+
+def test_a_position_past_the_end_is_unknown_unless_a_transaction_is_open(stage: Stage) -> None:
+    stage.publish("t", 5)
+    stage.estate.end_offsets = lambda topics: Positions.of((t, 0, 3) for t in topics)  # type: ignore[method-assign]
+    stage.commit(
+        "g", "t", 5
+    )  # read of what is not committed yet: past the last stable offset, not past the end
+    stage.rounds(1)
+    assert stage.row("g").state == "OK"
+    stage.commit("g", "t", 9)
+    stage.rounds(2)
+    assert stage.row("g").state == "UNKNOWN" and "past the topic's end" in stage.row("g").cause
+
+
+def test_the_api_filters_and_the_metrics_are_bounded(stage: Stage) -> None:
+    stage.topic("shop.orders")
+    stage.publish("t", 5)
+    for number in range(9):
+        stage.commit(f"late{number}", "t", number % 5)
+        stage.commit(f"ok{number}", "shop.orders", 0)
+    stage.rounds(12)
+    app = FastAPI()
+    app.include_router(create_router(stage.collector, stage.views, tuple, stage.monitor, 4))
+    with TestClient(app) as client:
+
+        def names(**asked: Any) -> list[str]:
+            return [row["name"] for row in client.get("/api/lag", params=asked).json()]
+
+        assert len(names()) == 18
+        assert {name[:4] for name in names(state=["STOPPED"])} == {"late"}
+        assert {name[:2] for name in names(prefix="shop.")} == {"ok"}
+        assert names(name="ok3") == ["ok3"] and names(owner="nobody") == [] and len(names(limit=5)) == 5
+        assert names(kind="view") == []
+        assert client.get("/api/lag", params={"state": "SLEEPING"}).status_code == 422
+        text = client.get("/metrics").text
+    assert text.count("\nhub_consumer_lag_seconds{") == 4
+    assert 'hub_consumers{kind="group",state="STOPPED"} 9.0' in text
+    assert 'hub_consumers{kind="group",state="OK"} 9.0' in text

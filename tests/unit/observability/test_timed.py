@@ -1,0 +1,104 @@
+"""Timestamp anchors: the bracket holds the truth, whatever was asked; and asking makes it narrow."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.observability.timed import LIMIT, SETTLED_MS, Answers, Edges, answered, edges, next_question
+
+NOW = 1_700_000_000_000
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[tuple[int, int]]:
+    """(offset, timestamp) of the records that exist, timestamps not going back; offsets have holes."""
+    offset, at = draw(st.integers(0, 50)), NOW - draw(st.integers(1, 10**8))
+    found = []
+    for hole, gap in draw(
+        st.lists(st.tuples(st.integers(1, 9), st.integers(0, 10**6)), min_size=1, max_size=60)
+    ):
+        offset, at = offset + hole, min(NOW - SETTLED_MS, at + gap)
+        found.append((offset, at))
+    return found
+
+
+def first_at(log: list[tuple[int, int]], at_ms: int) -> int:
+    """What ListOffsets answers: the first offset with that timestamp or later; the end when there is none."""
+    index = bisect_left(log, at_ms, key=lambda each: each[1])
+    return log[index][0] if index < len(log) else log[-1][0] + 1
+
+
+def oldest_unread(log: list[tuple[int, int]], position: int) -> int | None:
+    return next((at for offset, at in log if offset >= position), None)
+
+
+@given(logs(), st.lists(st.integers(0, 2 * 10**8), max_size=80), st.integers(0, 400))
+def test_the_oldest_unread_record_lies_within_the_edges(
+    log: list[tuple[int, int]], ages: list[int], position: int
+) -> None:
+    answers: Answers = []
+    for age in ages:
+        answered(answers, NOW - age, first_at(log, NOW - age))
+    truth = oldest_unread(log, position)
+    if truth is None:
+        return
+    found = edges(answers, position, compacted_to=log[-1][0] + 1)
+    assert found.after_ms is None or found.after_ms <= truth
+    assert found.until_ms is None or truth < found.until_ms
+    assert len(answers) <= LIMIT + 1
+
+
+@given(logs(), st.data(), st.booleans())
+def test_asking_finds_the_record_within_a_two_thousandth_of_its_age(
+    log: list[tuple[int, int]], data: st.DataObject, compacted: bool
+) -> None:
+    position = data.draw(st.integers(0, log[-1][0]))
+    if not compacted:  # nothing is missing: the record at the position is there
+        position = log[bisect_left(log, position, key=lambda each: each[0])][0]
+    truth = oldest_unread(log, position)
+    assert truth is not None
+    end = log[-1][0] + 1 if compacted else None
+    answers: Answers = []
+    for _ in range(60):
+        found = edges(answers, position, end)
+        at_ms = next_question(answers, position, NOW, found, compacted)
+        if at_ms is None:
+            break
+        answered(answers, at_ms, first_at(log, at_ms))
+    else:
+        raise AssertionError("it goes on asking")
+    found = edges(answers, position, end)
+    assert found.after_ms is not None and found.after_ms <= truth
+    until = NOW if found.until_ms is None else found.until_ms
+    assert truth < until or truth >= NOW - SETTLED_MS - 1_000
+    if compacted and position not in {offset for offset, _ in log}:
+        return  # which record is the next one, offsets alone do not tell
+    assert until - found.after_ms <= max(10_000, 0.001 * (NOW - found.after_ms)) + SETTLED_MS + 1_000
+
+
+def test_a_week_old_position_takes_few_questions() -> None:
+    log = [(n, NOW - 7 * 86_400_000 + n * 1_000) for n in range(7 * 86_400)]
+    answers: Answers = []
+    asked = 0
+    while (at_ms := next_question(answers, 1_000, NOW, edges(answers, 1_000))) is not None:
+        answered(answers, at_ms, first_at(log, at_ms))
+        asked += 1
+    assert asked <= 26
+
+
+def test_an_answer_that_contradicts_older_ones_replaces_them() -> None:
+    answers: Answers = [(100, 5), (200, 9), (300, 12)]
+    answered(answers, 150, 10)
+    assert answers == [(100, 5), (150, 10), (300, 12)]
+
+
+def test_by_hand() -> None:
+    answers: Answers = [(100, 12), (200, 51), (300, 70)]
+    assert edges(answers, 20) == Edges(100, 200)
+    assert edges(answers, 20, compacted_to=99) == Edges(100, 300)
+    assert edges(answers, 5) == Edges(None, 100)
+    assert edges(answers, 70) == Edges(300, None)
+    assert edges([], 1) == Edges(None, None)
