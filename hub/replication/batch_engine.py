@@ -121,6 +121,7 @@ class PartitionProgress:
     batches_rewritten: int
     batches_left_out: int
     source_timestamp_ms: int
+    committed_at_ms: int
     error: HubError | None
 
     @property
@@ -212,7 +213,10 @@ class _Transaction:
 
 
 class BatchEngine:
-    """See the module. Use from one thread. ``partitions`` have the same names on both sides."""
+    """See the module. Use from one thread. ``partitions`` have the same names on both sides.
+
+    ``foreign``: stretches of source offsets that came from the target and do not go back (joint_map.py).
+    """
 
     def __init__(
         self,
@@ -224,6 +228,7 @@ class BatchEngine:
         partitions: Iterable[TopicPartition],
         settings: EngineSettings | None = None,
         reencoder: Reencoder | None = None,
+        foreign: Mapping[TopicPartition, Sequence[tuple[int, int]]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.link = link
@@ -236,6 +241,7 @@ class BatchEngine:
         self.fenced = False
         self._clock = clock
         self._reencoder: Reencoder = reencoder or Reencode()
+        self._foreign = foreign or {}
         self._transactions = wire.Transactions(
             self.target, self.transactional_id, self.settings.transaction_timeout_s
         )
@@ -272,6 +278,7 @@ class BatchEngine:
                 each.rewritten,
                 each.left_out,
                 each.committed.source_timestamp_ms if each.committed is not None else -1,
+                each.committed.committed_at_ms if each.committed is not None else 0,
                 each.failed,
             )
             for each in self._partitions.values()
@@ -652,7 +659,8 @@ class BatchEngine:
         limits = self.settings.limits
         if limits.largest_bytes != each.largest:
             limits = Limits(limits.tiny_records, limits.tiny_bytes, limits.merged_bytes, each.largest)
-        answer = answer_of(part.buffer, part.start, part.end, floor, part.aborted, limits)
+        foreign = self._foreign.get(each.tp, ())
+        answer = answer_of(part.buffer, part.start, part.end, floor, part.aborted, limits, foreign)
         for piece in answer.pieces:
             last = piece.batches[-1]
             staged = _Staged(
