@@ -18,13 +18,13 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.interrupt import pause as wait_a_moment
 from hub.cli.output import Output, OutputOption, note, show, show_one
-from hub.errors import HubError, NotFound, PeerError, nearest
+from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
 
 if TYPE_CHECKING:
     from hub.replication.apply import LinkPlan
     from hub.replication.board import Board
     from hub.replication.clusters import Reached
-    from hub.replication.failover import Control
+    from hub.replication.failover import Control, Kind, Report
     from hub.replication.links import Link
     from hub.replication.mirrors import MirrorsFile
 
@@ -479,3 +479,353 @@ def verify(
     note(f"{found['equal']} equal, {found['different']} different, {found['not_compared']} not compared.")
     if found["different"] or found["not_compared"]:
         raise typer.Exit(1)
+
+
+# ---- a person's wishes
+
+
+@app.command()
+def pause(name: NameArgument, file: FileOption = None) -> None:
+    """Let a mirror stand still; workers obey within a second or two, at the end of a transaction.
+
+    Example: hub mirror pause nyc-lon
+    """
+    world = _world(file)
+    _wish(world, world.link(name), paused=True)
+    note(f"{name} is paused. Go on: hub mirror resume {name}")
+
+
+@app.command()
+def resume(
+    name: NameArgument,
+    file: FileOption = None,
+    abort: Annotated[
+        bool,
+        typer.Option(
+            "--abort", help="Undo a change of hands that is under way, while ownership is as it was"
+        ),
+    ] = False,
+    wait: WaitOption = 120.0,
+    output: OutputOption = Output.table,
+) -> None:
+    """Let a paused mirror go on, partitions that stopped try again, and a change of hands that was cut short go on.
+
+    Example: hub mirror resume nyc-lon
+    """
+    world = _world(file)
+    link = world.link(name)
+    operator = _operator(world, wait)
+    running = operator.control().running(link.source)
+    if abort:
+        if running is None:
+            raise Conflict(f"no change of hands of {link.source} is under way", hint="hub mirror status")
+        operator.abort(running)
+        note(f'{running.kind} "{running.id}" is undone.')
+        return
+    _wish(world, link, paused=False)
+    if running is not None:
+        _finish(operator, running, output)
+    else:
+        note(f"{name} goes on.")
+
+
+def _wish(world: _World, link: Link, *, paused: bool) -> None:
+    """Into every cluster that answers: a way back is paused with its mirror."""
+    import getpass
+    import socket
+
+    from hub.replication.board import pause_record, retry_record
+
+    now_ms = int(time.time() * 1000)
+    by = f"{getpass.getuser()}@{socket.gethostname()}"
+    records = [pause_record(link.name, by, now_ms, paused=paused)]
+    if not paused:
+        records.append(retry_record(link.name, now_ms))
+    _append(world.clusters[link.target], records)
+
+
+def _append(reached: Reached, records: Sequence[Any]) -> None:
+    from hub.replication.apply import make_own
+    from hub.replication.clusters import own_topics
+
+    make_own([(reached.name, step) for step in own_topics(reached)], {reached.name: reached})
+    writer = reached.kafka.writer()
+    try:
+        writer.append(list(records))
+    finally:
+        writer.close()
+
+
+@app.command()
+def drop(
+    name: NameArgument,
+    file: FileOption = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", help="Forget only this topic (may stand several times)"),
+    ] = None,
+    delete_copies: Annotated[
+        bool,
+        typer.Option("--delete-copies", help="Delete the topics at the target too, with all their events"),
+    ] = False,
+    typed: Annotated[
+        str | None, typer.Option("--name", metavar="MIRROR", help="The name again, instead of typing it")
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Forget a mirror: its checkpoints, maps and gaps at the target. The copies stay, unless told otherwise.
+
+    What is in the file afterwards begins anew, from the source's start, into topics that must be empty. Pause it first.
+    Example: hub mirror drop nyc-lon --topic nyc.chat --delete-copies --name nyc-lon
+    """
+    from hub.replication.clusters import read_board, read_progress
+    from hub.replication.operate import forget
+
+    world = _world(file)
+    link = world.link(name)
+    target = world.clusters[link.target]
+    board = read_board(target)
+    if name not in board.paused and not link.mirror.paused:
+        raise Conflict(
+            f'mirror "{name}" is not paused', hint=f"first: hub mirror pause {name}", code="HUB-1967"
+        )
+    known = {tp.topic for tp in read_progress(target, maps=False).of(name)}
+    meant = sorted(known & set(topic) if topic else known)
+    _confirm(
+        name,
+        typed,
+        f"forget {len(meant)} topics of it at {link.target}" + (", and delete them" if delete_copies else ""),
+    )
+    count = forget(link, target, topic or ())
+    if delete_copies:
+        for each in meant:
+            try:
+                target.kafka.delete_topic(each)
+            except NotFound:
+                note(f"{each} was not there any more")
+    if output is Output.json:
+        show_one(
+            {"mirror": name, "topics": meant, "partitions": count, "deleted": bool(delete_copies)}, output
+        )
+    note(f"Forgotten: {count} partitions of {len(meant)} topics.")
+
+
+def _confirm(name: str, typed: str | None, what: str) -> None:
+    """The name, typed: what follows cannot be taken back."""
+    if typed is None:
+        if not sys.stdin.isatty():
+            raise CallerError(f"this would {what}: say the name again with --name {name}", code="HUB-1606")
+        typed = typer.prompt(f"This would {what}. Type the mirror's name to go on", err=True)
+    if typed != name:
+        raise CallerError(f'"{typed}" is not "{name}": nothing was done', code="HUB-1606")
+
+
+# ---- changes of hands
+
+
+@app.command()
+def drill(
+    name: NameArgument,
+    file: FileOption = None,
+    kind: Annotated[
+        str, typer.Option(help="What is rehearsed: failover, switchover, failback or promote")
+    ] = "failover",
+    output: OutputOption = Output.table,
+) -> None:
+    """Rehearse a change of hands: its steps, what it would lose, and what each group would read again. Changes nothing.
+
+    Example: hub mirror drill nyc-lon --kind switchover -o json
+    """
+    from hub.replication.failover import begin
+
+    world = _world(file)
+    link = world.link(name)
+    operator = _operator(world, 30.0)
+    kinds: dict[str, Kind] = {
+        "failover": "failover",
+        "switchover": "switchover",
+        "failback": "failback",
+        "promote": "promote",
+    }
+    if kind not in kinds:
+        raise CallerError(f'--kind "{kind}"', hint=f"one of: {', '.join(kinds)}")
+    control = operator.control()
+    old = control.owner(link.source).acting
+    new = link.source if kind == "failback" else link.target
+    operation = begin(
+        control,
+        kinds[kind],
+        id="drill",
+        mirror=name,
+        home=link.source,
+        new=new,
+        now_ms=int(time.time() * 1000),
+        old_is_up=operator.is_up(old),
+    )
+    steps = [{"step": each.name, "does": each.does, "at": ", ".join(each.at)} for each in operation.steps]
+    report = operator.report(link.source, old, new)
+    if output is Output.json:
+        show_one({"kind": kind, "old": old, "new": new, "steps": steps, **_as_json(report)}, output)
+        return
+    show(steps, output)
+    _show_report(report)
+    note("Nothing was changed.")
+
+
+@app.command()
+def switchover(
+    name: NameArgument, file: FileOption = None, wait: WaitOption = 120.0, output: OutputOption = Output.table
+) -> None:
+    """Both sides are up: the target takes over what the source owns; nothing is lost, nothing read twice.
+
+    Stop the writers at the source, and the groups there, before or when it says so: it waits until all is quiet.
+    Example: hub mirror switchover nyc-lon
+    """
+    _change(name, file, "switchover", wait, output)
+
+
+@app.command()
+def failover(
+    name: NameArgument,
+    file: FileOption = None,
+    typed: Annotated[
+        str | None, typer.Option("--name", metavar="MIRROR", help="The name again, instead of typing it")
+    ] = None,
+    wait: WaitOption = 120.0,
+    output: OutputOption = Output.table,
+) -> None:
+    """The source is gone: the target takes over now. What was not mirrored is counted, and stays behind.
+
+    Example: hub mirror failover nyc-lon --name nyc-lon
+    """
+    _change(name, file, "failover", wait, output, typed=typed, confirm=True)
+
+
+@app.command()
+def failback(
+    name: NameArgument,
+    file: FileOption = None,
+    tail: Annotated[
+        str,
+        typer.Option(
+            help="Records that the source had and nobody mirrored: replay (carry them over), or discard"
+        ),
+    ] = "replay",
+    wait: WaitOption = 300.0,
+    output: OutputOption = Output.table,
+) -> None:
+    """The source is back: what was born at the target goes home, then the source takes over again.
+
+    Example: hub mirror failback nyc-lon --tail replay
+    """
+    if tail not in ("replay", "discard"):
+        raise CallerError(f'--tail "{tail}"', hint="one of: replay, discard")
+    _change(name, file, "failback", wait, output, tail=tail)
+
+
+@app.command()
+def promote(
+    name: NameArgument,
+    file: FileOption = None,
+    typed: Annotated[
+        str | None, typer.Option("--name", metavar="MIRROR", help="The name again, instead of typing it")
+    ] = None,
+    wait: WaitOption = 120.0,
+    output: OutputOption = Output.table,
+) -> None:
+    """As switchover, and for good: the mirror is forgotten. Take it out of the file then.
+
+    Example: hub mirror promote nyc-lon --name nyc-lon
+    """
+    _change(name, file, "promote", wait, output, typed=typed, confirm=True)
+
+
+def _operator(world: _World, wait: float) -> Any:
+    from hub.replication.operate import Operator
+
+    return Operator(world.file, world.clusters, wait, note)
+
+
+def _change(
+    name: str,
+    file: Path | None,
+    kind: Any,
+    wait: float,
+    output: Output,
+    *,
+    tail: Any = "replay",
+    typed: str | None = None,
+    confirm: bool = False,
+) -> None:
+    import uuid
+
+    world = _world(file)
+    link = world.link(name)
+    operator = _operator(world, wait)
+    new = link.source if kind == "failback" else link.target
+    operation = operator.begin(kind, name, link.source, new, id=uuid.uuid4().hex[:8], tail=tail)
+    if confirm:
+        report = operator.report(link.source, operation.old, operation.new)
+        note(f"{report.lost} offsets would be lost, {report.redelivered} records read again.")
+        _confirm(name, typed, f"hand over what {link.source} owns to {new}")
+    _finish(operator, operation, output)
+
+
+def _finish(operator: Any, operation: Any, output: Output) -> None:
+
+    before: Report = operator.report(operation.home, operation.old, operation.new)
+    try:
+        done = operator.carry_on(operation)
+    except (HubError, KeyboardInterrupt):
+        note(f"{operation.kind} is not over. Go on: hub mirror resume {operation.mirror} (or --abort)")
+        raise
+    loss = before if operation.kind == "failover" else None
+    if output is Output.json:
+        said = {"kind": done.kind, "id": done.id, "epoch": done.epoch, "old": done.old, "new": done.new}
+        show_one({**said, "steps": list(done.done), **(_as_json(loss) if loss else {})}, output)
+    elif loss is not None:
+        _show_report(loss)
+    note(f"{done.new} acts for {done.home} now (epoch {done.epoch}).")
+
+
+def _as_json(report: Report) -> dict[str, Any]:
+    return {
+        "exact": report.is_exact,
+        "lost": report.lost,
+        "redelivered": report.redelivered,
+        "losses": [
+            {
+                "topic": each.place.topic,
+                "partition": each.place.partition,
+                "first": each.first,
+                "end": each.end,
+                "count": each.count,
+                "known": each.known,
+            }
+            for each in report.losses
+            if each.count
+        ],
+        "groups": [
+            {
+                "group": each.group,
+                "topic": each.place.topic,
+                "partition": each.place.partition,
+                "state": each.state,
+                "reason": each.reason,
+                "position": each.position,
+                "redelivered": each.redelivered,
+                "unread_lost": each.unread_lost,
+                "read_only_here": each.read_only_here,
+            }
+            for each in report.effects
+        ],
+    }
+
+
+def _show_report(report: Report) -> None:
+    body = _as_json(report)
+    for part in ("losses", "groups"):
+        if body[part]:
+            show(body[part])
+    bound = "" if report.is_exact else " at least: the source does not answer"
+    note(f"Lost: {report.lost} offsets{bound}. Read again: {report.redelivered} records.")
