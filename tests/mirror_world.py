@@ -20,7 +20,11 @@ from ports import free_pair
 from hub.config import Settings
 from hub.embedded import KafkaNode
 from hub.kafka import KafkaCluster
-from hub.record import NewRecord
+from hub.record import NewRecord, Record, TopicPartition
+from hub.replication.clusters import Reached, reach, read_board, read_progress
+from hub.replication.links import links
+from hub.replication.mirrors import load
+from hub.replication.summary import summary_of
 from hub.runtime import die_with_parent, end, last_line
 
 PATIENCE_S = 60.0
@@ -55,20 +59,23 @@ class World:
     nyc: str
     lon: str
     workers: list[Worker] = field(default_factory=list)
+    label: str = "nyc.t"
+    name: str = "nyc-lon"
 
     def __post_init__(self) -> None:
         self.clusters = {"nyc": KafkaCluster(self.nyc), "lon": KafkaCluster(self.lon)}
         self.folder.mkdir(parents=True, exist_ok=True)
         self.path = self.folder / "mirrors.yaml"
+        self.reached: dict[str, Reached] = {}
 
-    def declare(self, topics: Sequence[str], name: str = "nyc-lon", **more: Any) -> None:
+    def declare(self, topics: Sequence[str], **more: Any) -> None:
         body = {
             "clusters": {
                 "nyc": {"bootstrap": self.nyc, "owns": ["nyc.**"]},
                 "lon": {"bootstrap": self.lon, "owns": ["lon.**"]},
             },
             "mirrors": {
-                name: {
+                self.name: {
                     "source": "nyc",
                     "target": "lon",
                     "topics": list(topics),
@@ -97,12 +104,16 @@ class World:
     def json(self, *arguments: str, ok: Sequence[int] = (0,)) -> Any:
         return json.loads(self.hub(*arguments, "-o", "json", ok=ok))
 
-    def status(self, name: str = "nyc-lon") -> dict[str, Any]:
-        (found,) = self.json("status", name, ok=(0, 1))
-        return dict(found)
+    def status(self, name: str = "") -> dict[str, Any]:
+        """What ``hub mirror status`` tells, asked for in this process: a process for each look takes seconds."""
+        file = load(self.path)
+        link = links(file)[name or self.name]
+        reached = self.reached.setdefault(link.target, reach(file, link.target, {}, self.folder))
+        board, progress = read_board(reached), read_progress(reached, maps=False)
+        return summary_of(file, link, board, progress, int(time.time() * 1000))
 
     def until(
-        self, good: Callable[[dict[str, Any]], bool], name: str = "nyc-lon", timeout_s: float = PATIENCE_S
+        self, good: Callable[[dict[str, Any]], bool], name: str = "", timeout_s: float = PATIENCE_S
     ) -> dict[str, Any]:
         """The first status that is good."""
         last: dict[str, Any] = {}
@@ -115,7 +126,7 @@ class World:
         wait_until(look, timeout_s, lambda: f"{json.dumps(last, indent=1)}\n{self.logs()}")
         return last
 
-    def caught_up(self, topics: Mapping[str, int], name: str = "nyc-lon") -> dict[str, Any]:
+    def caught_up(self, topics: Mapping[str, int], name: str = "") -> dict[str, Any]:
         """Wait until so many offsets of each topic are mirrored, over its partitions."""
 
         def good(found: Mapping[str, Any]) -> bool:
@@ -143,6 +154,9 @@ class World:
         return "\n".join(f"{each.log.name}: {each.log.read_text()[-3000:]}" for each in self.workers)
 
     def close(self) -> None:
+        for each in self.workers:
+            if each.process.poll() is None and each is not self.workers[-1]:
+                each.process.terminate()
         for each in self.workers:
             with contextlib.suppress(ProcessLookupError):
                 each.thaw()
@@ -172,14 +186,28 @@ class World:
         finally:
             writer.close()
 
+    def end(self, topic: str, partition: int, at: str = "nyc") -> int:
+        return self.clusters[at].end_offsets([topic]).get(TopicPartition(topic, partition))
+
+    def from_position(self, at: str, place: TopicPartition, position: int) -> list[bytes]:
+        """What a reader at this position reads."""
+        return [
+            record.value or b""
+            for record in self.records(place.topic, at)
+            if record.partition == place.partition and record.offset >= position
+        ]
+
     def ends(self, topic: str, at: str = "nyc") -> int:
         return sum(offset for _, offset in self.clusters[at].end_offsets([topic]))
 
     def values(self, topic: str, at: str) -> list[bytes]:
         """Every committed value, by partition and offset."""
+        return [record.value or b"" for record in self.records(topic, at)]
+
+    def records(self, topic: str, at: str) -> list[Record]:
         cluster = self.clusters[at]
         reader = cluster.reader()
-        found = []
+        found: list[Record] = []
         try:
             ends = cluster.end_offsets([topic])
             reader.assign(cluster.beginning_offsets([topic]))
@@ -189,8 +217,7 @@ class World:
                 found += list(reader.poll(5_000, 0.2))
         finally:
             reader.close()
-        found.sort(key=lambda record: (record.partition, record.offset))
-        return [record.value or b"" for record in found]
+        return sorted(found, key=lambda record: (record.partition, record.offset))
 
 
 @contextlib.contextmanager

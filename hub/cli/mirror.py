@@ -93,21 +93,25 @@ class _World:
         return [self.link(name) for name in (names or self.file.mirrors)]
 
 
-def _world(file: Path | None, *, check: bool = True) -> _World:
-    from hub.replication.clusters import reach_all
-    from hub.replication.links import checked
+def _file(file: Path | None) -> tuple[Path, MirrorsFile]:
+    """The file and what it says. Raises NotFound, ConfigError."""
     from hub.replication.mirrors import load
 
-    settings = load_settings()
-    path = file or settings.project / "mirrors.yaml"
+    path = file or load_settings().project / "mirrors.yaml"
     if not path.exists():
         raise NotFound(
             f'file "{path}" does not exist', hint="write one (docs/mirrors.md), or name it: -f FILE"
         )
-    loaded = load(path)
-    if check:
-        checked(loaded)
-    return _World(path, loaded, reach_all(loaded, os.environ, path.parent, settings.kafka_timeout_s))
+    return path, load(path)
+
+
+def _world(file: Path | None) -> _World:
+    from hub.replication.clusters import reach_all
+    from hub.replication.links import checked
+
+    path, loaded = _file(file)
+    timeout_s = load_settings().kafka_timeout_s
+    return _World(path, checked(loaded), reach_all(loaded, os.environ, path.parent, timeout_s))
 
 
 @app.command("ls")
@@ -116,25 +120,27 @@ def list_mirrors(file: FileOption = None, output: OutputOption = Output.table) -
 
     Example: hub mirror ls -f examples/mirrors/mirrors.yaml
     """
-    world = _world(file, check=False)
+    from hub.replication.graph import check
+
+    path, loaded = _file(file)
     rows = [
         {
             "mirror": name,
             "source": mirror.source,
             "target": mirror.target,
             "topics": ", ".join(mirror.topics) + "".join(f", not {each}" for each in mirror.exclude),
-            "owner": world.file.rule(name),
+            "owner": loaded.rule(name),
             "on_gap": mirror.on_gap,
             "on_recreate": mirror.on_recreate,
             "paused": mirror.paused,
         }
-        for name, mirror in world.file.mirrors.items()
+        for name, mirror in loaded.mirrors.items()
     ]
     show(rows, output, ("mirror", "source", "target", "topics", "owner", "on_gap", "on_recreate", "paused"))
-    from hub.replication.graph import check
-
-    for refusal in check(world.file):
+    for refusal in check(loaded):
         note(str(refusal))
+    if not rows:
+        note(f"{path} declares no mirror.")
 
 
 # ---- plan and apply
@@ -271,13 +277,8 @@ def run(file: FileOption = None) -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)-5s %(name)s: %(message)s"
     )
-    settings = load_settings()
-    path = file or settings.project / "mirrors.yaml"
-    if not path.exists():
-        raise NotFound(
-            f'file "{path}" does not exist', hint="write one (docs/mirrors.md), or name it: -f FILE"
-        )
-    work(path.absolute(), os.environ, install_stop_signals(), settings.kafka_timeout_s)
+    path, _ = _file(file)
+    work(path.absolute(), os.environ, install_stop_signals(), load_settings().kafka_timeout_s)
 
 
 # ---- status
@@ -530,7 +531,7 @@ def resume(
 
 
 def _wish(world: _World, link: Link, *, paused: bool) -> None:
-    """Into every cluster that answers: a way back is paused with its mirror."""
+    """Into the target's control topic, where the mirror's workers read it; its way back obeys it too."""
     import getpass
     import socket
 

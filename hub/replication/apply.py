@@ -17,7 +17,7 @@ from hub.errors import Conflict, HubError, PeerError
 from hub.record import TopicPartition
 from hub.replication.board import Board, CarriedTopic, Carries
 from hub.replication.checkpoint import Checkpoint
-from hub.replication.clusters import Progress, Reached, own_topics, rule_of, side, topics_of
+from hub.replication.clusters import Reached, own_topics, rule_of, side, topics_of
 from hub.replication.failover import Control
 from hub.replication.links import Link, carries, opposite
 from hub.replication.mirrors import MirrorsFile
@@ -34,6 +34,7 @@ from hub.replication.plan import (
     Step,
     plan,
 )
+from hub.replication.progress import Progress
 from hub.topics.plan import Caution
 
 _SETTLE_S = 10.0
@@ -90,7 +91,7 @@ def planned(
     source, target = clusters[link.source], clusters[link.target]
     every = topics_of(source)
     topics = carries(file, link, every, control)
-    here, there = side(source, topics), side(target, topics)
+    here, there = (side(source, topics), side(target, topics)) if topics else (Side({}), Side({}))
     own = [(link.target, step) for step in own_topics(target)]
     own += [(link.source, step) for step in own_topics(source)]
     marks = progress.of(link.name)

@@ -18,13 +18,14 @@ from hub.log import WriterFenced
 from hub.record import Positions, TopicPartition
 from hub.replication.apply import carry_out, make_own, planned
 from hub.replication.board import Board, Carries, GroupPlace, GroupStatus
-from hub.replication.clusters import Progress, ProgressReader, Reached
+from hub.replication.clusters import ProgressReader, Reached
 from hub.replication.failover import Control, Partition, assess
 from hub.replication.groups import Carried, Mark, Seen, carry, marks_for
 from hub.replication.joint_map import JointMap
 from hub.replication.links import Link, carries, opposite
 from hub.replication.mirrors import MirrorsFile
 from hub.replication.offset_map import OffsetMap
+from hub.replication.progress import Progress
 from hub.replication.shards import Shard
 from hub.runtime import Backoff
 

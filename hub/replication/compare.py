@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 
 from hub.errors import PeerError
 from hub.record import TopicPartition
-from hub.replication.clusters import Progress, ProgressReader, Reached, read_progress
+from hub.replication.clusters import ProgressReader, Reached, read_progress
 from hub.replication.failover import Control
 from hub.replication.joint_map import foreign_ranges
 from hub.replication.links import Link, opposite
 from hub.replication.mirrors import MirrorsFile
 from hub.replication.offset_map import OffsetMap
+from hub.replication.progress import Progress
 from hub.replication.verify import Compared
 
 _COMPLETE_S = 15.0

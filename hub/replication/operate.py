@@ -29,7 +29,6 @@ from hub.replication.checkpoint import (
 )
 from hub.replication.chores import GroupCarrier, commit_group
 from hub.replication.clusters import (
-    Progress,
     ProgressReader,
     Reached,
     read_board,
@@ -43,6 +42,7 @@ from hub.replication.joint_map import JointMap
 from hub.replication.links import Link, home_of, links, opposite, way_back
 from hub.replication.mirrors import MirrorsFile
 from hub.replication.offset_map import OffsetMap
+from hub.replication.progress import Progress
 from hub.replication.shards import Shard, shard_of
 
 log = logging.getLogger(__name__)

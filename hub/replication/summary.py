@@ -12,9 +12,9 @@ from typing import Any
 from hub.record import TopicPartition
 from hub.replication.board import Board, GroupStatus, PartitionStatus
 from hub.replication.checkpoint import Checkpoint
-from hub.replication.clusters import Progress
 from hub.replication.links import Link
 from hub.replication.mirrors import MirrorsFile
+from hub.replication.progress import Progress
 
 _STALE_MS = 30_000
 
