@@ -437,14 +437,17 @@ class BatchEngine:
             for number in self.target.topics[CHECKPOINTS_TOPIC].leaders
         ]
         starts, ends = self.target.offsets(tps, wire.EARLIEST), self.target.offsets(tps)
-        mine: list[Checkpoint] = []
+        mine: dict[tuple[int, bytes], Checkpoint] = {}
         for record in self._read({tp: (starts[tp], ends[tp]) for tp in tps}):
             if record.key is not None and record.key.startswith(b"checkpoint|"):
                 found = checkpoint_of(record)
-                if isinstance(found, Checkpoint) and found.link == self.link:
-                    mine.append(found)
+                if found is None:  # forgotten, in this partition of the checkpoints
+                    mine.pop((record.partition, record.key), None)
+                elif isinstance(found, Checkpoint) and found.link == self.link:
+                    mine[record.partition, record.key] = found
         return {
-            TopicPartition(topic, partition): found for (_, topic, partition), found in newest(mine).items()
+            TopicPartition(topic, partition): found
+            for (_, topic, partition), found in newest(mine.values()).items()
         }
 
     def _with_records(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> set[TopicPartition]:

@@ -22,7 +22,7 @@ from hub.replication.clusters import ProgressReader, Reached
 from hub.replication.failover import Control, Partition, assess
 from hub.replication.groups import Carried, Mark, Seen, carry, marks_for
 from hub.replication.joint_map import JointMap
-from hub.replication.links import Link, carries, opposite
+from hub.replication.links import Link, carries, links, opposite
 from hub.replication.mirrors import MirrorsFile
 from hub.replication.offset_map import OffsetMap
 from hub.replication.progress import Progress
@@ -109,7 +109,7 @@ class Chores(threading.Thread):
     def _plan(self) -> None:
         known = self._board()
         if self._progress is None:
-            self._progress = ProgressReader(self.target)
+            self._progress = ProgressReader(self.target, only=frozenset({self.link.name}))
         control = self._control()
         made = planned(
             self.file,
@@ -134,7 +134,10 @@ class Chores(threading.Thread):
         if not control.operations:
             return None
         if self._other is None:
-            self._other = ProgressReader(self.source)
+            every = frozenset(
+                name for name, link in links(self.file).items() if link.target == self.link.source
+            )
+            self._other = ProgressReader(self.source, only=every)
         return self._other.refresh()
 
     # ---- groups

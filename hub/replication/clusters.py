@@ -253,12 +253,12 @@ def read_board(reached: Reached, *, status: bool = True) -> Board:
 
 
 class ProgressReader:
-    """Keeps a ``Progress`` up to date. Not thread safe."""
+    """Keeps a ``Progress`` up to date. Not thread safe. ``only``: the links whose maps are wanted, where it is kept long."""
 
-    def __init__(self, reached: Reached, *, maps: bool = True) -> None:
+    def __init__(self, reached: Reached, *, maps: bool = True, only: frozenset[str] | None = None) -> None:
         self.reached = reached
         self.topics = [CHECKPOINTS_TOPIC, MAP_TOPIC] if maps else [CHECKPOINTS_TOPIC]
-        self.progress = Progress()
+        self.progress = Progress(only=only)
         self._reader = reached.kafka.reader(queue_kb=8_192)
         self._assigned = False
 

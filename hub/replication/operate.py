@@ -23,6 +23,7 @@ from hub.replication.board import Board, joined
 from hub.replication.checkpoint import (
     CHECKPOINTS_TOPIC,
     CONTROL_TOPIC,
+    MAP_TOPIC,
     Checkpoint,
     Gap,
     checkpoint_partition,
@@ -422,13 +423,9 @@ def forget(link: Link, target: Reached, topics: Sequence[str] = ()) -> int:
     keys = [f"checkpoint|{link.name}|{tp.topic}|{tp.partition}".encode() for tp in known]
     keys += [gap.key for gap in progress.gaps.values() if gap.link == link.name and meant(gap.topic)]
     records = [NewRecord(CHECKPOINTS_TOPIC, key, None, partition=number) for key in keys for number in own]
-    for (name, topic, _, _), found in progress.maps.items():
+    for (name, topic, _, _), found in progress.keys.items():
         if name == link.name and meant(topic):
-            records += [
-                NewRecord(found_record.record().topic, key, None, partition=number)
-                for key, found_record in found.items()
-                for number in own
-            ]
+            records += [NewRecord(MAP_TOPIC, key, None, partition=number) for number, key in found]
     for (name, topic), synced in board.synced.items():
         if name == link.name and meant(topic):
             records.append(NewRecord(CONTROL_TOPIC, synced.record().key, None))

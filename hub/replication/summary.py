@@ -132,7 +132,7 @@ def _partition(
         "worker": status.worker if fresh and status is not None else None,
         "state": status.state if fresh and status is not None else "waiting",
         "reason": status.reason if fresh and status is not None else "",
-        "engine": status.engine if status is not None else "",
+        "engine": (status.engine if status is not None else "") or (mark.engine if mark is not None else ""),
         "generation": mark.generation if mark is not None else 0,
         "source_next": source_next,
         "source_end": end,

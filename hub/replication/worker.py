@@ -411,6 +411,7 @@ class Fleet(threading.Thread):
             meter.arrivals.see(now_s, each.source_end)
         mean = each.bytes / each.records if each.records else meter.mean_bytes
         meter.mean_bytes = mean
+        meter.engine = _engine_of(each) or meter.engine  # a new engine has carried nothing yet
         error = each.error
         state = "stopped" if error is not None else run.state
         if error is not None:
@@ -423,7 +424,7 @@ class Fleet(threading.Thread):
             self.worker,
             state,
             reason,
-            _engine_of(each),
+            meter.engine,
             each.source_next,
             each.source_end,
             each.target_next,
@@ -442,7 +443,7 @@ class _Meter:
 
     def __init__(self) -> None:
         self.arrivals, self.records, self.bytes = Arrivals(), Rate(), Rate()
-        self.mean_bytes = 0.0
+        self.mean_bytes, self.engine = 0.0, ""
 
 
 def _engine_of(each: PartitionProgress) -> str:

@@ -33,7 +33,9 @@ from hub.replication.summary import summary_of
 
 BEAT = Beat("w1", "host", 7, (Shard("m", 0), Shard("m", -1)), 6_000, 1_000_000)
 CARRIES = Carries("m", {"nyc.a": CarriedTopic(2, "id", 1)}, {"nyc.b": "why"}, ("caution",), "", 5)
-PARTITION = PartitionStatus("m", "nyc.a", 0, 0, "w1", "mirroring", "", "batch", 5, 15, 5, 10, 100, 1.5, 2.0, 20.0, 9, 9)
+PARTITION = PartitionStatus(
+    "m", "nyc.a", 0, 0, "w1", "mirroring", "", "batch", 5, 15, 5, 10, 100, 1.5, 2.0, 20.0, 9, 9
+)
 GROUP = GroupStatus("m", "a|b", (GroupPlace("nyc.a", 0, "exact", "r", 5, 6, 7, 8),), 9)
 
 
@@ -65,7 +67,14 @@ def test_what_is_written_is_what_is_read() -> None:
 
 
 def test_tombstones_forget() -> None:
-    written = [BEAT, CARRIES, PARTITION, GROUP, Mark("m", "a|b", "nyc.a", 0, 5, None, 4), Synced("m", "nyc.a", {})]
+    written = [
+        BEAT,
+        CARRIES,
+        PARTITION,
+        GROUP,
+        Mark("m", "a|b", "nyc.a", 0, 5, None, 4),
+        Synced("m", "nyc.a", {}),
+    ]
     records = [each.record() for each in written] + [pause_record("m", "me", 3, paused=True)]
     board = folded(*records, *(replace(new, value=None) for new in records))
     assert not any((board.beats, board.carries, board.partitions, board.groups, board.synced, board.paused))
@@ -81,7 +90,9 @@ def test_a_strange_record_is_an_error_that_says_where() -> None:
 
 
 def test_a_worker_lives_as_long_as_it_is_heard_by_the_readers_clock() -> None:
-    board = folded(BEAT.record(), now_s=100.0, now_ms=BEAT.at_ms + 30_000)  # a clock that is half a minute off
+    board = folded(
+        BEAT.record(), now_s=100.0, now_ms=BEAT.at_ms + 30_000
+    )  # a clock that is half a minute off
     assert board.alive(105.9) == {"w1"} and board.alive(106.1) == frozenset()
     assert {lease.shard for lease in board.leases(101.0)} == set(BEAT.holding)
     assert {lease.until_ms for lease in board.leases(101.0)} == {106_000}
@@ -126,7 +137,9 @@ FILE = MirrorsFile.model_validate(
 
 def test_the_status_of_a_mirror() -> None:
     progress = Progress()
-    progress.checkpoints["m", "nyc.a", 0] = Checkpoint("m", 0, "nyc.a", 0, "id", 7, -1, 8, committed_at_ms=999_000)
+    progress.checkpoints["m", "nyc.a", 0] = Checkpoint(
+        "m", 0, "nyc.a", 0, "id", 7, -1, 8, committed_at_ms=999_000
+    )
     link = links(FILE)["m"]
     fresh = replace(PARTITION, at_ms=1_000_000)
     places = (GroupPlace("nyc.a", 0, "exact", "r", 5, 6, 3, 2),)

@@ -46,7 +46,9 @@ def taken_in(operation: Operation) -> Control:
 
 
 def over(kind: failover.Kind, control: Control, new: str, tail: failover.Tail = "replay") -> Operation:
-    operation = failover.begin(control, kind, id="1", mirror="nyc-lon", home="nyc", new=new, now_ms=0, tail=tail)
+    operation = failover.begin(
+        control, kind, id="1", mirror="nyc-lon", home="nyc", new=new, now_ms=0, tail=tail
+    )
     while (step := operation.next) is not None:
         operation = failover.done(operation, step.name)
     return operation
@@ -78,7 +80,9 @@ def test_after_a_failover_nothing_goes_home_before_the_failback() -> None:
 @pytest.mark.parametrize("tail", ["replay", "discard"])
 def test_a_failback_settles_the_tail_then_goes_home_then_on_as_before(tail: failover.Tail) -> None:
     away = taken_in(over("failover", Control(), "lon"))
-    back = failover.begin(away, "failback", id="2", mirror="nyc-lon", home="nyc", new="nyc", now_ms=0, tail=tail)
+    back = failover.begin(
+        away, "failback", id="2", mirror="nyc-lon", home="nyc", new="nyc", now_ms=0, tail=tail
+    )
     settling = replace(away, operations={"nyc": failover.done(failover.done(back, "claim"), "fence_home")})
     assert carried(settling, "nyc-lon") == (("nyc.chat",) if tail == "replay" else ())
     assert carried(settling, "nyc-lon~back") == ()
