@@ -301,6 +301,7 @@ def status(
     world = _world(file)
     while True:
         found = [_status(world, link) for link in world.chosen(names)]
+        found += [back for each in list(found) if each.get("acting") and (back := _way_back(world, each))]
         if watch is not None and output is Output.table and sys.stdout.isatty():
             sys.stdout.write("\x1b[2J\x1b[H")
         _show_status(found, bool(names), output)
@@ -327,6 +328,17 @@ def _status(world: _World, link: Link) -> dict[str, Any]:
             "gaps": [],
         }
     return summary_of(world.file, link, board, progress, int(time.time() * 1000))
+
+
+def _way_back(world: _World, forward: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How the way back of a mirror goes, while its target acts for its source; None when nobody has to declare it."""
+    from hub.replication.links import BACK, links
+
+    link = links(world.file).get(str(forward["mirror"]) + BACK)
+    if link is None or forward["acting"].get(forward["source"]) != forward["target"]:
+        return None
+    found = _status(world, link)
+    return found if found["partitions"] else None
 
 
 _MIRROR_COLUMNS = (

@@ -12,7 +12,7 @@ from typing import Any
 from hub.record import TopicPartition
 from hub.replication.board import Board, GroupStatus, PartitionStatus
 from hub.replication.checkpoint import Checkpoint
-from hub.replication.links import Link
+from hub.replication.links import Link, home_of
 from hub.replication.mirrors import MirrorsFile
 from hub.replication.progress import Progress
 
@@ -39,7 +39,9 @@ def summary_of(
         for row in partitions:
             if row["topic"] not in topics and not row["reason"]:
                 row["state"] = "left"
-                row["reason"] = carries.trouble.get(str(row["topic"]), "")
+                row["reason"] = carries.trouble.get(str(row["topic"])) or _why_left(
+                    file, board, str(row["topic"])
+                )
     groups = [
         _group(status, {(row["topic"], row["partition"]): row for row in partitions})
         for (name, _), status in sorted(board.groups.items())
@@ -100,6 +102,14 @@ def summary_of(
         "groups": groups,
         "gaps": gaps,
     }
+
+
+def _why_left(file: MirrorsFile, board: Board, topic: str) -> str:
+    home = home_of(file, topic)
+    acting = board.control.acting.get(home or "")
+    return (
+        f"{acting} acts for {home} now" if acting is not None else "the mirror does not carry it (any more)"
+    )
 
 
 def _workers(board: Board, link: Link, now_ms: int) -> list[str]:

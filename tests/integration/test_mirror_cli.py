@@ -283,6 +283,43 @@ def test_switchover_and_failback_lose_and_repeat_nothing_for_a_group(world: Worl
     assert world.json("verify", world.name)["different"] == 0
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("tail", ["replay", "discard"])
+def test_a_failover_says_what_it_loses_and_a_failback_settles_it(world: World, tail: str) -> None:
+    topic, group = f"{world.label}.chat", f"{world.label}.readers"
+    world.make(topic, 1)
+    world.produce(topic, 100, mark="home", partitions=1)
+    world.clusters["nyc"].publish_group(group, Positions.of([(topic, 0, 40)]))
+    world.declare([f"{world.label}.**"])
+    worker = world.start_worker()
+    world.until(lambda each: well(each) and any(g["group"] == group for g in each["groups"]))
+    worker.stop()
+    world.produce(topic, 30, mark="tail", partitions=1)  # nobody mirrors these
+    drilled = world.json("drill", world.name)
+    failed = world.json("failover", world.name, "--name", world.name)
+    for said in (drilled, failed):
+        (loss,) = said["losses"]
+        assert (loss["first"], loss["end"], said["lost"], said["exact"]) == (100, 130, 30, True)
+    assert world.clusters["lon"].group_positions(group).get(TopicPartition(topic, 0)) == 40
+
+    world.produce(topic, 20, at="lon", mark="away", partitions=1)
+    world.start_worker()
+    world.json("failback", world.name, "--tail", tail)
+    world.produce(topic, 10, mark="again", partitions=1)
+    world.until(lambda each: well(each) and each["partitions"][0]["source_next"] >= 161)  # markers too
+    ours, theirs = world.values(topic, "nyc"), world.values(topic, "lon")
+    born = {"home": 100, "tail": 30, "away": 20, "again": 10}
+    every = [f"{mark}{n}".encode() for mark, count in born.items() for n in range(count)]
+    assert sorted(ours) == sorted(every)
+    gaps = world.status()["gaps"]
+    if tail == "replay":
+        assert sorted(theirs) == sorted(every) and gaps == []
+    else:
+        assert sorted(theirs) == sorted(each for each in every if not each.startswith(b"tail"))
+        assert [(gap["first"], gap["end"], gap["reason"]) for gap in gaps] == [(100, 130, "skipped")]
+    assert world.json("verify", world.name)["different"] == 0
+
+
 @pytest.mark.timeout(240)
 def test_what_cannot_be_taken_back_wants_the_name(world: World) -> None:
     topic = f"{world.label}.chat"
