@@ -9,6 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hub.cli.mirror import app
+from hub.cli.up import children
+from hub.config import Settings
 from hub.errors import ConfigError, NotFound
 
 EXAMPLE = Path(__file__).parents[3] / "examples/mirrors/mirrors.yaml"
@@ -43,3 +45,12 @@ def test_a_wrong_name_gets_the_right_one(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_every_command_has_an_example() -> None:
     for command in app.registered_commands:
         assert command.callback is not None and "Example: hub mirror" in (command.callback.__doc__ or "")
+
+
+def test_hub_up_starts_a_worker_where_the_project_has_mirrors(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home", project=tmp_path)
+    assert "mirror" not in [child.name for child in children(settings)]
+    (tmp_path / "mirrors.yaml").write_text("clusters: {a: {bootstrap: 'h:1'}}")
+    (worker,) = [child for child in children(settings) if child.name == "mirror"]
+    assert list(worker.command())[-2:] == ["mirror", "run"]
+    assert worker.environment["HUB_PROJECT"] == str(tmp_path)
