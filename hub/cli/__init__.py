@@ -27,6 +27,10 @@ COMMANDS = {
     "doctor": ("hub.cli.doctor:doctor", "Check Java, jars, ports, memory, disk, Kafka, registry and views."),
     "schema": ("hub.cli.schema:app", "Schemas: list, show, register, check."),
     "topic": ("hub.cli.topic:app", "Topics: the tree, its plan, applying it."),
+    "mirror": (
+        "hub.cli.mirror:app",
+        "Mirrors: topic trees in other clusters; plan, status, verify, failover.",
+    ),
     "view": ("hub.cli.view:app", "Views: list, show, status."),
     "query": ("hub.cli.query:app", "Read rows of a view by key or by an indexed field."),
     "sql": ("hub.cli.sql:app", "SQL over views and recent events: a shell, or a statement."),

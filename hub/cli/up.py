@@ -3,6 +3,7 @@
 ::
 
     kafka ──▶ server ──▶ prepare (the demo's topics and schemas) ──▶ applier ──▶ materializer ──▶ auditor
+                                                                          (──▶ mirror, where there is a mirrors.yaml)
 """
 
 from __future__ import annotations
@@ -86,13 +87,16 @@ def children(settings: Settings) -> list[Child]:
     environment = environment_of(settings)
 
     def own(command: str, name: str, ready: Callable[[], bool] = lambda: True) -> Child:
-        return Child(name, lambda: [sys.executable, "-m", "hub.cli", command], ready, environment)
+        return Child(name, lambda: [sys.executable, "-m", "hub.cli", *command.split()], ready, environment)
 
     node = KafkaNode(settings)
     kafka = [Child("kafka", node.prepare, node.ready)] if settings.embedded_kafka else []
     server = own("serve", "server", lambda: answers_health(server_url(settings)))
     views = [own("apply-changelogs", "applier"), own("materialize", "materializer")]
-    return [*kafka, server, *views, own("audit-topics", "auditor")]
+    mirrors = (
+        [own("mirror run", "mirror")] if (settings.project.expanduser() / "mirrors.yaml").exists() else []
+    )
+    return [*kafka, server, *views, own("audit-topics", "auditor"), *mirrors]
 
 
 def server_url(settings: Settings) -> str:
@@ -123,7 +127,10 @@ def up(
     port: Annotated[int | None, typer.Option(help="Port of the server. Default: 8088")] = None,
     kafka_port: Annotated[int | None, typer.Option(help="Port of the embedded Kafka. Default: 9092")] = None,
 ) -> None:
-    """Start Kafka, the server, the applier, the materializer and the auditor; Ctrl-C stops them all."""
+    """Start Kafka, the server, the applier, the materializer and the auditor; Ctrl-C stops them all.
+
+    Where the project has a mirrors.yaml, a worker of its mirrors too.
+    """
     settings = load_settings(http_port=port, kafka_port=kafka_port)
     if detach:
         _detach(settings)

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin import NewTopic as KafkaNewTopic
 
 from hub.errors import HubError, NotFound
+from hub.kafka.acls import Acls
 from hub.kafka.groups import Groups
 from hub.kafka.offsets import Offsets
 from hub.kafka.reader import QUEUE_KB, KafkaReader
@@ -24,7 +25,7 @@ _SOURCES: dict[int, Literal["topic", "broker", "default"]] = {_SET_ON_THE_TOPIC:
 _SETTLED_S = 3.0
 
 
-class KafkaCluster(Offsets, Groups):
+class KafkaCluster(Offsets, Groups, Acls):
     """A cluster by its bootstrap servers. Thread safe; every call ends within ``timeout_s``.
 
     Raises PeerError (HUB-3010) when the cluster does not answer.

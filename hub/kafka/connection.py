@@ -92,11 +92,17 @@ _client_log.addFilter(_Calm())
 
 
 class Connection:
-    """Bootstrap servers and the longest wait for one request; what the readers and writers of a cluster are given."""
+    """Bootstrap servers and the longest wait for one request; what the readers and writers of a cluster are given.
 
-    def __init__(self, bootstrap: str, timeout_s: float = 15.0) -> None:
+    ``security``: librdkafka's settings for TLS and SASL, by their names.
+    """
+
+    def __init__(
+        self, bootstrap: str, timeout_s: float = 15.0, security: Mapping[str, str] | None = None
+    ) -> None:
         self.bootstrap = bootstrap
         self.timeout_s = timeout_s
+        self._security = dict(security or {})
         self._admin_lock = threading.Lock()
         self._admin: AdminClient | None = None
 
@@ -115,6 +121,7 @@ class Connection:
     def settings(self, part: str, **more: Any) -> dict[str, Any]:
         """What every client has in common; ``part`` names it in the brokers' logs and metrics."""
         return {
+            **self._security,
             "bootstrap.servers": self.bootstrap,
             "client.id": f"hub.{part}",
             "logger": _client_log,

@@ -49,7 +49,7 @@ class Groups(Connection):
         self._group_admin: Any = None
 
     def publish_group(self, group: str, positions: Positions) -> None:
-        """Commit positions as a group's offsets, so that every Kafka tool sees its lag. Never read back as truth."""
+        """Commit positions as a group's offsets, with leader epoch -1 (unknown). Brokers refuse it while it has members."""
         request = ConsumerGroupTopicPartitions(
             group, [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in positions]
         )

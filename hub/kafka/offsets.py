@@ -17,8 +17,9 @@ from hub.record import Positions, TopicPartition
 class Offsets(Connection):
     """Positions in the log, as a reader of committed records counts them."""
 
-    def end_offsets(self, topics: Sequence[str]) -> Positions:
-        return self._offsets(topics, OffsetSpec.latest())
+    def end_offsets(self, topics: Sequence[str], *, committed: bool = True) -> Positions:
+        """The last stable offsets; with ``committed`` False the high watermarks, past open transactions too."""
+        return self._offsets(topics, OffsetSpec.latest(), committed=committed)
 
     def beginning_offsets(self, topics: Sequence[str]) -> Positions:
         return self._offsets(topics, OffsetSpec.earliest())
@@ -82,7 +83,7 @@ class Offsets(Connection):
                 raise failed
         return Positions(found)
 
-    def _offsets(self, topics: Sequence[str], spec: OffsetSpec) -> Positions:
+    def _offsets(self, topics: Sequence[str], spec: OffsetSpec, *, committed: bool = True) -> Positions:
         partitions = self._partitions(topics)
         if not partitions:
             return Positions()
@@ -90,7 +91,11 @@ class Offsets(Connection):
         deadline = time.monotonic() + self.timeout_s
         while True:
             futures = self.admin.list_offsets(
-                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self.timeout_s
+                wanted,
+                isolation_level=IsolationLevel.READ_COMMITTED
+                if committed
+                else IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=self.timeout_s,
             )
             try:
                 found = self._results(futures)

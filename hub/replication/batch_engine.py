@@ -121,6 +121,7 @@ class PartitionProgress:
     batches_rewritten: int
     batches_left_out: int
     source_timestamp_ms: int
+    committed_at_ms: int
     error: HubError | None
 
     @property
@@ -212,7 +213,10 @@ class _Transaction:
 
 
 class BatchEngine:
-    """See the module. Use from one thread. ``partitions`` have the same names on both sides."""
+    """See the module. Use from one thread. ``partitions`` have the same names on both sides.
+
+    ``foreign``: stretches of source offsets that came from the target and do not go back (joint_map.py).
+    """
 
     def __init__(
         self,
@@ -224,6 +228,7 @@ class BatchEngine:
         partitions: Iterable[TopicPartition],
         settings: EngineSettings | None = None,
         reencoder: Reencoder | None = None,
+        foreign: Mapping[TopicPartition, Sequence[tuple[int, int]]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.link = link
@@ -236,6 +241,7 @@ class BatchEngine:
         self.fenced = False
         self._clock = clock
         self._reencoder: Reencoder = reencoder or Reencode()
+        self._foreign = foreign or {}
         self._transactions = wire.Transactions(
             self.target, self.transactional_id, self.settings.transaction_timeout_s
         )
@@ -272,6 +278,7 @@ class BatchEngine:
                 each.rewritten,
                 each.left_out,
                 each.committed.source_timestamp_ms if each.committed is not None else -1,
+                each.committed.committed_at_ms if each.committed is not None else 0,
                 each.failed,
             )
             for each in self._partitions.values()
@@ -430,14 +437,17 @@ class BatchEngine:
             for number in self.target.topics[CHECKPOINTS_TOPIC].leaders
         ]
         starts, ends = self.target.offsets(tps, wire.EARLIEST), self.target.offsets(tps)
-        mine: list[Checkpoint] = []
+        mine: dict[tuple[int, bytes], Checkpoint] = {}
         for record in self._read({tp: (starts[tp], ends[tp]) for tp in tps}):
             if record.key is not None and record.key.startswith(b"checkpoint|"):
                 found = checkpoint_of(record)
-                if isinstance(found, Checkpoint) and found.link == self.link:
-                    mine.append(found)
+                if found is None:  # forgotten, in this partition of the checkpoints
+                    mine.pop((record.partition, record.key), None)
+                elif isinstance(found, Checkpoint) and found.link == self.link:
+                    mine[record.partition, record.key] = found
         return {
-            TopicPartition(topic, partition): found for (_, topic, partition), found in newest(mine).items()
+            TopicPartition(topic, partition): found
+            for (_, topic, partition), found in newest(mine.values()).items()
         }
 
     def _with_records(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> set[TopicPartition]:
@@ -652,7 +662,8 @@ class BatchEngine:
         limits = self.settings.limits
         if limits.largest_bytes != each.largest:
             limits = Limits(limits.tiny_records, limits.tiny_bytes, limits.merged_bytes, each.largest)
-        answer = answer_of(part.buffer, part.start, part.end, floor, part.aborted, limits)
+        foreign = self._foreign.get(each.tp, ())
+        answer = answer_of(part.buffer, part.start, part.end, floor, part.aborted, limits, foreign)
         for piece in answer.pieces:
             last = piece.batches[-1]
             staged = _Staged(

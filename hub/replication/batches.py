@@ -15,6 +15,7 @@ a control batch; so compacted batches, batches with the broker's time, cut heads
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -214,9 +215,10 @@ class Fate(Enum):
     ABORTED = "left out: its transaction was aborted"
     EMPTY = "left out: nothing in it"
     BEFORE = "left out: all of it is before the position"
+    FOREIGN = "left out: the mirror of the other direction brought it"
 
 
-LEFT_OUT = frozenset({Fate.CONTROL, Fate.ABORTED, Fate.EMPTY, Fate.BEFORE})
+LEFT_OUT = frozenset({Fate.CONTROL, Fate.ABORTED, Fate.EMPTY, Fate.BEFORE, Fate.FOREIGN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,10 +293,12 @@ def answer_of(
     position: int,
     aborted: Sequence[tuple[int, int]] = (),
     limits: Limits = DEFAULT_LIMITS,
+    foreign: Sequence[tuple[int, int]] = (),
 ) -> Answer:
     """Cut ``buffer[start:end]``, which a broker gave for ``position``, into pieces in order.
 
-    The first damaged batch ends it: ``corrupt`` says so, and what is before it can be carried.
+    ``foreign``: stretches of offsets, ascending, whose batches are left out (they came from the target; a producer's
+    batch is all of one origin). The first damaged batch ends it: ``corrupt`` says so, and what is before it can be carried.
     """
     answer = Answer(next_offset=position)
     books = Aborted(aborted)
@@ -305,6 +309,8 @@ def answer_of(
                 answer.corrupt = CorruptBatch(f"offset {batch.base_offset}: the batch's checksum is wrong")
                 break
             becomes = fate(batch, position, books, limits)
+            if foreign and becomes not in LEFT_OUT and within(foreign, batch.base_offset):
+                becomes = Fate.FOREIGN
             answer.next_offset = max(answer.next_offset, batch.next_offset)
             if becomes in LEFT_OUT:
                 answer.left_out += becomes is not Fate.BEFORE
@@ -329,3 +335,13 @@ def answer_of(
     except CorruptBatch as error:
         answer.corrupt = error
     return answer
+
+
+def within(stretches: Sequence[tuple[int, int]], offset: int) -> bool:
+    """Whether one of the stretches [first, end), ascending, has the offset.
+
+    >>> within([(0, 3), (5, 9)], 5), within([(0, 3), (5, 9)], 3)
+    (True, False)
+    """
+    at = bisect_right(stretches, offset, key=lambda each: each[0]) - 1
+    return at >= 0 and offset < stretches[at][1]

@@ -32,6 +32,7 @@ from hub.replication.batches import (
     is_intact,
     next_sequence,
     patch,
+    within,
 )
 from hub.replication.offset_map import Run
 from hub.replication.reencode import (
@@ -384,3 +385,11 @@ def test_gzip_of_another_library() -> None:
 
 def test_the_header_is_as_long_as_the_protocol_says() -> None:
     assert HEADER.size == 61
+
+
+def test_foreign_batches_are_left_out_and_passed() -> None:
+    assert within([(0, 3), (5, 9)], 2) and not within([(0, 3), (5, 9)], 3) and not within([], 0)
+    log = bytearray().join(plain(base, 4) for base in (0, 4, 8))
+    answer = answer_of(log, 0, len(log), 0, (), Limits(), [(4, 8)])
+    offsets = [batch.base_offset for piece in answer.pieces for batch in piece.batches]
+    assert (offsets, answer.left_out, answer.next_offset) == ([0, 8], 1, 12)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.errors import HubFault
-from hub.record import NewRecord, Record
+from hub.record import NewRecord, Record, TopicPartition
 from hub.replication.checkpoint import (
     Checkpoint,
     Gap,
@@ -20,6 +22,7 @@ from hub.replication.checkpoint import (
     offset_map,
 )
 from hub.replication.offset_map import OffsetMap, Run
+from hub.replication.progress import Progress
 
 HERE = Checkpoint("nyc-lon", 3, "nyc.chat", 1, "id-1", source_next=42, source_leader_epoch=5, target_next=47)
 
@@ -94,3 +97,49 @@ def test_folding_loses_nothing_wherever_it_stops(counts: list[int], most: int, s
 def test_maps_are_not_mixed() -> None:
     with pytest.raises(HubFault, match="several maps"):
         folded([MapRecord("l", "t", "a", 0, (Run(0, 0, 1),)), MapRecord("l", "t", "b", 0, (Run(0, 0, 1),))])
+
+
+def test_what_was_forgotten_in_one_partition_may_have_begun_anew_in_another() -> None:
+    progress = Progress()
+    mark = Checkpoint("m", 0, "nyc.a", 0, "id", 7, -1, 8)
+    place = TopicPartition("nyc.a", 0)
+
+    def said(new: NewRecord, partition: int, *, gone: bool = False) -> None:
+        progress.apply(Record(new.topic, partition, 0, 0, new.key, None if gone else new.value))
+
+    said(mark.record(), 3)
+    said(replace(mark, source_next=9).record(), 5)
+    assert progress.of("m")[place].source_next == 9
+    said(mark.record(), 3, gone=True)
+    assert progress.of("m")[place].source_next == 9
+    said(mark.record(), 5, gone=True)
+    assert progress.of("m") == {}
+
+
+def test_a_map_that_does_not_reach_its_checkpoint_is_no_map() -> None:
+    """The two are one transaction, but its end is marked in one partition after the other."""
+    progress = Progress()
+    place = TopicPartition("nyc.a", 0)
+    mark = Checkpoint("m", 0, "nyc.a", 0, "id", 7, -1, 8)
+    maps = [MapRecord("m", "nyc.a", "id", 0, (run,)) for run in (Run(0, 0, 3), Run(3, 4, 4))]
+    for new in (mark.record(), maps[0].record()):
+        progress.apply(Record(new.topic, 0, 0, 0, new.key, new.value))
+    assert progress.table("m", place) is None
+    new = maps[1].record()
+    progress.apply(Record(new.topic, 0, 0, 0, new.key, new.value))
+    table = progress.table("m", place)
+    assert table is not None and table.translate(5).offset == 6
+
+    later = replace(mark, source_next=20, target_next=21)
+    for each in (later.record(), MapRecord("m", "nyc.a", "id", 0, (Run(10, 11, 10),)).record()):
+        progress.apply(Record(each.topic, 0, 0, 0, each.key, each.value))
+    table = progress.table("m", place)
+    assert table is not None and table.runs == (Run(0, 0, 3), Run(3, 4, 4), Run(10, 11, 10))
+    assert (table.source_next, table.target_next) == (20, 21)
+
+    # Made again: the map of the former one is no part of it.
+    again = Checkpoint("m", 0, "nyc.a", 0, "id-2", 2, -1, 32, generation=1, target_start=30)
+    for each in (again.record(), MapRecord("m", "nyc.a", "id-2", 0, (Run(0, 30, 2),)).record()):
+        progress.apply(Record(each.topic, 0, 0, 0, each.key, each.value))
+    table = progress.table("m", place)
+    assert table is not None and table.runs == (Run(0, 30, 2),)

@@ -1,0 +1,844 @@
+"""[edge] ``hub mirror``: topic trees in other clusters; planned, watched, verified, and handed over.
+
+Plans and status work without a worker; ``hub mirror run`` is one (``hub up`` starts it where there is a mirrors.yaml).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hub.cli.context import load_settings
+from hub.cli.interrupt import pause as wait_a_moment
+from hub.cli.output import Output, OutputOption, note, show, show_one
+from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
+
+if TYPE_CHECKING:
+    from hub.replication.apply import LinkPlan
+    from hub.replication.board import Board
+    from hub.replication.clusters import Reached
+    from hub.replication.failover import Control, Kind, Report
+    from hub.replication.links import Link
+    from hub.replication.mirrors import MirrorsFile
+
+EXIT_REFUSED, EXIT_CHANGES = 1, 2
+
+app = typer.Typer(
+    help="Mirrors: topic trees in other clusters, exactly once, with exact offsets both ways.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog=(
+        "Example: hub mirror plan && hub mirror apply && hub mirror run   "
+        "Then: hub mirror status nyc-lon; hub mirror verify nyc-lon; hub mirror drill nyc-lon"
+    ),
+)
+
+FileOption = Annotated[
+    Path | None, typer.Option("--file", "-f", help="The mirrors. Default: mirrors.yaml of the project")
+]
+NameArgument = Annotated[str, typer.Argument(metavar="MIRROR", help="Its name in mirrors.yaml")]
+NamesArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[MIRROR]...", help="Only these. Default: all of the file")
+]
+WaitOption = Annotated[float, typer.Option(min=1, help="Longest wait for one step, in seconds")]
+
+
+@dataclass
+class _World:
+    """The file and its clusters, as one call of a command has them."""
+
+    path: Path
+    file: MirrorsFile
+    clusters: dict[str, Reached]
+
+    def control(self) -> Control:
+        """Owners and operations as every cluster that answers says."""
+        from hub.replication.board import joined
+
+        return joined(board.control for board in self.boards().values())
+
+    def boards(self) -> dict[str, Board]:
+        """The control topics of the clusters that answer."""
+        from hub.replication.clusters import read_board
+
+        found: dict[str, Board] = {}
+        for name, reached in self.clusters.items():
+            try:
+                found[name] = read_board(reached, status=False)
+            except PeerError as error:
+                note(f"! cluster {name} does not answer: {error.message}")
+        return found
+
+    def link(self, name: str) -> Link:
+        from hub.replication.links import links
+
+        if name not in self.file.mirrors:
+            near = nearest(name, self.file.mirrors)
+            raise NotFound(
+                f'there is no mirror "{name}" in {self.path}',
+                hint=f'did you mean "{near}"?'
+                if near
+                else f"known: {', '.join(self.file.mirrors) or 'none'}",
+            )
+        return links(self.file)[name]
+
+    def chosen(self, names: Sequence[str] | None) -> list[Link]:
+        return [self.link(name) for name in (names or self.file.mirrors)]
+
+
+def _file(file: Path | None) -> tuple[Path, MirrorsFile]:
+    """The file and what it says. Raises NotFound, ConfigError."""
+    from hub.replication.mirrors import load
+
+    path = file or load_settings().project / "mirrors.yaml"
+    if not path.exists():
+        raise NotFound(
+            f'file "{path}" does not exist', hint="write one (docs/mirrors.md), or name it: -f FILE"
+        )
+    return path, load(path)
+
+
+def _world(file: Path | None) -> _World:
+    from hub.replication.clusters import reach_all
+    from hub.replication.links import checked
+
+    path, loaded = _file(file)
+    timeout_s = load_settings().kafka_timeout_s
+    return _World(path, checked(loaded), reach_all(loaded, os.environ, path.parent, timeout_s))
+
+
+@app.command("ls")
+def list_mirrors(file: FileOption = None, output: OutputOption = Output.table) -> None:
+    """The mirrors of the file, and what the rule of each is. Needs no Kafka.
+
+    Example: hub mirror ls -f examples/mirrors/mirrors.yaml
+    """
+    from hub.replication.graph import check
+
+    path, loaded = _file(file)
+    rows = [
+        {
+            "mirror": name,
+            "source": mirror.source,
+            "target": mirror.target,
+            "topics": ", ".join(mirror.topics) + "".join(f", not {each}" for each in mirror.exclude),
+            "owner": loaded.rule(name),
+            "on_gap": mirror.on_gap,
+            "on_recreate": mirror.on_recreate,
+            "paused": mirror.paused,
+        }
+        for name, mirror in loaded.mirrors.items()
+    ]
+    show(rows, output, ("mirror", "source", "target", "topics", "owner", "on_gap", "on_recreate", "paused"))
+    for refusal in check(loaded):
+        note(str(refusal))
+    if not rows:
+        note(f"{path} declares no mirror.")
+
+
+# ---- plan and apply
+
+
+@app.command()
+def plan(names: NamesArgument = None, file: FileOption = None, output: OutputOption = Output.table) -> None:
+    """Show what `apply` would change at the targets: schemas, topics, settings, rules; and what is refused.
+
+    Exit code 0: nothing to do. 2: there are changes. 1: a topic is refused (or it failed); the others can go on.
+    Example: hub mirror plan nyc-lon -o json
+    """
+    world = _world(file)
+    plans = _plans(world, names)
+    _show_plans(plans, output)
+    if any(each.made.refusals for each in plans):
+        raise typer.Exit(EXIT_REFUSED)
+    if any(each.changes for each in plans):
+        raise typer.Exit(EXIT_CHANGES)
+
+
+@app.command()
+def apply(names: NamesArgument = None, file: FileOption = None, output: OutputOption = Output.table) -> None:
+    """Make the targets ready: schemas, topics, settings, rules. Workers do the same all the time for what comes later.
+
+    A refused topic has no steps and is not mirrored; the others are done. Exit code 1 when one is refused or fails.
+    Example: hub mirror apply
+    """
+    from hub.replication.apply import carry_out, make_own
+    from hub.replication.plan import Remember
+
+    world = _world(file)
+    done: list[str] = []
+    failed: dict[str, HubError] = {}
+    plans = _plans(world, names)
+    for each in plans:
+        for caution in each.made.cautions:
+            note(str(caution))
+        total = len(each.changes)
+        make_own(each.own, world.clusters)
+        mine = [f"+ topic {step.topic} at {where}" for where, step in each.own]
+
+        def say(step: Any, mine: list[str] = mine, total: int = total) -> None:
+            if not isinstance(step, Remember):
+                mine.append(str(step))
+                note(f"[{len(mine)}/{total}] {step}")
+
+        source, target = world.clusters[each.link.source], world.clusters[each.link.target]
+        failed |= carry_out(each.made.steps, source, target, say)
+        done += mine
+    refusals = [refusal for each in plans for refusal in each.made.refusals]
+    if output is Output.json:
+        refused = [{"topic": r.topic, "reason": r.reason, "hint": r.hint} for r in refusals]
+        show_one(
+            {"done": done, "failed": {t: e.message for t, e in failed.items()}, "refused": refused}, output
+        )
+    for refusal in refusals:
+        note(str(refusal))
+    for topic, error in failed.items():
+        note(f'✗ topic "{topic}": {error}')
+    note(f"{len(done)} changed." if done else "Nothing to change.")
+    if refusals or failed:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _plans(world: _World, names: Sequence[str] | None) -> list[LinkPlan]:
+    from hub.replication.apply import planned
+    from hub.replication.board import joined
+    from hub.replication.clusters import read_board, read_progress
+
+    boards = {name: read_board(reached, status=False) for name, reached in world.clusters.items()}
+    control = joined(board.control for board in boards.values())
+    plans = []
+    for link in world.chosen(names):
+        target, source = world.clusters[link.target], world.clusters[link.source]
+        plans.append(
+            planned(
+                world.file,
+                link,
+                world.clusters,
+                control,
+                boards[link.target],
+                read_progress(target, maps=False),
+                read_progress(source, maps=False) if control.operations else None,
+            )
+        )
+    return plans
+
+
+def _show_plans(plans: Sequence[LinkPlan], output: Output) -> None:
+    changes = sum(len(each.changes) for each in plans)
+    refused = sum(len(each.made.refusals) for each in plans)
+    if output is Output.json:
+        show(
+            [
+                {
+                    "mirror": each.link.name,
+                    "topics": list(each.topics),
+                    "steps": list(each.changes),
+                    "cautions": [asdict(caution) for caution in each.made.cautions],
+                    "refusals": [
+                        {"topic": r.topic, "reason": r.reason, "hint": r.hint} for r in each.made.refusals
+                    ],
+                }
+                for each in plans
+            ],
+            output,
+        )
+        return
+    for each in plans:
+        print(
+            f"mirror {each.link.name}: {len(each.topics)} topics from {each.link.source} to {each.link.target}"
+        )
+        for line in (*each.changes, *each.made.cautions, *each.made.refusals):
+            print(f"  {line}".replace("\n", "\n  "))
+    note(f"{changes} to change, {refused} refused.")
+
+
+# ---- the worker
+
+
+@app.command()
+def run(file: FileOption = None) -> None:
+    """A worker: mirrors until it is stopped. Start as many as you like, anywhere; they share the work.
+
+    `hub up` starts one where the project has a mirrors.yaml.
+    Example: hub mirror run -f mirrors.yaml
+    """
+    import logging
+
+    from hub.replication.worker import run as work
+    from hub.runtime import install_stop_signals
+
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)-5s %(name)s: %(message)s"
+    )
+    path, _ = _file(file)
+    work(path.absolute(), os.environ, install_stop_signals(), load_settings().kafka_timeout_s)
+
+
+# ---- status
+
+
+@app.command()
+def status(
+    names: NamesArgument = None,
+    file: FileOption = None,
+    output: OutputOption = Output.table,
+    watch: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0.5, help="Look again so often, until Ctrl-C")
+    ] = None,
+) -> None:
+    """How mirrors go, out of what stands in their targets: partitions, lag, gaps, groups, and what a failover would cost.
+
+    With a name: every partition and group of it. Exit code 0: all goes well. 1: something stands still that should not.
+    Example: hub mirror status nyc-lon --watch 2
+    """
+    world = _world(file)
+    while True:
+        found = [_status(world, link) for link in world.chosen(names)]
+        found += [back for each in list(found) if each.get("acting") and (back := _way_back(world, each))]
+        if watch is not None and output is Output.table and sys.stdout.isatty():
+            sys.stdout.write("\x1b[2J\x1b[H")
+        _show_status(found, bool(names), output)
+        if watch is None:
+            raise typer.Exit(0 if all(each["ok"] for each in found) else 1)
+        wait_a_moment(watch)
+
+
+def _status(world: _World, link: Link) -> dict[str, Any]:
+    from hub.replication.clusters import read_board, read_progress
+    from hub.replication.summary import summary_of
+
+    reached = world.clusters[link.target]
+    try:
+        board, progress = read_board(reached), read_progress(reached, maps=False)
+    except PeerError as error:
+        return {
+            "mirror": link.name,
+            "state": "unknown",
+            "reason": error.message,
+            "ok": False,
+            "partitions": [],
+            "groups": [],
+            "gaps": [],
+        }
+    return summary_of(world.file, link, board, progress, int(time.time() * 1000))
+
+
+def _way_back(world: _World, forward: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How the way back of a mirror goes, while its target acts for its source; None when nobody has to declare it."""
+    from hub.replication.links import BACK, links
+
+    link = links(world.file).get(str(forward["mirror"]) + BACK)
+    if link is None or forward["acting"].get(forward["source"]) != forward["target"]:
+        return None
+    found = _status(world, link)
+    return found if found["partitions"] else None
+
+
+_MIRROR_COLUMNS = (
+    "mirror",
+    "state",
+    "workers",
+    "topics",
+    "partitions",
+    "lag_records",
+    "lag_bytes",
+    "lag_s",
+    "records_per_s",
+    "bytes_per_s",
+    "gaps",
+    "groups",
+    "last_commit_s",
+)
+_PARTITION_COLUMNS = (
+    "topic",
+    "partition",
+    "state",
+    "engine",
+    "source_next",
+    "source_end",
+    "target_next",
+    "lag_records",
+    "lag_bytes",
+    "lag_s",
+    "records_per_s",
+    "bytes_per_s",
+    "last_commit_s",
+)
+_GROUP_COLUMNS = (
+    "group",
+    "topic",
+    "partition",
+    "state",
+    "source_offset",
+    "position",
+    "rpo_records",
+    "rpo_s",
+    "redelivered",
+    "reason",
+)
+
+
+def _show_status(found: Sequence[Mapping[str, Any]], closely: bool, output: Output) -> None:
+    if output is Output.json:
+        show(found, output)
+        return
+    rows = []
+    for each in found:
+        groups, gaps = each["groups"], each["gaps"]
+        rows.append({**each, "partitions": len(each["partitions"]), "groups": len(groups), "gaps": len(gaps)})
+    show(rows, output, _MIRROR_COLUMNS)
+    for each in found:
+        if each.get("reason"):
+            note(f"{each['mirror']}: {each['reason']}")
+        for topic, why in each.get("trouble", {}).items():
+            note(f'✗ {each["mirror"]}, topic "{topic}": {why}')
+        for row in each["partitions"]:
+            if row["reason"]:
+                note(f"! {each['mirror']}, {row['topic']} partition {row['partition']}: {row['reason']}")
+        for gap in each["gaps"]:
+            until = "its end" if gap["end"] < 0 else str(gap["end"])
+            note(
+                f"! {each['mirror']}, {gap['topic']} partition {gap['partition']}: offsets {gap['first']} up to"
+                f" {until} are not in the target ({gap['reason']})"
+            )
+        if closely:
+            show(each["partitions"], output, _PARTITION_COLUMNS)
+            if each["groups"]:
+                show([row for group in each["groups"] for row in group["places"]], output, _GROUP_COLUMNS)
+
+
+# ---- verify
+
+
+@app.command()
+def verify(
+    name: NameArgument,
+    file: FileOption = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", "-t", help="Only this topic (may stand several times)")
+    ] = None,
+    newest: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only the newest N offsets of each partition")
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Read both sides and compare digests of ranges; of a difference the first offset is named. Changes nothing.
+
+    Compared is what was mirrored by now and both sides still have. Exit code 0: equal. 1: different, or not comparable.
+    Example: hub mirror verify nyc-lon --topic nyc.chat --newest 100000
+    """
+    from hub.cli.progress import counted
+    from hub.replication.compare import compared
+    from hub.replication.verify import Verifier, summary
+
+    world = _world(file)
+    link = world.link(name)
+    every = compared(world.file, link, world.clusters, world.control(), topic or ())
+    if not every:
+        raise NotFound(
+            f'mirror "{name}": nothing is mirrored yet' + (" of these topics" if topic else ""),
+            hint="hub mirror status shows whether a worker runs",
+        )
+    total = sum(
+        min(each.checkpoint.source_next - each.checkpoint.source_start, newest or sys.maxsize)
+        for each in every
+    )
+    verdicts = []
+    with counted(f"verify {name}") as advance:
+        done = 0
+
+        def more(count: int) -> None:
+            nonlocal done
+            done += count
+            advance(done, max(total, done))
+
+        verifier = Verifier(world.clusters[link.source], world.clusters[link.target], more)
+        try:
+            verdicts = [verifier.verify(each, newest) for each in every]
+        finally:
+            verifier.close()
+    found = summary(verdicts)
+    rows = [
+        {
+            "topic": each.place.topic,
+            "partition": each.place.partition,
+            "from": each.first,
+            "to": each.end,
+            "records": each.records,
+            "digest": str(each.digest),
+            "equal": each.equal,
+            "differs_at": each.differs_at,
+            "why": each.why,
+        }
+        for each in verdicts
+    ]
+    if output is Output.json:
+        show_one({"mirror": name, **found, "partitions": rows}, output)
+    else:
+        show(rows, output)
+    for each in verdicts:
+        if each.differs_at is not None:
+            note(
+                f"✗ {each.place.topic} partition {each.place.partition} differs first at source offset"
+                f" {each.differs_at}: {each.why}"
+            )
+    note(f"{found['equal']} equal, {found['different']} different, {found['not_compared']} not compared.")
+    if found["different"] or found["not_compared"]:
+        raise typer.Exit(1)
+
+
+# ---- a person's wishes
+
+
+@app.command()
+def pause(name: NameArgument, file: FileOption = None) -> None:
+    """Let a mirror stand still; workers obey within a second or two, at the end of a transaction.
+
+    Example: hub mirror pause nyc-lon
+    """
+    world = _world(file)
+    _wish(world, world.link(name), paused=True)
+    note(f"{name} is paused. Go on: hub mirror resume {name}")
+
+
+@app.command()
+def resume(
+    name: NameArgument,
+    file: FileOption = None,
+    abort: Annotated[
+        bool,
+        typer.Option(
+            "--abort", help="Undo a change of hands that is under way, while ownership is as it was"
+        ),
+    ] = False,
+    wait: WaitOption = 120.0,
+    output: OutputOption = Output.table,
+) -> None:
+    """Let a paused mirror go on, partitions that stopped try again, and a change of hands that was cut short go on.
+
+    Example: hub mirror resume nyc-lon
+    """
+    world = _world(file)
+    link = world.link(name)
+    operator = _operator(world, wait)
+    running = operator.control().running(link.source)
+    if abort:
+        if running is None:
+            raise Conflict(f"no change of hands of {link.source} is under way", hint="hub mirror status")
+        operator.abort(running)
+        note(f'{running.kind} "{running.id}" is undone.')
+        return
+    _wish(world, link, paused=False)
+    if running is not None:
+        _finish(operator, running, output)
+    else:
+        note(f"{name} goes on.")
+
+
+def _wish(world: _World, link: Link, *, paused: bool) -> None:
+    """Into the target's control topic, where the mirror's workers read it; its way back obeys it too."""
+    import getpass
+    import socket
+
+    from hub.replication.board import pause_record, retry_record
+
+    now_ms = int(time.time() * 1000)
+    by = f"{getpass.getuser()}@{socket.gethostname()}"
+    records = [pause_record(link.name, by, now_ms, paused=paused)]
+    if not paused:
+        records.append(retry_record(link.name, now_ms))
+    _append(world.clusters[link.target], records)
+
+
+def _append(reached: Reached, records: Sequence[Any]) -> None:
+    from hub.replication.apply import make_own
+    from hub.replication.clusters import own_topics
+
+    make_own([(reached.name, step) for step in own_topics(reached)], {reached.name: reached})
+    writer = reached.kafka.writer()
+    try:
+        writer.append(list(records))
+    finally:
+        writer.close()
+
+
+@app.command()
+def drop(
+    name: NameArgument,
+    file: FileOption = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", help="Forget only this topic (may stand several times)"),
+    ] = None,
+    delete_copies: Annotated[
+        bool,
+        typer.Option("--delete-copies", help="Delete the topics at the target too, with all their events"),
+    ] = False,
+    typed: Annotated[
+        str | None, typer.Option("--name", metavar="MIRROR", help="The name again, instead of typing it")
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Forget a mirror: its checkpoints, maps and gaps at the target. The copies stay, unless told otherwise.
+
+    What is in the file afterwards begins anew, from the source's start, into topics that must be empty. Pause it first.
+    Example: hub mirror drop nyc-lon --topic nyc.chat --delete-copies --name nyc-lon
+    """
+    from hub.replication.clusters import read_board, read_progress
+    from hub.replication.operate import forget
+
+    world = _world(file)
+    link = world.link(name)
+    target = world.clusters[link.target]
+    board = read_board(target)
+    if name not in board.paused and not link.mirror.paused:
+        raise Conflict(
+            f'mirror "{name}" is not paused', hint=f"first: hub mirror pause {name}", code="HUB-1967"
+        )
+    known = {tp.topic for tp in read_progress(target, maps=False).of(name)}
+    meant = sorted(known & set(topic) if topic else known)
+    _confirm(
+        name,
+        typed,
+        f"forget {len(meant)} topics of it at {link.target}" + (", and delete them" if delete_copies else ""),
+    )
+    count = forget(link, target, topic or ())
+    if delete_copies:
+        for each in meant:
+            try:
+                target.kafka.delete_topic(each)
+            except NotFound:
+                note(f"{each} was not there any more")
+    if output is Output.json:
+        show_one(
+            {"mirror": name, "topics": meant, "partitions": count, "deleted": bool(delete_copies)}, output
+        )
+    note(f"Forgotten: {count} partitions of {len(meant)} topics.")
+
+
+def _confirm(name: str, typed: str | None, what: str) -> None:
+    """The name, typed: what follows cannot be taken back."""
+    if typed is None:
+        if not sys.stdin.isatty():
+            raise CallerError(f"this would {what}: say the name again with --name {name}", code="HUB-1606")
+        typed = typer.prompt(f"This would {what}. Type the mirror's name to go on", err=True)
+    if typed != name:
+        raise CallerError(f'"{typed}" is not "{name}": nothing was done', code="HUB-1606")
+
+
+# ---- changes of hands
+
+
+@app.command()
+def drill(
+    name: NameArgument,
+    file: FileOption = None,
+    kind: Annotated[
+        str, typer.Option(help="What is rehearsed: failover, switchover, failback or promote")
+    ] = "failover",
+    output: OutputOption = Output.table,
+) -> None:
+    """Rehearse a change of hands: its steps, what it would lose, and what each group would read again. Changes nothing.
+
+    Example: hub mirror drill nyc-lon --kind switchover -o json
+    """
+    from hub.replication.failover import begin
+
+    world = _world(file)
+    link = world.link(name)
+    operator = _operator(world, 30.0)
+    kinds: dict[str, Kind] = {
+        "failover": "failover",
+        "switchover": "switchover",
+        "failback": "failback",
+        "promote": "promote",
+    }
+    if kind not in kinds:
+        raise CallerError(f'--kind "{kind}"', hint=f"one of: {', '.join(kinds)}")
+    control = operator.control()
+    old = control.owner(link.source).acting
+    new = link.source if kind == "failback" else link.target
+    operation = begin(
+        control,
+        kinds[kind],
+        id="drill",
+        mirror=name,
+        home=link.source,
+        new=new,
+        now_ms=int(time.time() * 1000),
+        old_is_up=operator.is_up(old),
+    )
+    steps = [{"step": each.name, "does": each.does, "at": ", ".join(each.at)} for each in operation.steps]
+    report = operator.report(link.source, old, new)
+    if output is Output.json:
+        show_one({"kind": kind, "old": old, "new": new, "steps": steps, **_as_json(report)}, output)
+        return
+    show(steps, output)
+    _show_report(report)
+    note("Nothing was changed.")
+
+
+@app.command()
+def switchover(
+    name: NameArgument, file: FileOption = None, wait: WaitOption = 120.0, output: OutputOption = Output.table
+) -> None:
+    """Both sides are up: the target takes over what the source owns; nothing is lost, nothing read twice.
+
+    Stop the writers at the source, and the groups there, before or when it says so: it waits until all is quiet.
+    Example: hub mirror switchover nyc-lon
+    """
+    _change(name, file, "switchover", wait, output)
+
+
+@app.command()
+def failover(
+    name: NameArgument,
+    file: FileOption = None,
+    typed: Annotated[
+        str | None, typer.Option("--name", metavar="MIRROR", help="The name again, instead of typing it")
+    ] = None,
+    wait: WaitOption = 120.0,
+    output: OutputOption = Output.table,
+) -> None:
+    """The source is gone: the target takes over now. What was not mirrored is counted, and stays behind.
+
+    Example: hub mirror failover nyc-lon --name nyc-lon
+    """
+    _change(name, file, "failover", wait, output, typed=typed, confirm=True)
+
+
+@app.command()
+def failback(
+    name: NameArgument,
+    file: FileOption = None,
+    tail: Annotated[
+        str,
+        typer.Option(
+            help="Records that the source had and nobody mirrored: replay (carry them over), or discard"
+        ),
+    ] = "replay",
+    wait: WaitOption = 300.0,
+    output: OutputOption = Output.table,
+) -> None:
+    """The source is back: what was born at the target goes home, then the source takes over again.
+
+    Example: hub mirror failback nyc-lon --tail replay
+    """
+    if tail not in ("replay", "discard"):
+        raise CallerError(f'--tail "{tail}"', hint="one of: replay, discard")
+    _change(name, file, "failback", wait, output, tail=tail)
+
+
+@app.command()
+def promote(
+    name: NameArgument,
+    file: FileOption = None,
+    typed: Annotated[
+        str | None, typer.Option("--name", metavar="MIRROR", help="The name again, instead of typing it")
+    ] = None,
+    wait: WaitOption = 120.0,
+    output: OutputOption = Output.table,
+) -> None:
+    """As switchover, and for good: the mirror is forgotten. Take it out of the file then.
+
+    Example: hub mirror promote nyc-lon --name nyc-lon
+    """
+    _change(name, file, "promote", wait, output, typed=typed, confirm=True)
+
+
+def _operator(world: _World, wait: float) -> Any:
+    from hub.replication.operate import Operator
+
+    return Operator(world.file, world.clusters, wait, note)
+
+
+def _change(
+    name: str,
+    file: Path | None,
+    kind: Any,
+    wait: float,
+    output: Output,
+    *,
+    tail: Any = "replay",
+    typed: str | None = None,
+    confirm: bool = False,
+) -> None:
+    import uuid
+
+    world = _world(file)
+    link = world.link(name)
+    operator = _operator(world, wait)
+    new = link.source if kind == "failback" else link.target
+    operation = operator.begin(kind, name, link.source, new, id=uuid.uuid4().hex[:8], tail=tail)
+    if confirm:
+        report = operator.report(link.source, operation.old, operation.new)
+        note(f"{report.lost} offsets would be lost, {report.redelivered} records read again.")
+        _confirm(name, typed, f"hand over what {link.source} owns to {new}")
+    _finish(operator, operation, output)
+
+
+def _finish(operator: Any, operation: Any, output: Output) -> None:
+
+    before: Report = operator.report(operation.home, operation.old, operation.new)
+    try:
+        done = operator.carry_on(operation)
+    except (HubError, KeyboardInterrupt):
+        note(f"{operation.kind} is not over. Go on: hub mirror resume {operation.mirror} (or --abort)")
+        raise
+    loss = before if operation.kind == "failover" else None
+    if output is Output.json:
+        said = {"kind": done.kind, "id": done.id, "epoch": done.epoch, "old": done.old, "new": done.new}
+        show_one({**said, "steps": list(done.done), **(_as_json(loss) if loss else {})}, output)
+    elif loss is not None:
+        _show_report(loss)
+    note(f"{done.new} acts for {done.home} now (epoch {done.epoch}).")
+
+
+def _as_json(report: Report) -> dict[str, Any]:
+    return {
+        "exact": report.is_exact,
+        "lost": report.lost,
+        "redelivered": report.redelivered,
+        "losses": [
+            {
+                "topic": each.place.topic,
+                "partition": each.place.partition,
+                "first": each.first,
+                "end": each.end,
+                "count": each.count,
+                "known": each.known,
+            }
+            for each in report.losses
+            if each.count
+        ],
+        "groups": [
+            {
+                "group": each.group,
+                "topic": each.place.topic,
+                "partition": each.place.partition,
+                "state": each.state,
+                "reason": each.reason,
+                "position": each.position,
+                "redelivered": each.redelivered,
+                "unread_lost": each.unread_lost,
+                "read_only_here": each.read_only_here,
+            }
+            for each in report.effects
+        ],
+    }
+
+
+def _show_report(report: Report) -> None:
+    body = _as_json(report)
+    for part in ("losses", "groups"):
+        if body[part]:
+            show(body[part])
+    bound = "" if report.is_exact else " at least: the source does not answer"
+    note(f"Lost: {report.lost} offsets{bound}. Read again: {report.redelivered} records.")

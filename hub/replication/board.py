@@ -1,0 +1,332 @@
+"""[core] What workers and people tell each other, folded: who is there, what each link carries, what is paused, how it goes.
+
+::
+
+    _hub.mirror.control   compact   pause|link                 a person's wish (the others: groups, failover, plan)
+                                    retry|link                 what stands still may try again
+    _hub.mirror.status    compact   worker|name                a heartbeat, with the shards that it holds
+                                    carries|link               topics, partitions and generations, as last planned
+                                    partition|link|topic|n     how one partition goes
+                                    group|link|group           where one group stands
+
+Heartbeats are not in the control topic, which stays small: a worker that comes reads it from its beginning. Whether a
+worker is alive is judged by when its heartbeat was heard here, not by its clock; what is much older than that when it is
+read was a worker of the past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from hub.errors import HubFault
+from hub.record import NewRecord, Record, TopicPartition
+from hub.replication.checkpoint import CONTROL_TOPIC
+from hub.replication.failover import Control, Operation, Ownership, apply
+from hub.replication.groups import Mark, mark_of
+from hub.replication.plan import Synced, synced_of
+from hub.replication.shards import Lease, Shard, shards_of
+
+STATUS_TOPIC = "_hub.mirror.status"
+STATUS_CONFIG: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "compression.type": "producer",
+    # It is read from its beginning by whoever wants to know: the cleaner shall keep it short.
+    "segment.ms": "600000",
+    "min.cleanable.dirty.ratio": "0.1",
+    "delete.retention.ms": "3600000",
+}
+CHORES = -1
+"""The number of the shard that has no partitions: whoever holds it plans the link and carries its groups."""
+
+_LONG_AGO_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A worker's heartbeat. ``ttl_ms``: for so long after it was heard the worker counts as alive."""
+
+    worker: str
+    host: str
+    pid: int
+    holding: tuple[Shard, ...]
+    ttl_ms: int
+    at_ms: int
+
+    def record(self) -> NewRecord:
+        body = {
+            "host": self.host,
+            "pid": self.pid,
+            "holding": [list(each) for each in self.holding],
+            "ttl_ms": self.ttl_ms,
+            "at_ms": self.at_ms,
+        }
+        return NewRecord(STATUS_TOPIC, f"worker|{self.worker}".encode(), orjson.dumps(body))
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedTopic:
+    """A topic as it is to be mirrored; ``generation`` is that of ``topic_id``."""
+
+    partitions: int
+    topic_id: str
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Carries:
+    """What a link carries, as its chores planned it last. ``trouble``: by topic, why it is not carried."""
+
+    link: str
+    topics: Mapping[str, CarriedTopic] = field(default_factory=dict)
+    trouble: Mapping[str, str] = field(default_factory=dict)
+    cautions: tuple[str, ...] = ()
+    error: str = ""
+    at_ms: int = 0
+
+    def record(self) -> NewRecord:
+        body = {
+            "topics": {name: [t.partitions, t.topic_id, t.generation] for name, t in self.topics.items()},
+            "trouble": dict(self.trouble),
+            "cautions": list(self.cautions),
+            "error": self.error,
+            "at_ms": self.at_ms,
+        }
+        return NewRecord(STATUS_TOPIC, f"carries|{self.link}".encode(), orjson.dumps(body))
+
+    def shards(self, number: int) -> dict[Shard, tuple[TopicPartition, ...]]:
+        """Its shards with their partitions."""
+        every = [TopicPartition(name, at) for name, t in self.topics.items() for at in range(t.partitions)]
+        return shards_of(self.link, every, number)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """How one partition goes, as its worker saw it. Offsets are next-to-read; -1 and None: not known.
+
+    ``lag_bytes`` is the lag in records times the mean size of what was mirrored. ``lag_s``: how long ago the source
+    reached the offset that the mirror is at, to the worker's knowledge.
+    """
+
+    link: str
+    topic: str
+    partition: int
+    shard: int
+    worker: str
+    state: str
+    reason: str
+    engine: str
+    source_next: int
+    source_end: int
+    target_next: int
+    lag_records: int
+    lag_bytes: int
+    lag_s: float | None
+    records_per_s: float
+    bytes_per_s: float
+    committed_at_ms: int
+    at_ms: int
+
+    def record(self) -> NewRecord:
+        body = {name: getattr(self, name) for name in _STATUS_FIELDS}
+        key = f"partition|{self.link}|{self.topic}|{self.partition}"
+        return NewRecord(STATUS_TOPIC, key.encode(), orjson.dumps(body))
+
+
+_STATUS_FIELDS = (
+    "shard",
+    "worker",
+    "state",
+    "reason",
+    "engine",
+    "source_next",
+    "source_end",
+    "target_next",
+    "lag_records",
+    "lag_bytes",
+    "lag_s",
+    "records_per_s",
+    "bytes_per_s",
+    "committed_at_ms",
+    "at_ms",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlace:
+    """One group in one partition: see groups.Carried. ``unread_lost`` and ``redelivered``: what a failover would cost it
+    now, in offsets that it never gets and records that it gets twice."""
+
+    topic: str
+    partition: int
+    state: str
+    reason: str
+    source_offset: int
+    position: int | None
+    unread_lost: int
+    redelivered: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    link: str
+    group: str
+    places: tuple[GroupPlace, ...]
+    at_ms: int
+
+    def record(self) -> NewRecord:
+        rows = [
+            [
+                p.topic,
+                p.partition,
+                p.state,
+                p.reason,
+                p.source_offset,
+                p.position,
+                p.unread_lost,
+                p.redelivered,
+            ]
+            for p in self.places
+        ]
+        body = {"places": rows, "at_ms": self.at_ms}
+        return NewRecord(STATUS_TOPIC, f"group|{self.link}|{self.group}".encode(), orjson.dumps(body))
+
+
+def pause_record(link: str, by: str, at_ms: int, *, paused: bool) -> NewRecord:
+    """A person's wish that a mirror stands still, or goes on."""
+    body = orjson.dumps({"by": by, "at_ms": at_ms}) if paused else None
+    return NewRecord(CONTROL_TOPIC, f"pause|{link}".encode(), body)
+
+
+def retry_record(link: str, at_ms: int) -> NewRecord:
+    """What stands still on this mirror may try again."""
+    return NewRecord(CONTROL_TOPIC, f"retry|{link}".encode(), orjson.dumps({"at_ms": at_ms}))
+
+
+@dataclass
+class Board:
+    """The fold of both topics of one cluster. ``heard_s``: when each worker's last heartbeat was heard, by the reader's
+    own clock."""
+
+    control: Control = field(default_factory=Control)
+    beats: dict[str, Beat] = field(default_factory=dict)
+    heard_s: dict[str, float] = field(default_factory=dict)
+    carries: dict[str, Carries] = field(default_factory=dict)
+    paused: dict[str, str] = field(default_factory=dict)
+    retries: dict[str, int] = field(default_factory=dict)
+    partitions: dict[tuple[str, str, int], PartitionStatus] = field(default_factory=dict)
+    groups: dict[tuple[str, str], GroupStatus] = field(default_factory=dict)
+    synced: dict[tuple[str, str], Synced] = field(default_factory=dict)
+    marks: dict[tuple[str, str], dict[TopicPartition, Mark]] = field(default_factory=dict)
+
+    def apply(self, record: Record, now_s: float, now_ms: int) -> None:
+        """Take in a record of either topic. Raises HubFault (HUB-5603) for one that is not a mirror's."""
+        kind, _, rest = (record.key or b"").decode("utf-8", "replace").partition("|")
+        try:
+            if record.value is None:
+                self._forget(kind, rest, record.topic)
+            elif kind in ("owner", "operation"):
+                self.control = apply(self.control, record)
+            elif kind == "synced" and (synced := synced_of(record)) is not None:
+                self.synced[synced.mirror, synced.topic] = synced
+            elif kind == "group" and record.topic == CONTROL_TOPIC:
+                if (mark := mark_of(record)) is not None:
+                    places = self.marks.setdefault((mark.link, mark.group), {})
+                    places[TopicPartition(mark.topic, mark.partition)] = mark
+            else:
+                self._said(kind, rest, orjson.loads(record.value), now_s, now_ms)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise HubFault(
+                f"{record.topic}, offset {record.offset}: not what a mirror writes ({error!r})",
+                hint="something else writes to this topic, or a newer hub did",
+                code="HUB-5603",
+            ) from None
+
+    def _said(self, kind: str, rest: str, body: dict[str, Any], now_s: float, now_ms: int) -> None:
+        match kind:
+            case "worker":
+                holding = tuple(Shard(str(link), int(number)) for link, number in body.pop("holding"))
+                self.beats[rest] = Beat(worker=rest, holding=holding, **body)
+                age_ms = now_ms - self.beats[rest].at_ms
+                self.heard_s[rest] = now_s - (age_ms / 1000 if age_ms > _LONG_AGO_MS else 0.0)
+            case "carries":
+                topics = {name: CarriedTopic(*row) for name, row in body.pop("topics").items()}
+                cautions = tuple(body.pop("cautions"))
+                self.carries[rest] = Carries(link=rest, topics=topics, cautions=cautions, **body)
+            case "partition":
+                link, topic, partition = rest.split("|")
+                place = link, topic, int(partition)
+                self.partitions[place] = PartitionStatus(*place, **body)
+            case "group":
+                link, _, group = rest.partition("|")
+                places = tuple(GroupPlace(*row) for row in body["places"])
+                self.groups[link, group] = GroupStatus(link, group, places, body["at_ms"])
+            case "pause":
+                self.paused[rest] = str(body.get("by", ""))
+            case "retry":
+                self.retries[rest] = int(body["at_ms"])
+            case _:
+                pass  # what a newer hub tells
+
+    def _forget(self, kind: str, rest: str, topic_of: str) -> None:
+        match kind:
+            case "worker":
+                self.beats.pop(rest, None)
+                self.heard_s.pop(rest, None)
+            case "carries":
+                self.carries.pop(rest, None)
+            case "pause":
+                self.paused.pop(rest, None)
+            case "partition":
+                link, topic, partition = rest.split("|")
+                self.partitions.pop((link, topic, int(partition)), None)
+            case "synced":
+                link, _, topic = rest.partition("|")
+                self.synced.pop((link, topic), None)
+            case "group" if topic_of == CONTROL_TOPIC:
+                link, topic, partition, group = rest.split("|", 3)
+                self.marks.get((link, group), {}).pop(TopicPartition(topic, int(partition)), None)
+            case "group":
+                link, _, group = rest.partition("|")
+                self.groups.pop((link, group), None)
+            case _:
+                pass
+
+    def alive(self, now_s: float) -> frozenset[str]:
+        """The workers that were heard of in time."""
+        return frozenset(
+            name for name, at_s in self.heard_s.items() if (now_s - at_s) * 1000 < self.beats[name].ttl_ms
+        )
+
+    def leases(self, now_s: float) -> tuple[Lease, ...]:
+        """Who holds what, as each says; on the reader's clock, in milliseconds."""
+        return tuple(
+            Lease(shard, name, int(self.heard_s[name] * 1000) + self.beats[name].ttl_ms)
+            for name in sorted(self.alive(now_s))
+            for shard in self.beats[name].holding
+        )
+
+
+def joined(boards: Iterable[Control]) -> Control:
+    """The control of several clusters: for each home the highest epoch, and the operation that is furthest on."""
+    owners: dict[str, Ownership] = {}
+    operations: dict[str, Operation] = {}
+    for control in boards:
+        for home, owner in control.owners.items():
+            if home not in owners or owner.epoch > owners[home].epoch:
+                owners[home] = owner
+        for home, one in control.operations.items():
+            known = operations.get(home)
+            if known is None or _further(one, known):
+                operations[home] = one
+    return Control(owners, operations)
+
+
+def _further(one: Operation, known: Operation) -> bool:
+    if one.id == known.id:
+        return (one.state != "running", len(one.done)) > (known.state != "running", len(known.done))
+    # An aborted operation leaves its epoch to the next one.
+    return (one.epoch, one.state != "aborted") > (known.epoch, known.state != "aborted")

@@ -1,0 +1,274 @@
+"""[shell] What one worker does for a whole link: its topics planned and made, its groups carried over.
+
+Whoever holds the link's shard ``-1`` does it, in a thread of its own: a source that does not answer keeps only this link
+waiting. Marks of groups go through a writer with that shard's transactional id, so a worker that stood still cannot
+write one, and without its mark commits nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from hub.errors import HubError
+from hub.kafka import KafkaWriter
+from hub.log import WriterFenced
+from hub.record import Positions, TopicPartition
+from hub.replication.apply import carry_out, make_own, planned
+from hub.replication.board import Board, Carries, GroupPlace, GroupStatus
+from hub.replication.clusters import ProgressReader, Reached
+from hub.replication.failover import Control, Partition, assess
+from hub.replication.groups import Carried, Mark, Seen, carry, marks_for
+from hub.replication.joint_map import JointMap
+from hub.replication.links import Link, carries, links, opposite
+from hub.replication.mirrors import MirrorsFile
+from hub.replication.offset_map import OffsetMap
+from hub.replication.progress import Progress
+from hub.replication.shards import Shard
+from hub.runtime import Backoff
+
+log = logging.getLogger(__name__)
+
+PLAN_EVERY_S = 5.0
+_SHORTEST_S = 0.2
+
+
+class Chores(threading.Thread):
+    """See the module. ``control``: the owners and operations of both clusters; ``ask``: the target's board."""
+
+    def __init__(
+        self,
+        file: MirrorsFile,
+        shard: Shard,
+        link: Link,
+        clusters: Mapping[str, Reached],
+        control: Callable[[], Control],
+        marks: Callable[[], Board],
+    ) -> None:
+        super().__init__(name=f"{shard.link}.chores", daemon=True)
+        self.file, self.shard, self.link, self.clusters = file, shard, link, clusters
+        self.source, self.target = clusters[link.source], clusters[link.target]
+        self.fenced = False
+        self.held = ""
+        self.carries: Carries | None = None
+        self.groups: tuple[GroupStatus, ...] = ()
+        self.ticked_at_s = time.monotonic()
+        self._control, self._board = control, marks
+        self._halt = threading.Event()
+        self._progress: ProgressReader | None = None
+        self._other: ProgressReader | None = None
+        self._writer: KafkaWriter | None = None
+
+    def stop(self) -> None:
+        self._halt.set()
+
+    def run(self) -> None:
+        backoff = Backoff(0.5, 15.0)
+        plan_at_s = groups_at_s = 0.0
+        while not self._halt.is_set():
+            self.ticked_at_s = time.monotonic()
+            try:
+                if self.ticked_at_s >= plan_at_s:
+                    self._plan()
+                    plan_at_s = self.ticked_at_s + PLAN_EVERY_S
+                if self.ticked_at_s >= groups_at_s and not self.held:
+                    self._carry_groups()
+                    groups_at_s = self.ticked_at_s + self.link.mirror.groups.interval / 1000
+                backoff.reset()
+            except WriterFenced:
+                self.fenced = True
+                break
+            except HubError as error:
+                self._failed(error.message)
+                self._halt.wait(backoff.next_s())
+            except Exception as error:
+                log.exception("%s", self.name)
+                self._failed(f"an error of the hub itself: {error!r}")
+                self._halt.wait(max(2.0, backoff.next_s()))
+            self._halt.wait(_SHORTEST_S)
+        self._close()
+
+    def _failed(self, message: str) -> None:
+        log.warning("%s: %s", self.name, message)
+        before = self.carries or Carries(self.link.name)
+        self.carries = Carries(
+            before.link, before.topics, before.trouble, before.cautions, message, int(time.time() * 1000)
+        )
+        self._close()
+
+    def _close(self) -> None:
+        for each in (self._progress, self._other, self._writer):
+            if each is not None:
+                each.close()
+        self._progress = self._other = self._writer = None
+
+    # ---- topics
+
+    def _plan(self) -> None:
+        known = self._board()
+        if self._progress is None:
+            self._progress = ProgressReader(self.target, only=frozenset({self.link.name}))
+        control = self._control()
+        made = planned(
+            self.file,
+            self.link,
+            self.clusters,
+            control,
+            known,
+            self._progress.refresh(),
+            self._others(control),
+        )
+        make_own(made.own, self.clusters)
+        failed = carry_out(
+            made.made.steps, self.source, self.target, lambda step: log.info("%s: %s", self.name, step)
+        )
+        found = made.carries(int(time.time() * 1000))
+        trouble = {**found.trouble, **{topic: error.message for topic, error in failed.items()}}
+        topics = {name: topic for name, topic in found.topics.items() if name not in failed}
+        self.carries = Carries(found.link, topics, trouble, found.cautions, "", found.at_ms)
+
+    def _others(self, control: Control) -> Progress | None:
+        """What mirrors wrote at the source: only after a change of hands is there anything of the other direction."""
+        if not control.operations:
+            return None
+        if self._other is None:
+            every = frozenset(
+                name for name, link in links(self.file).items() if link.target == self.link.source
+            )
+            self._other = ProgressReader(self.source, only=every)
+        return self._other.refresh()
+
+    # ---- groups
+
+    def _carry_groups(self) -> None:
+        if self._progress is None or self.carries is None:
+            return
+        control = self._control()
+        topics = carries(self.file, self.link, self.carries.topics, control)
+        if not topics:
+            self.groups = ()
+            return
+        carrier = GroupCarrier(self.file, self.link, self.source, self.target)
+        progress, other = self._progress.refresh(), self._others(control)
+        board = self._board()
+        marks = {
+            group: dict(places) for (link, group), places in board.marks.items() if link == self.link.name
+        }
+
+        def table(tp: TopicPartition) -> OffsetMap | JointMap | None:
+            return carrier.table(tp, progress, other)
+
+        found = carrier.look(topics, table, marks)
+        self._commit(found)
+        self.groups = carrier.status(found, progress, marks, int(time.time() * 1000))
+
+    def _commit(self, found: Sequence[tuple[Seen, tuple[Carried, ...]]]) -> None:
+        new = [mark.record() for seen, each in found for mark in marks_for(self.link.name, each, seen)]
+        if not new:
+            return
+        if self._writer is None:
+            self._writer = self.target.kafka.writer(self.shard.transactional_id)
+        self._writer.append(new)
+        for seen, each in found:
+            commit_group(self.target, seen.group, each)
+
+
+def commit_group(target: Reached, group: str, carried: Iterable[Carried]) -> None:
+    """Write the positions that are to be written; a group that got members meanwhile is left alone."""
+    positions = Positions({each.place: each.commit for each in carried if each.commit is not None})
+    if not len(positions):
+        return
+    try:
+        target.kafka.publish_group(group, positions)
+    except HubError as error:
+        log.info('group "%s" was not moved: %s', group, error.message)
+
+
+class GroupCarrier:
+    """The groups of a link as they are on both sides, and what is to be done with each."""
+
+    def __init__(self, file: MirrorsFile, link: Link, source: Reached, target: Reached) -> None:
+        self.file, self.link, self.source, self.target = file, link, source, target
+
+    def table(
+        self, tp: TopicPartition, progress: Progress, other: Progress | None
+    ) -> OffsetMap | JointMap | None:
+        """The map of one partition, joint with the other direction's where there is one."""
+        forward = progress.table(self.link.name, tp)
+        if forward is None or other is None:
+            return forward
+        back = opposite(self.file, self.link, tp.topic)
+        if back is None or tp not in other.of(back):
+            return forward
+        backward = other.table(back, tp)
+        return None if backward is None else JointMap(forward, backward)
+
+    def seen(self, topics: Iterable[str]) -> list[Seen]:
+        """Every group that is to be carried, with its positions in these topics on both sides."""
+        wanted = set(topics)
+        here = [group for group in self.source.kafka.groups() if self.link.mirror.selects_group(group)]
+        positions = self.source.kafka.positions_of_groups(here)
+        mine = {g: of for g, p in positions.items() if (of := p.of_topics(wanted).offsets)}
+        theirs = self.target.kafka.positions_of_groups(list(mine))
+        there = [group for group in self.target.kafka.groups() if group in mine]
+        members = self.target.kafka.group_members(there)
+        return [
+            Seen(
+                group,
+                offsets,
+                theirs[group].of_topics(wanted).offsets if group in theirs else {},
+                bool(members.get(group)),
+            )
+            for group, offsets in sorted(mine.items())
+        ]
+
+    def look(
+        self,
+        topics: Iterable[str],
+        table: Callable[[TopicPartition], OffsetMap | JointMap | None],
+        marks: Mapping[str, Mapping[TopicPartition, Mark]],
+    ) -> list[tuple[Seen, tuple[Carried, ...]]]:
+        """Each group with what to do in each partition."""
+        found = []
+        for seen in self.seen(topics):
+            tables = {tp: made for tp in seen.source if (made := table(tp)) is not None}
+            carried = carry(seen, tables, marks.get(seen.group, {}), force=self.link.mirror.groups.force)
+            found.append((seen, carried))
+        return found
+
+    def status(
+        self,
+        found: Sequence[tuple[Seen, tuple[Carried, ...]]],
+        progress: Progress,
+        marks: Mapping[str, Mapping[TopicPartition, Mark]],
+        now_ms: int,
+    ) -> tuple[GroupStatus, ...]:
+        """Where each stands, and what a failover now would cost it."""
+        places = sorted({tp for seen, _ in found for tp in seen.source})
+        ends = self.source.kafka.end_offsets(sorted({tp.topic for tp in places})) if places else Positions()
+        partitions = {
+            tp: Partition(table, table.target_next, ends.get(tp, table.source_next))
+            for tp in places
+            if (table := progress.table(self.link.name, tp)) is not None
+        }
+        made = []
+        for seen, carried in found:
+            effects = {each.place: each for each in assess(partitions, [seen], marks, place=True).effects}
+            rows = []
+            for each in carried:
+                effect = effects.get(each.place)
+                rows.append(
+                    GroupPlace(
+                        *each.place,
+                        each.state,
+                        each.reason,
+                        each.source_offset,
+                        each.position,
+                        effect.unread_lost if effect else 0,
+                        effect.redelivered if effect else 0,
+                    )
+                )
+            made.append(GroupStatus(self.link.name, seen.group, tuple(rows), now_ms))
+        return tuple(made)

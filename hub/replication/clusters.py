@@ -1,0 +1,296 @@
+"""[edge] The clusters of mirrors.yaml as they are: clients of both kinds, what the planner compares, what mirrors wrote.
+
+``Reached`` is one cluster with its clients: confluent-kafka's for what is rare (topics, settings, rules, groups, records
+of the hub's own topics), the wire's for batches. TLS and SASL go to both alike.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import httpx2
+
+from hub.errors import NotFound, PeerError
+from hub.kafka import KafkaCluster
+from hub.kafka.acls import TopicRule
+from hub.log import TopicDescription
+from hub.record import Positions, Record
+from hub.replication.board import STATUS_CONFIG, STATUS_TOPIC, Board
+from hub.replication.checkpoint import (
+    CHECKPOINTS_CONFIG,
+    CHECKPOINTS_TOPIC,
+    CONTROL_CONFIG,
+    CONTROL_TOPIC,
+    MAP_CONFIG,
+    MAP_TOPIC,
+)
+from hub.replication.mirrors import Connection, MirrorsFile, connection
+from hub.replication.plan import Acl, CreateTopic, SchemaVersion, Side
+from hub.replication.progress import Progress
+from hub.replication.wire import ClusterAccess
+from hub.schema_registry.client import RegistryClient
+
+OWN_PARTITIONS = 8
+_OWN: Mapping[str, tuple[int, Mapping[str, str]]] = {
+    CHECKPOINTS_TOPIC: (OWN_PARTITIONS, CHECKPOINTS_CONFIG),
+    # What is forgotten of the map cannot be translated any more: folding keeps it short, not time.
+    MAP_TOPIC: (OWN_PARTITIONS, {**MAP_CONFIG, "retention.ms": "-1"}),
+    CONTROL_TOPIC: (1, CONTROL_CONFIG),
+    STATUS_TOPIC: (1, STATUS_CONFIG),
+}
+_MOST_REPLICAS = 3
+_POLL = 5_000
+_TOKEN_EARLY_S = 30.0
+
+
+@dataclass
+class Reached:
+    """One cluster of the file. ``kafka`` is thread safe; ``access`` is for wire.Cluster and BatchEngine."""
+
+    name: str
+    kafka: KafkaCluster
+    access: ClusterAccess
+    registry: str | None = None
+
+
+def reach(
+    file: MirrorsFile, name: str, environ: Mapping[str, str], folder: Path, timeout_s: float = 15.0
+) -> Reached:
+    """Clients for a cluster; connects to nothing yet. Raises ConfigError (HUB-1602) for a secret that is not set."""
+    how = connection(file, name, environ, folder)
+    security = how.librdkafka()
+    bootstrap = security.pop("bootstrap.servers")
+    return Reached(
+        name, KafkaCluster(bootstrap, timeout_s, security), _access(how), file.clusters[name].registry
+    )
+
+
+def reach_all(
+    file: MirrorsFile, environ: Mapping[str, str], folder: Path, timeout_s: float = 15.0
+) -> dict[str, Reached]:
+    """All clusters that mirrors name."""
+    wanted = {end for mirror in file.mirrors.values() for end in (mirror.source, mirror.target)}
+    return {name: reach(file, name, environ, folder, timeout_s) for name in sorted(wanted)}
+
+
+def _access(how: Connection) -> ClusterAccess:
+    tls, sasl = how.tls, how.sasl
+    protocols: dict[tuple[bool, bool], Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]] = {
+        (False, False): "PLAINTEXT",
+        (True, False): "SSL",
+        (False, True): "SASL_PLAINTEXT",
+        (True, True): "SASL_SSL",
+    }
+    made = ClusterAccess(
+        bootstrap=",".join(how.bootstrap), security_protocol=protocols[tls is not None, sasl is not None]
+    )
+    if tls is not None:
+        made = replace(
+            made,
+            ssl_cafile=how.file(tls.ca),
+            ssl_certfile=how.file(tls.certificate),
+            ssl_keyfile=how.file(tls.key),
+            ssl_key_password=how.secret(tls.key_password),
+            ssl_check_hostname=tls.verify_hostname,
+        )
+    if sasl is not None:
+        made = replace(
+            made,
+            sasl_mechanism=sasl.mechanism,
+            username=sasl.username,
+            password=how.secret(sasl.password),
+            token=_tokens(how) if sasl.mechanism == "OAUTHBEARER" else None,
+        )
+    return made
+
+
+def _tokens(how: Connection) -> Callable[[], str]:
+    """OAuth 2 client credentials (RFC 6749, 4.4), asked for again shortly before they run out."""
+    assert how.sasl is not None
+    sasl, lock = how.sasl, threading.Lock()
+    known: list[tuple[float, str]] = []
+
+    def token() -> str:
+        with lock:
+            if known and time.monotonic() < known[0][0]:
+                return known[0][1]
+            form = {"grant_type": "client_credentials"} | ({"scope": sasl.scope} if sasl.scope else {})
+            try:
+                answer = httpx2.post(
+                    sasl.token_url or "",
+                    data=form,
+                    auth=(sasl.client_id or "", how.secret(sasl.client_secret) or ""),
+                    timeout=10.0,
+                )
+                answer.raise_for_status()
+                body = answer.json()
+                found = str(body["access_token"])
+            except (httpx2.HTTPError, ValueError, KeyError) as error:
+                raise PeerError(
+                    f'cluster "{how.cluster}": {sasl.token_url} gives no token ({type(error).__name__})',
+                    hint="look at token_url, client_id and client_secret of the cluster",
+                    code="HUB-3610",
+                ) from None
+            lasts = max(1.0, float(body.get("expires_in", 300)) - _TOKEN_EARLY_S)
+            known[:] = [(time.monotonic() + lasts, found)]
+            return found
+
+    return token
+
+
+# ---- a side of the planner
+
+
+def topics_of(reached: Reached) -> dict[str, TopicDescription]:
+    """The cluster's topics without their settings, ids as Kafka spells them (URL-safe base64)."""
+    return {
+        name: replace(each, topic_id=each.topic_id.replace("+", "-").replace("/", "_"))
+        for name, each in reached.kafka.topics().items()
+    }
+
+
+def side(reached: Reached, names: Iterable[str]) -> Side:
+    """The cluster as the planner wants it: all topics, and of those named also settings, ends and schemas.
+
+    Raises PeerError when the cluster, or its registry, does not answer.
+    """
+    kafka, every = reached.kafka, topics_of(reached)
+    wanted = sorted(set(names) & every.keys())
+    config = kafka.topic_config(wanted)
+    rules = kafka.topic_rules()
+    return Side(
+        {name: replace(each, config=config.get(name, {})) for name, each in every.items()},
+        defaults=kafka.default_config(wanted or _example(every)),
+        brokers=len(kafka.brokers()),
+        begins=kafka.beginning_offsets(wanted),
+        ends=kafka.end_offsets(wanted, committed=False),
+        acls=frozenset(_acl(rule) for rule in rules or ()),
+        schemas=None if reached.registry is None else tuple(_schemas(reached.registry, names)),
+    )
+
+
+def _example(topics: Mapping[str, TopicDescription]) -> list[str]:
+    """One topic to learn the brokers' defaults from, when none of those in question is there yet."""
+    return sorted(topics)[:1]
+
+
+def _schemas(url: str, topics: Iterable[str]) -> Iterable[SchemaVersion]:
+    client = RegistryClient(url)
+    try:
+        for topic in sorted(set(topics)):
+            for subject in (f"{topic}-key", f"{topic}-value"):
+                for each in client.versions(subject):
+                    kind = client.source(each.id).schema_type
+                    yield SchemaVersion(subject, each.version, each.id, kind, each.schema)
+    finally:
+        client.close()
+
+
+def _acl(rule: TopicRule) -> Acl:
+    return Acl(rule.name, rule.pattern, rule.principal, rule.host, rule.operation, rule.permission)
+
+
+def rule_of(acl: Acl) -> TopicRule:
+    return TopicRule(acl.name, acl.pattern, acl.principal, acl.host, acl.operation, acl.permission)
+
+
+def own_topics(reached: Reached, names: Sequence[str] = tuple(_OWN)) -> list[CreateTopic]:
+    """Those of the mirrors' own topics that the cluster does not have yet, as steps."""
+    there = reached.kafka.topics()
+    replicas = min(_MOST_REPLICAS, len(reached.kafka.brokers()))
+    return [CreateTopic(name, _OWN[name][0], replicas, _OWN[name][1]) for name in names if name not in there]
+
+
+# ---- what mirrors wrote
+
+
+def read_to_end(
+    reached: Reached, topics: Sequence[str], take: Callable[[Record], None], timeout_s: float = 30.0
+) -> None:
+    """Every committed record of these topics, up to the ends as they are now, open transactions waited for.
+
+    Topics that are not there are passed over. Raises PeerError when it takes longer than ``timeout_s``.
+    """
+    there = [name for name in topics if name in reached.kafka.topics()]
+    if not there:
+        return
+    ends = reached.kafka.end_offsets(there, committed=False)
+    begins = reached.kafka.beginning_offsets(there)
+    reader = reached.kafka.reader(queue_kb=8_192)
+    try:
+        reader.assign(Positions({tp: begins.get(tp) for tp, end in ends if begins.get(tp) < end}))
+        wanted = Positions({tp: end for tp, end in ends if begins.get(tp) < end})
+        deadline = time.monotonic() + timeout_s
+        while not reader.position().covers(wanted):
+            if time.monotonic() > deadline:
+                waiting = reader.position().behind(wanted)
+                raise PeerError(
+                    f'cluster "{reached.name}": {waiting} is not reached within {timeout_s:g} s',
+                    hint="an open transaction of a hung worker holds it back until it times out",
+                    code="HUB-3604",
+                )
+            for record in reader.poll(_POLL, 0.2):
+                take(record)
+    finally:
+        reader.close()
+
+
+def read_board(reached: Reached, *, status: bool = True) -> Board:
+    """What people and workers told each other in a cluster, read now."""
+    board = Board()
+    now_s, now_ms = time.monotonic(), int(time.time() * 1000)
+    read_to_end(
+        reached,
+        [CONTROL_TOPIC, STATUS_TOPIC] if status else [CONTROL_TOPIC],
+        lambda record: board.apply(record, now_s, now_ms),
+    )
+    return board
+
+
+class ProgressReader:
+    """Keeps a ``Progress`` up to date. Not thread safe. ``only``: the links whose maps are wanted, where it is kept long."""
+
+    def __init__(self, reached: Reached, *, maps: bool = True, only: frozenset[str] | None = None) -> None:
+        self.reached = reached
+        self.topics = [CHECKPOINTS_TOPIC, MAP_TOPIC] if maps else [CHECKPOINTS_TOPIC]
+        self.progress = Progress(only=only)
+        self._reader = reached.kafka.reader(queue_kb=8_192)
+        self._assigned = False
+
+    def refresh(self, timeout_s: float = 20.0) -> Progress:
+        """Read on up to the ends as they are now. Raises PeerError after ``timeout_s``, NotFound without the topics."""
+        ends = self.reached.kafka.end_offsets(self.topics, committed=False)
+        if not self._assigned:
+            begins = self.reached.kafka.beginning_offsets(self.topics)
+            self._reader.assign(Positions({tp: begins.get(tp) for tp, _ in ends}))
+            self._assigned = True
+        deadline = time.monotonic() + timeout_s
+        while not self._reader.position().covers(ends):
+            if time.monotonic() > deadline:
+                raise PeerError(
+                    f'cluster "{self.reached.name}": an open transaction holds back the mirrors\' own topics',
+                    hint="a worker hangs: its transaction times out",
+                    code="HUB-3604",
+                )
+            for record in self._reader.poll(_POLL, 0.2):
+                self.progress.apply(record)
+        return self.progress
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def read_progress(reached: Reached, *, maps: bool = True) -> Progress:
+    """``Progress`` read once; empty when the cluster has none of the mirrors' topics."""
+    reader = ProgressReader(reached, maps=maps)
+    try:
+        return reader.refresh()
+    except NotFound:
+        return Progress()
+    finally:
+        reader.close()

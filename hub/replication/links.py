@@ -1,0 +1,128 @@
+"""[core] Which link carries which topic now: the file's mirrors, and the ways back that a change of hands needs.
+
+A declared mirror is a link of its name. When what ``home`` owns is acted for by another cluster, records born there go
+home: through a declared mirror of that direction when one fits the topic, else through ``<mirror>~back``, which nobody
+has to declare. graph.py says who carries what while every home acts for itself; failover.py which direction may run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hub.errors import ConfigError
+from hub.replication.failover import Control
+from hub.replication.graph import check, owners, route
+from hub.replication.mirrors import Mirror, MirrorsFile
+
+BACK = "~back"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction between two clusters; ``declared``: the mirror of the file that it is or goes back."""
+
+    name: str
+    mirror: Mirror
+    declared: str
+
+    @property
+    def source(self) -> str:
+        return self.mirror.source
+
+    @property
+    def target(self) -> str:
+        return self.mirror.target
+
+
+def links(file: MirrorsFile) -> dict[str, Link]:
+    """Every link there may be, by name: the declared ones, and the ways back of those whose source owns anything."""
+    found: dict[str, Link] = {}
+    for name, mirror in file.mirrors.items():
+        found[name] = Link(name, mirror, name)
+        if file.clusters[mirror.source].owns:
+            turned = {"source": mirror.target, "target": mirror.source, "start": "earliest"}
+            back = mirror.model_copy(update=turned)
+            found[name + BACK] = Link(name + BACK, back, name)
+    return found
+
+
+def home_of(file: MirrorsFile, topic: str) -> str | None:
+    """The cluster that owns the topic by its labels, whoever acts for it now; None for nobody's."""
+    found = owners(file, topic)
+    return found[0] if len(found) == 1 else None
+
+
+def way_back(file: MirrorsFile, topic: str, home: str, away: str) -> str | None:
+    """The link that takes records of a topic from ``away`` to its home; None when none leads there and back."""
+    forward = None
+    for name, mirror in file.mirrors.items():
+        if (mirror.source, mirror.target) == (away, home) and mirror.selects(topic):
+            return name
+        if (mirror.source, mirror.target) == (home, away) and name in route(file, topic).mirrors:
+            forward = name
+    return forward + BACK if forward is not None else None
+
+
+def opposite(file: MirrorsFile, link: Link, topic: str) -> str | None:
+    """The link of the other direction that may have written the topic, or may in future."""
+    home = home_of(file, topic)
+    if home == link.source:
+        return way_back(file, topic, home, link.target)
+    if home == link.target:
+        for name, mirror in file.mirrors.items():
+            forward = (mirror.source, mirror.target) == (home, link.source)
+            if forward and name in route(file, topic).mirrors:
+                return name
+    return None
+
+
+def carries(file: MirrorsFile, link: Link, topics: Iterable[str], control: Control) -> tuple[str, ...]:
+    """The topics that a link carries now, sorted."""
+    return tuple(topic for topic in sorted(set(topics)) if _carries(file, link, topic, control))
+
+
+def _carries(file: MirrorsFile, link: Link, topic: str, control: Control) -> bool:
+    if not link.mirror.selects(topic):
+        return False
+    home = home_of(file, topic)
+    if home is None:
+        found = route(file, topic)
+        return link.name in found.mirrors and not found.refusals
+    if not control.may_mirror(home, link.source, link.target):
+        return False
+    last = control.operations.get(home)
+    changing = (
+        last is not None and last.state != "aborted" and {link.source, link.target} == {last.old, last.new}
+    )
+    if link.target == home:
+        acts = control.owner(home).acting == link.source
+        return (changing or acts) and link.name == way_back(file, topic, home, link.source)
+    # Towards the one that takes over, or is given back to, the map as it is without the change holds.
+    settled = route(file, topic, None if changing and link.source == home else control.acting)
+    return link.name in settled.mirrors and not settled.refusals
+
+
+def homes(file: MirrorsFile, link: Link, topics: Iterable[str]) -> frozenset[str]:
+    """The owners of the topics, where they have one."""
+    return frozenset(home for topic in topics if (home := home_of(file, topic)) is not None)
+
+
+def checked(file: MirrorsFile) -> MirrorsFile:
+    """The file, when its mirrors cannot send a record round in a circle or write one topic twice.
+
+    Raises ConfigError (HUB-1605) with every complaint.
+    """
+    found = check(file)
+    if found:
+        first = found[0]
+        more = "".join(f"\n{each}" for each in found[1:])
+        raise ConfigError(
+            f"mirrors {', '.join(first.mirrors)}: {first.reason}{more}", hint=first.hint, code="HUB-1605"
+        )
+    return file
+
+
+def named(file: MirrorsFile, name: str) -> Mapping[str, Link]:
+    """The links of one declared mirror: itself, and its way back."""
+    return {key: link for key, link in links(file).items() if link.declared == name}

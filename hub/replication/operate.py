@@ -1,0 +1,453 @@
+"""[shell] A change of hands carried out: failover.py's steps against real clusters, each safe to do twice.
+
+Whoever runs the command does the steps; workers obey what is written. After a crash ``hub mirror resume`` goes on with
+the first step that is not done. What is written goes to the new side first, then to the old one when it is up.
+
+``report`` reads maps, ends and groups of both sides and counts what the operation would lose and deliver again; drill is
+nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+
+from hub.errors import Conflict, PeerError
+from hub.record import NewRecord, Positions, TopicPartition
+from hub.replication import failover
+from hub.replication.board import Board, joined
+from hub.replication.checkpoint import (
+    CHECKPOINTS_TOPIC,
+    CONTROL_TOPIC,
+    MAP_TOPIC,
+    Checkpoint,
+    Gap,
+    checkpoint_partition,
+)
+from hub.replication.chores import GroupCarrier, commit_group
+from hub.replication.clusters import (
+    ProgressReader,
+    Reached,
+    read_board,
+    read_progress,
+    topics_of,
+)
+from hub.replication.compare import complete_tables
+from hub.replication.failover import Control, Operation, Partition, Report, Step, assess
+from hub.replication.groups import Carried, Mark, Seen, carry, marks_for
+from hub.replication.joint_map import JointMap
+from hub.replication.links import Link, home_of, links, opposite, way_back
+from hub.replication.mirrors import MirrorsFile
+from hub.replication.offset_map import OffsetMap
+from hub.replication.progress import Progress
+from hub.replication.shards import Shard, shard_of
+
+log = logging.getLogger(__name__)
+
+_LITTLE_LAG = 1_000
+_LOOK_EVERY_S = 0.5
+_QUIET_S = 1.0
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Operator:
+    """One call of a command. ``wait_s``: the longest wait of one step."""
+
+    file: MirrorsFile
+    clusters: Mapping[str, Reached]
+    wait_s: float = 120.0
+    say: Say = lambda text: None
+    _up: dict[str, bool] = field(default_factory=dict)
+
+    # ---- what is there
+
+    def is_up(self, name: str) -> bool:
+        """Whether a cluster answers; asked once."""
+        if name not in self._up:
+            try:
+                self.clusters[name].kafka.wait_ready(3.0)
+                self._up[name] = True
+            except PeerError:
+                self._up[name] = False
+        return self._up[name]
+
+    def boards(self) -> dict[str, Board]:
+        return {
+            name: read_board(reached, status=False)
+            for name, reached in self.clusters.items()
+            if self.is_up(name)
+        }
+
+    def control(self) -> Control:
+        return joined(board.control for board in self.boards().values())
+
+    def ways(self, home: str, source: str, target: str) -> list[Link]:
+        """The links that carry what ``home`` owns from one of the two to the other."""
+        every = links(self.file)
+        if source == home:
+            return [
+                link
+                for name, link in every.items()
+                if name in self.file.mirrors and _ends(link) == (source, target)
+            ]
+        names = {
+            back
+            for tp in self._topics(home, source)
+            if (back := way_back(self.file, tp, home, source)) is not None
+        }
+        return [every[name] for name in sorted(names)]
+
+    def _topics(self, home: str, at: str) -> list[str]:
+        return [name for name in topics_of(self.clusters[at]) if home_of(self.file, name) == home]
+
+    # ---- report
+
+    def report(self, home: str, old: str, new: str) -> Report:
+        """What a change of hands from ``old`` to ``new`` would do now. Reads, and writes nothing."""
+        partitions: dict[TopicPartition, Partition] = {}
+        groups: dict[str, Seen] = {}
+        marks: dict[str, dict[TopicPartition, Mark]] = {}
+        board = read_board(self.clusters[new])
+        for link in self.ways(home, old, new):
+            _, tables = complete_tables(self.clusters[new], link.name)
+            tables = {tp: table for tp, table in tables.items() if home_of(self.file, tp.topic) == home}
+            ends = self._ends(old, {tp.topic for tp in tables})
+            for tp, table in tables.items():
+                seen = board.partitions.get((link.name, *tp))
+                last = max(table.source_next, seen.source_end if seen is not None else 0)
+                end = ends.get(tp, last) if ends is not None else None
+                partitions[tp] = Partition(table, table.target_next, end, last)
+            for (name, group), places in board.marks.items():
+                if name == link.name:
+                    marks.setdefault(group, {}).update(places)
+            for seen_group in self._groups(link, old, new, tables, marks, board):
+                groups[seen_group.group] = seen_group
+        return assess(partitions, groups.values(), marks, place=self.is_up(old))
+
+    def _ends(self, name: str, topics: set[str]) -> Positions | None:
+        if not self.is_up(name):
+            return None
+        there = topics & self.clusters[name].kafka.topics().keys()
+        return self.clusters[name].kafka.end_offsets(sorted(there))
+
+    def _groups(
+        self,
+        link: Link,
+        old: str,
+        new: str,
+        tables: Mapping[TopicPartition, OffsetMap],
+        marks: Mapping[str, Mapping[TopicPartition, Mark]],
+        board: Board,
+    ) -> list[Seen]:
+        topics = sorted({tp.topic for tp in tables})
+        if self.is_up(old):
+            return GroupCarrier(self.file, link, self.clusters[old], self.clusters[new]).seen(topics)
+        # The old side does not answer: what is known of its groups is what was carried last.
+        found = []
+        for group, places in sorted(marks.items()):
+            theirs = self.clusters[new].kafka.group_positions(group).of_topics(topics).offsets
+            source = {tp: mark.source_offset for tp, mark in places.items() if tp in tables}
+            for status in (board.groups.get((link.name, group)),):
+                for place in status.places if status is not None else ():
+                    tp = TopicPartition(place.topic, place.partition)
+                    if tp in tables:
+                        source[tp] = max(source.get(tp, 0), place.source_offset)
+            if source:
+                found.append(Seen(group, source, theirs))
+        return found
+
+    # ---- an operation
+
+    def begin(
+        self,
+        kind: failover.Kind,
+        mirror: str,
+        home: str,
+        new: str,
+        *,
+        id: str,
+        tail: failover.Tail = "replay",
+    ) -> Operation:
+        """The operation, not written yet. Raises Conflict when it cannot begin."""
+        control = self.control()
+        old = control.owner(home).acting
+        made = failover.begin(
+            control,
+            kind,
+            id=id,
+            mirror=mirror,
+            home=home,
+            new=new,
+            now_ms=int(time.time() * 1000),
+            old_is_up=self.is_up(old),
+            tail=tail,
+        )
+        if not self.ways(home, old, new):
+            raise Conflict(
+                f"no mirror leads from {old} to {new} for what {home} owns",
+                hint="declare one, and let it catch up first",
+                code="HUB-1965",
+            )
+        return made
+
+    def carry_on(self, operation: Operation) -> Operation:
+        """Do every step that is not done, and write down each that is. Raises what a step raises; then go on later."""
+        if not operation.done:
+            self.tell(operation, operation.record())
+        while (step := operation.next) is not None:
+            self.say(f"{step.name}: {step.does}")
+            self.do(operation, step)
+            operation = failover.done(operation, step.name)
+            self.tell(operation, operation.record())
+        return operation
+
+    def abort(self, operation: Operation) -> Operation:
+        """Undo it, while ownership has not changed. Raises Conflict (HUB-1964)."""
+        aborted, undo = failover.abort(operation)
+        for name in undo:
+            self.say(f"undone: {name} (workers and applications see it by the record)")
+        self.tell(aborted, aborted.record())
+        return aborted
+
+    def tell(self, operation: Operation, *records: NewRecord) -> None:
+        """Into the new side first, then into the old one when it is up."""
+        for name in (operation.new, operation.old):
+            if self.is_up(name):
+                writer = self.clusters[name].kafka.writer()
+                try:
+                    writer.append(records)
+                finally:
+                    writer.close()
+
+    def do(self, operation: Operation, step: Step) -> None:
+        """One step, perhaps again."""
+        old, new, home = operation.old, operation.new, operation.home
+        match step.name:
+            case "fence_home":
+                owner = self.control().owner(home)
+                if owner.epoch:
+                    self.tell(operation, owner.record())
+            case "settle_tail":
+                if operation.tail == "replay":
+                    self._wait_caught_up(new, old, home)
+                else:
+                    self._discard(new, old, home)
+            case "catch_up":
+                self._wait_caught_up(old, new, home, but_for=_LITTLE_LAG)
+            case "drain":
+                self._wait_caught_up(old, new, home, quiet=True)
+            case "fence_mirror":
+                self._fence(operation)
+            case "declare_loss":
+                self._declare_loss(operation)
+            case "place_groups":
+                self._place_groups(operation)
+            case "take_ownership":
+                self.tell(operation, failover.ownership(operation, int(time.time() * 1000)).record())
+            case "drop_mirror":
+                for link in self.ways(home, old, new):
+                    forget(link, self.clusters[link.target])
+            case "claim" | "start_back" | "stop_writers" | "start_mirror" | "open_writers" | "finish":
+                pass  # the record itself is what workers, the gateway and applications go by
+
+    def _wait_caught_up(
+        self, source: str, target: str, home: str, *, but_for: int = 0, quiet: bool = False
+    ) -> None:
+        """Until workers have carried everything, or all but little. ``quiet``: and nobody writes any more."""
+        deadline = time.monotonic() + self.wait_s
+        reader = ProgressReader(self.clusters[target], maps=False)
+        quiet_since, before = time.monotonic(), Positions()
+        try:
+            while True:
+                behind, ends = self._behind(reader.refresh(), source, target, home)
+                if ends != before:
+                    quiet_since, before = time.monotonic(), ends
+                still = not quiet or time.monotonic() - quiet_since >= _QUIET_S
+                if behind <= but_for and still:
+                    return
+                if time.monotonic() > deadline:
+                    why = (
+                        f"{behind} offsets are not mirrored yet"
+                        if behind > but_for
+                        else "somebody still writes"
+                    )
+                    raise PeerError(
+                        f"from {source} to {target}: {why}, after {self.wait_s:g} s",
+                        hint="does a worker run (hub mirror status)? Are the writers stopped? Go on: hub mirror resume",
+                        code="HUB-3615",
+                    )
+                time.sleep(_LOOK_EVERY_S)
+        finally:
+            reader.close()
+
+    def _behind(self, progress: Progress, source: str, target: str, home: str) -> tuple[int, Positions]:
+        topics = self._topics(home, source)
+        positions: dict[TopicPartition, int] = {}
+        carried: set[str] = set()
+        for link in self.ways(home, source, target):
+            carried.update(topic for topic in topics if link.mirror.selects(topic))
+            for tp, mark in progress.of(link.name).items():
+                positions[tp] = max(mark.source_next, positions.get(tp, 0))
+        ends = self.clusters[source].kafka.end_offsets(sorted(carried), committed=False)
+        begins = self.clusters[source].kafka.beginning_offsets(sorted(carried))
+        behind = sum(max(0, end - max(positions.get(tp, 0), begins.get(tp))) for tp, end in ends)
+        return behind, ends
+
+    def _fence(self, operation: Operation) -> None:
+        """Open every transactional id of the mirror: what was under way is aborted, and nothing comes late."""
+        for link in self.ways(operation.home, operation.old, operation.new):
+            for number in range(-1, link.mirror.shards):
+                self.clusters[operation.new].kafka.writer(Shard(link.name, number).transactional_id).close()
+        if operation.kind != "failover" and self.is_up(operation.old):
+            reader = ProgressReader(self.clusters[operation.new], maps=False)
+            try:
+                behind, _ = self._behind(reader.refresh(), operation.old, operation.new, operation.home)
+            finally:
+                reader.close()
+            if behind:
+                raise Conflict(
+                    f"{behind} offsets were written at {operation.old} after the mirror had drained: somebody still writes",
+                    hint="stop that writer, then: hub mirror resume --abort, and begin anew",
+                    code="HUB-1966",
+                )
+
+    def _declare_loss(self, operation: Operation) -> None:
+        report = self.report(operation.home, operation.old, operation.new)
+        losses = [[*loss.place, loss.first, loss.end, loss.known] for loss in report.losses if loss.count]
+        body = {"kind": operation.kind, "losses": losses, "at_ms": int(time.time() * 1000)}
+        key = f"loss|{operation.home}|{operation.epoch}".encode()
+        self.tell(operation, NewRecord(CONTROL_TOPIC, key, orjson.dumps(body)))
+
+    def _place_groups(self, operation: Operation) -> None:
+        """With the final map. Of an old side that is gone, groups stay where they were carried last."""
+        old, new = operation.old, operation.new
+        if not self.is_up(old):
+            return
+        for link in self.ways(operation.home, old, new):
+            for seen, carried in self.groups(link, operation.home):
+                marks = [mark.record() for mark in marks_for(link.name, carried, seen)]
+                if marks:
+                    writer = self.clusters[new].kafka.writer()
+                    try:
+                        writer.append(marks)
+                    finally:
+                        writer.close()
+                commit_group(self.clusters[new], seen.group, carried)
+
+    def groups(self, link: Link, home: str) -> list[tuple[Seen, tuple[Carried, ...]]]:
+        """Each group of a link with what is to be done with it now, by complete maps of both directions."""
+        source, target = self.clusters[link.source], self.clusters[link.target]
+        _, tables = complete_tables(target, link.name)
+        other = read_progress(source)
+        board = read_board(target, status=False)
+        joint: dict[TopicPartition, OffsetMap | JointMap] = {}
+        for tp, table in tables.items():
+            if home_of(self.file, tp.topic) != home:
+                continue
+            back = opposite(self.file, link, tp.topic)
+            backward = other.table(back, tp) if back is not None else None
+            joint[tp] = table if backward is None else JointMap(table, backward)
+        carrier = GroupCarrier(self.file, link, source, target)
+        found = []
+        for seen in carrier.seen({tp.topic for tp in joint}):
+            marks = board.marks.get((link.name, seen.group), {})
+            found.append((seen, carry(seen, joint, marks, force=link.mirror.groups.force)))
+        return found
+
+    def _discard(self, home_side: str, away: str, home: str) -> None:
+        """Declare home's tail lost: a gap, and a checkpoint after it, in one transaction of each shard."""
+        source, target = self.clusters[home_side], self.clusters[away]
+        for link in self.ways(home, home_side, away):
+            known = read_progress(target, maps=False).of(link.name)
+            ends = source.kafka.end_offsets(sorted({tp.topic for tp in known}), committed=False)
+            places = target.kafka.topics()[CHECKPOINTS_TOPIC].partitions
+            by_shard: dict[int, list[tuple[Checkpoint, int]]] = {}
+            for tp, mark in known.items():
+                if ends.get(tp) > mark.source_next:
+                    number = shard_of(*tp, link.mirror.shards)
+                    by_shard.setdefault(number, []).append((mark, ends.get(tp)))
+            for number, lost in by_shard.items():
+                place = checkpoint_partition(link.name, number, places)
+                writer = target.kafka.writer(Shard(link.name, number).transactional_id)
+                try:
+                    writer.append(_discarded(link.name, number, lost, place))
+                finally:
+                    writer.close()
+
+
+def _discarded(link: str, number: int, lost: Sequence[tuple[Checkpoint, int]], place: int) -> list[NewRecord]:
+    now_ms = int(time.time() * 1000)
+    made = []
+    for mark, end in lost:
+        gap = Gap(link, mark.topic, mark.partition, mark.topic_id, mark.source_next, end, "skipped", now_ms)
+        after = Checkpoint(
+            link,
+            number,
+            mark.topic,
+            mark.partition,
+            mark.topic_id,
+            end,
+            -1,
+            mark.target_next,
+            target_topic_id=mark.target_topic_id,
+            generation=mark.generation,
+            source_start=mark.source_start,
+            target_start=mark.target_start,
+            source_timestamp_ms=mark.source_timestamp_ms,
+            committed_at_ms=now_ms,
+        )
+        made += [gap.record(place), after.record(place)]
+    return made
+
+
+def forget(link: Link, target: Reached, topics: Sequence[str] = ()) -> int:
+    """Take over the shards, then delete checkpoints, gaps, maps, marks and status of a link (or of some topics of it).
+    The copies stay. The number of partitions forgotten."""
+    for number in range(-1, link.mirror.shards):
+        target.kafka.writer(Shard(link.name, number).transactional_id).close()
+    only = set(topics)
+
+    def meant(topic: str) -> bool:
+        return not only or topic in only
+
+    progress, board = read_progress(target), read_board(target)
+    known = [tp for tp in progress.of(link.name) if meant(tp.topic)]
+    # By key in any partition: an older record of another number of shards may stand elsewhere.
+    own = range(target.kafka.topics()[CHECKPOINTS_TOPIC].partitions)
+    keys = [f"checkpoint|{link.name}|{tp.topic}|{tp.partition}".encode() for tp in known]
+    keys += [gap.key for gap in progress.gaps.values() if gap.link == link.name and meant(gap.topic)]
+    records = [NewRecord(CHECKPOINTS_TOPIC, key, None, partition=number) for key in keys for number in own]
+    for (name, topic, _, _), found in progress.keys.items():
+        if name == link.name and meant(topic):
+            records += [NewRecord(MAP_TOPIC, key, None, partition=number) for number, key in found]
+    for (name, topic), synced in board.synced.items():
+        if name == link.name and meant(topic):
+            records.append(NewRecord(CONTROL_TOPIC, synced.record().key, None))
+    for (name, _), places in board.marks.items():
+        if name == link.name:
+            records += [NewRecord(CONTROL_TOPIC, m.key, None) for tp, m in places.items() if meant(tp.topic)]
+    for status in board.partitions.values():
+        if status.link == link.name and meant(status.topic):
+            records.append(NewRecord(status.record().topic, status.record().key, None))
+    if not only:
+        for group in board.groups.values():
+            if group.link == link.name:
+                records.append(NewRecord(group.record().topic, group.record().key, None))
+        carries = board.carries.get(link.name)
+        if carries is not None:
+            records.append(NewRecord(carries.record().topic, carries.record().key, None))
+    sender = target.kafka.sender(linger_ms=5)
+    for each in records:
+        sender.send(each)
+    sender.flush(60.0)
+    return len(known)
+
+
+def _ends(link: Link) -> tuple[str, str]:
+    return link.source, link.target

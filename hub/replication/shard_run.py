@@ -1,0 +1,350 @@
+"""[shell] One shard of a link on this worker: a thread that steps its engine, one transaction after the other.
+
+::
+
+    held back? (pause, schedule) ─▶ idle
+    taken      ─▶ seed what begins otherwise than at the source's start ─▶ engine.start (fences) ─▶ may it still? ─▶ step …
+    fenced     ─▶ over: another worker has the shard
+    a partition stands still ─▶ the others go on; it is tried again later, or when a person says ``resume``
+
+A step is one transaction at most, so that threads share the processor fairly; memory is bounded by what an engine may
+fetch at once, which the worker divides by the number of its shards. Rate limits are waited for between steps.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from hub.errors import HubError, PeerError
+from hub.log import WriterFenced
+from hub.record import NewRecord, TopicPartition
+from hub.replication.batch_engine import BatchEngine, EngineSettings, PartitionProgress
+from hub.replication.board import CarriedTopic
+from hub.replication.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, Gap, checkpoint_partition
+from hub.replication.clusters import Reached, read_progress, topics_of
+from hub.replication.joint_map import foreign_ranges
+from hub.replication.lag import Bucket
+from hub.replication.links import Link
+from hub.replication.mirrors import From, Mirror, is_open
+from hub.replication.shards import Shard
+from hub.runtime import Backoff
+
+log = logging.getLogger(__name__)
+
+_IDLE_S = 0.2
+_RETRY_FIRST_S, _RETRY_MOST_S = 15.0, 300.0
+_WORKER_FETCH_BYTES = 32 << 20
+_LEAST_FETCH_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a shard shall carry: partitions by topic, and the topics' identities. A new wish is a new start."""
+
+    partitions: tuple[TopicPartition, ...] = ()
+    topics: Mapping[str, CarriedTopic] = field(default_factory=dict)
+    opposites: Mapping[str, str] = field(default_factory=dict)
+    retry_at_ms: int = 0
+
+
+class ShardRun(threading.Thread):
+    """See the module. ``wish`` is set by the fleet, everything else is read by it.
+
+    ``may``: which of some topics may be carried now, asked of both clusters' control topics, current as of the call.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        link: Link,
+        clusters: Mapping[str, Reached],
+        may: Callable[[Link, Sequence[str]], frozenset[str]],
+    ) -> None:
+        super().__init__(name=f"{shard.link}.{shard.number}", daemon=True)
+        self.shard, self.link = shard, link
+        self.source, self.target = clusters[link.source], clusters[link.target]
+        self.wish = Wish()
+        self.held: str = ""
+        self.shards_here = 1
+        self.shards_of_link = 1
+        self.fenced = False
+        self.state, self.reason = "starting", ""
+        self.progress: tuple[PartitionProgress, ...] = ()
+        self.ticked_at_s = time.monotonic()
+        self.throttled = False
+        self._may = may
+        self._halt = threading.Event()
+        self._again = False
+        self._engine: BatchEngine | None = None
+        self._of = Wish()
+        self._bucket: Bucket | None = None
+        self._sent = 0
+        self._retry_at_s = 0.0
+        self._retry_backoff = Backoff(_RETRY_FIRST_S, _RETRY_MOST_S)
+
+    # ---- what the fleet does
+
+    def stop(self) -> None:
+        self._halt.set()
+
+    def restart(self) -> None:
+        """Begin anew; a thread that waits on a socket is woken by closing it."""
+        self._again = True
+        engine = self._engine
+        if engine is not None:
+            engine.source.close()
+            engine.target.close()
+
+    # ---- the thread
+
+    def run(self) -> None:
+        backoff = Backoff(0.2, 10.0)
+        while not self._halt.is_set():
+            self.ticked_at_s = time.monotonic()
+            try:
+                if self._stands():
+                    continue
+                engine = self._engine or self._open()
+                engine.step()
+                self._tell(engine)
+                backoff.reset()
+                self._throttle(engine)
+            except WriterFenced as fenced:
+                log.info("%s: %s", self.name, fenced.message)
+                self.fenced, self.state, self.reason = True, "fenced", fenced.message
+                break
+            except HubError as error:
+                self._close()
+                self.state, self.reason = "trouble", error.message
+                log.warning("%s: %s", self.name, error.message)
+                self._halt.wait(backoff.next_s())
+            except Exception:
+                # A broken promise of the engine must not take the worker's other shards with it.
+                self._close()
+                self.state, self.reason = "trouble", "an error of the hub itself: see the worker's log"
+                log.exception("%s", self.name)
+                self._halt.wait(max(2.0, backoff.next_s()))
+        self._close()
+
+    def _stands(self) -> bool:
+        """Whether there is nothing to do now; waits a moment if so."""
+        held = self.held or _closed(self.link.mirror)
+        wish = self.wish
+        if self._engine is not None and (held or self._again or wish != self._of or self._due()):
+            self._close()
+        self._again = False
+        if held:
+            self.state, self.reason = "paused", held
+        elif not wish.partitions:
+            self.state, self.reason = "idle", "nothing to carry"
+        else:
+            return False
+        self._halt.wait(_IDLE_S)
+        return True
+
+    def _due(self) -> bool:
+        """Whether partitions that stand still shall try again."""
+        return 0 < self._retry_at_s <= time.monotonic()
+
+    def _open(self) -> BatchEngine:
+        wish = self.wish
+        self.state, self.reason = "starting", ""
+        topics = sorted({tp.topic for tp in wish.partitions})
+        allowed = self._may(self.link, topics)
+        partitions = [tp for tp in wish.partitions if tp.topic in allowed]
+        if not partitions:
+            raise NotYet("another side acts for these topics now")
+        foreign = self._foreign(wish, partitions)
+        self._seed(wish, partitions)
+        engine = BatchEngine(
+            self.source.access,
+            self.target.access,
+            link=self.shard.link,
+            shard=self.shard.number,
+            partitions=partitions,
+            settings=settings_of(self.link.mirror, self.shards_here, self.shards_of_link),
+            foreign=foreign,
+        )
+        try:
+            engine.start()
+            # Only after it has fenced: a change of hands came before, and is seen now, or comes later, and fences us.
+            if self._may(self.link, topics) != allowed:
+                raise NotYet("hands were changed meanwhile: beginning anew")
+        except BaseException:
+            engine.close()
+            raise
+        self._engine, self._of = engine, wish
+        self._retry_at_s = 0.0
+        rate = self.link.mirror.limits.bytes_per_second
+        self._bucket = Bucket(rate / max(1, self.shards_of_link)) if rate else None
+        self._sent = 0
+        log.info("%s: carries %d partitions", self.name, len(partitions))
+        return engine
+
+    def _close(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    def _tell(self, engine: BatchEngine) -> None:
+        self.progress = tuple(engine.progress())
+        failed = [each for each in self.progress if each.error is not None]
+        if failed and not self._retry_at_s:
+            self._retry_at_s = time.monotonic() + self._retry_backoff.next_s()
+        elif not failed:
+            self._retry_at_s = 0.0
+            self._retry_backoff.reset()
+        error = engine.error
+        self.state, self.reason = ("mirroring", "") if error is None else ("trouble", error.message)
+
+    def _throttle(self, engine: BatchEngine) -> None:
+        sent = sum(each.bytes for each in self.progress)
+        taken, self._sent = sent - self._sent, sent
+        self.throttled = False
+        if self._bucket is None:
+            return
+        wait_s = self._bucket.took(time.monotonic(), taken)
+        while wait_s > 0 and not self._halt.is_set() and not self._again and not self.held:
+            self.throttled = True
+            self.ticked_at_s = time.monotonic()
+            self._halt.wait(min(wait_s, _IDLE_S))
+            wait_s -= _IDLE_S
+
+    # ---- before an engine starts
+
+    def _foreign(
+        self, wish: Wish, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, list[tuple[int, int]]]:
+        """What of the source came from the target, by the map of the other direction."""
+        if not any(tp.topic in wish.opposites for tp in partitions):
+            return {}
+        theirs = read_progress(self.source)
+        found: dict[TopicPartition, list[tuple[int, int]]] = {}
+        for tp in partitions:
+            back = wish.opposites.get(tp.topic)
+            if back is None or tp not in theirs.of(back):
+                continue
+            table = theirs.table(back, tp)
+            if table is None:
+                raise NotYet(f"the map of {back} is not readable yet")
+            found[tp] = foreign_ranges(table, 0, table.target_next)
+        return found
+
+    def _seed(self, wish: Wish, partitions: Sequence[TopicPartition]) -> None:
+        """Checkpoints for partitions that begin elsewhere than an engine would by itself: written under the shard's
+        own fence, so that no other worker's newer ones are overwritten."""
+        known = read_progress(self.target, maps=False).of(self.shard.link)
+        if not any(self._needs_seed(wish, tp, known.get(tp)) for tp in partitions):
+            return
+        writer = self.target.kafka.writer(self.shard.transactional_id)
+        try:
+            known = read_progress(self.target, maps=False).of(self.shard.link)
+            needed = [tp for tp in partitions if self._needs_seed(wish, tp, known.get(tp))]
+            records = self._seeds(wish, needed, known)
+            if records:
+                writer.append(records)
+                log.info("%s: %d partitions begin where they are told", self.name, len(needed))
+        finally:
+            writer.close()
+
+    def _needs_seed(self, wish: Wish, tp: TopicPartition, known: Checkpoint | None) -> bool:
+        topic = wish.topics[tp.topic]
+        if known is not None:
+            return (
+                bool(topic.topic_id)
+                and known.topic_id != topic.topic_id
+                and topic.generation > known.generation
+            )
+        return self.link.mirror.start != "earliest" or tp.topic in wish.opposites
+
+    def _seeds(
+        self, wish: Wish, needed: Sequence[TopicPartition], known: Mapping[TopicPartition, Checkpoint]
+    ) -> list[NewRecord]:
+        topics = sorted({tp.topic for tp in needed})
+        if not topics:
+            return []
+        begins = self.source.kafka.beginning_offsets(topics)
+        ends = self.target.kafka.end_offsets(topics, committed=False)
+        starts = self._starts(topics)
+        there = topics_of(self.target)
+        own = self.target.kafka.topics()[CHECKPOINTS_TOPIC].partitions
+        place = checkpoint_partition(self.shard.link, self.shard.number, own)
+        now_ms = int(time.time() * 1000)
+        made: list[NewRecord] = []
+        for tp in needed:
+            before, topic = known.get(tp), wish.topics[tp.topic]
+            first = max(begins.get(tp), starts.get(tp, 0)) if before is None else begins.get(tp)
+            after = Checkpoint(
+                self.shard.link,
+                self.shard.number,
+                *tp,
+                topic.topic_id,
+                first,
+                -1,
+                ends.get(tp),
+                target_topic_id=there[tp.topic].topic_id,
+                generation=topic.generation if before is not None else 0,
+                source_start=first,
+                target_start=ends.get(tp),
+                committed_at_ms=now_ms,
+            )
+            if before is not None:
+                lost = Gap(self.shard.link, *tp, before.topic_id, before.source_next, -1, "recreated", now_ms)
+                made.append(lost.record(place))
+            made.append(after.record(place))
+        return made
+
+    def _starts(self, topics: Sequence[str]) -> dict[TopicPartition, int]:
+        """Where a partition without a checkpoint begins, where that is not its first record."""
+        start = self.link.mirror.start
+        if start == "earliest":
+            return {}
+        ends = dict(self.source.kafka.end_offsets(topics))
+        if isinstance(start, From):
+            at_ms = int(start.timestamp.timestamp() * 1000)
+            return ends | dict(self.source.kafka.offsets_at(topics, at_ms))
+        return ends
+
+
+class NotYet(PeerError):
+    """Something changes at this moment: the same again will succeed."""
+
+    code = "HUB-3612"
+
+
+def settings_of(mirror: Mirror, shards_here: int, shards_of_link: int) -> EngineSettings:
+    """The engine's settings for a mirror; memory divided by the shards of this worker, limits by those of the link."""
+    defaults = EngineSettings()
+    fetch = max(_LEAST_FETCH_BYTES, min(defaults.fetch_bytes, _WORKER_FETCH_BYTES // max(1, shards_here)))
+    made = replace(
+        defaults,
+        commit_interval_s=mirror.commit.interval / 1000,
+        commit_bytes=mirror.commit.size,
+        commit_records=mirror.commit.records,
+        on_gap=mirror.on_gap,
+        fetch_bytes=fetch,
+        fetch_partition_bytes=min(defaults.fetch_partition_bytes, fetch),
+    )
+    rate = mirror.limits.bytes_per_second
+    if rate is None:
+        return made
+    # A transaction of about a second's worth at most, so that the limit holds over seconds and not over minutes.
+    share = max(16_384, rate // max(1, shards_of_link))
+    return replace(
+        made,
+        commit_bytes=min(made.commit_bytes, share),
+        fetch_bytes=min(fetch, max(65_536, share)),
+        fetch_partition_bytes=min(made.fetch_partition_bytes, max(65_536, share)),
+    )
+
+
+def _closed(mirror: Mirror) -> str:
+    """Why the mirror's schedule does not let it run now; "" when it does."""
+    if mirror.schedule is None or is_open(mirror.schedule, datetime.now(UTC)):
+        return ""
+    return "outside its schedule"

@@ -1,0 +1,193 @@
+"""[core] The status of one mirror, out of what stands in its target: state, lag, gaps, groups, RPO. Plain values for output.
+
+Positions and gaps are from checkpoints, which are true whatever becomes of workers; ends, rates and lag are what a worker
+saw last, and how long ago is said. Without a worker that is alive a mirror does not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hub.record import TopicPartition
+from hub.replication.board import Board, GroupStatus, PartitionStatus
+from hub.replication.checkpoint import Checkpoint
+from hub.replication.links import Link, home_of
+from hub.replication.mirrors import MirrorsFile
+from hub.replication.progress import Progress
+
+_STALE_MS = 30_000
+
+
+def summary_of(
+    file: MirrorsFile, link: Link, board: Board, progress: Progress, now_ms: int
+) -> dict[str, Any]:
+    """One mirror as ``hub mirror status`` tells it. ``ok``: nothing stands still that should not."""
+    carries = board.carries.get(link.name)
+    marks = progress.of(link.name)
+    topics = carries.topics if carries is not None else {}
+    places = {*marks} | {
+        TopicPartition(name, at) for name, topic in topics.items() for at in range(topic.partitions)
+    }
+    workers = _workers(board, link, now_ms)
+    paused = board.paused.get(link.declared)
+    partitions = [
+        _partition(tp, marks.get(tp), board.partitions.get((link.name, *tp)), bool(workers), now_ms)
+        for tp in sorted(places)
+    ]
+    if carries is not None:
+        for row in partitions:
+            if row["topic"] not in topics and not row["reason"]:
+                row["state"] = "left"
+                row["reason"] = carries.trouble.get(str(row["topic"])) or _why_left(
+                    file, board, str(row["topic"])
+                )
+    groups = [
+        _group(status, {(row["topic"], row["partition"]): row for row in partitions})
+        for (name, _), status in sorted(board.groups.items())
+        if name == link.name
+    ]
+    gaps = [
+        {
+            "topic": gap.topic,
+            "partition": gap.partition,
+            "first": gap.first,
+            "end": gap.end,
+            "reason": gap.reason,
+            "found_at_ms": gap.found_at_ms,
+        }
+        for gap in sorted(progress.gaps.values(), key=lambda each: (each.topic, each.partition, each.first))
+        if gap.link == link.name
+    ]
+    trouble = dict(carries.trouble) if carries is not None else {}
+    stopped = [row for row in partitions if row["state"] in ("stopped", "trouble")]
+    error = carries.error if carries is not None else ""
+    if paused is not None:
+        state, reason = "paused", f"paused by {paused}: hub mirror resume {link.declared}"
+    elif file.mirrors[link.declared].paused:
+        state, reason = "paused", "paused in the file"
+    elif not workers:
+        state, reason = "no worker", "nobody mirrors it now: hub mirror run"
+    elif carries is None:
+        state, reason = "starting", "a worker plans it"
+    elif error or stopped or trouble:
+        state, reason = "trouble", error
+    else:
+        state, reason = "mirroring", ""
+    committed = max((mark.committed_at_ms for mark in marks.values()), default=0)
+    return {
+        "mirror": link.name,
+        "source": link.source,
+        "target": link.target,
+        "state": state,
+        "reason": reason,
+        "ok": state in ("mirroring", "paused", "starting"),
+        "workers": len(workers),
+        "topics": len({row["topic"] for row in partitions}),
+        "lag_records": _total(partitions, "lag_records"),
+        "lag_bytes": _total(partitions, "lag_bytes"),
+        "lag_s": max((row["lag_s"] for row in partitions if row["lag_s"] is not None), default=None),
+        "records_per_s": round(sum(row["records_per_s"] for row in partitions), 1),
+        "bytes_per_s": round(sum(row["bytes_per_s"] for row in partitions), 1),
+        "last_commit_s": round((now_ms - committed) / 1000, 1) if committed else None,
+        "trouble": trouble,
+        "cautions": list(carries.cautions) if carries is not None else [],
+        "operations": [
+            {"home": home, "kind": one.kind, "id": one.id, "next": one.next.name if one.next else None}
+            for home, one in board.control.operations.items()
+            if one.state == "running" and {one.old, one.new} == {link.source, link.target}
+        ],
+        "acting": dict(board.control.acting),
+        "partitions": partitions,
+        "groups": groups,
+        "gaps": gaps,
+    }
+
+
+def _why_left(file: MirrorsFile, board: Board, topic: str) -> str:
+    home = home_of(file, topic)
+    acting = board.control.acting.get(home or "")
+    return (
+        f"{acting} acts for {home} now" if acting is not None else "the mirror does not carry it (any more)"
+    )
+
+
+def _workers(board: Board, link: Link, now_ms: int) -> list[str]:
+    """Those that hold anything of the link and were heard of lately, by the clock of whoever asks."""
+    return sorted(
+        name
+        for name, beat in board.beats.items()
+        if now_ms - beat.at_ms < max(_STALE_MS, beat.ttl_ms)
+        and any(shard.link == link.name for shard in beat.holding)
+    )
+
+
+def _partition(
+    tp: TopicPartition,
+    mark: Checkpoint | None,
+    status: PartitionStatus | None,
+    worked: bool,
+    now_ms: int,
+) -> dict[str, Any]:
+    source_next = mark.source_next if mark is not None else status.source_next if status is not None else None
+    fresh = status is not None and now_ms - status.at_ms < _STALE_MS and worked
+    end = status.source_end if status is not None and status.source_end >= 0 else None
+    lag = max(0, end - source_next) if end is not None and source_next is not None else None
+    mean = status.lag_bytes / status.lag_records if status is not None and status.lag_records > 0 else 0.0
+    committed = mark.committed_at_ms if mark is not None else 0
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "shard": status.shard if status is not None else mark.shard if mark is not None else None,
+        "worker": status.worker if fresh and status is not None else None,
+        "state": status.state if fresh and status is not None else "waiting",
+        "reason": status.reason if fresh and status is not None else "",
+        "engine": (status.engine if status is not None else "") or (mark.engine if mark is not None else ""),
+        "generation": mark.generation if mark is not None else 0,
+        "source_next": source_next,
+        "source_end": end,
+        "target_next": mark.target_next if mark is not None else None,
+        "lag_records": lag,
+        "lag_bytes": int(lag * mean) if lag is not None else None,
+        "lag_s": 0.0 if lag == 0 else status.lag_s if status is not None else None,
+        "records_per_s": status.records_per_s if fresh and status is not None else 0.0,
+        "bytes_per_s": status.bytes_per_s if fresh and status is not None else 0.0,
+        "last_commit_s": round((now_ms - committed) / 1000, 1) if committed else None,
+        "seen_s": round((now_ms - status.at_ms) / 1000, 1) if status is not None else None,
+    }
+
+
+def _group(status: GroupStatus, partitions: dict[tuple[Any, Any], dict[str, Any]]) -> dict[str, Any]:
+    """``rpo_records``: offsets that the group has not read and that the target does not have; ``rpo_s``: how old the
+    oldest of them is. What would be lost to it if the source were gone now."""
+    rows = []
+    for place in status.places:
+        row = partitions.get((place.topic, place.partition), {})
+        rows.append(
+            {
+                "group": status.group,
+                "topic": place.topic,
+                "partition": place.partition,
+                "state": place.state,
+                "reason": place.reason,
+                "source_offset": place.source_offset,
+                "position": place.position,
+                "rpo_records": place.unread_lost,
+                "rpo_s": row.get("lag_s") if place.unread_lost else 0.0,
+                "redelivered": place.redelivered,
+            }
+        )
+    worst = [float(row["rpo_s"]) for row in rows if row["rpo_s"] is not None]
+    return {
+        "group": status.group,
+        "rpo_records": sum(row["rpo_records"] for row in rows),
+        "rpo_s": max(worst, default=0.0),
+        "redelivered": sum(row["redelivered"] for row in rows),
+        "at_ms": status.at_ms,
+        "places": rows,
+    }
+
+
+def _total(rows: Sequence[dict[str, Any]], name: str) -> int | None:
+    known = [row[name] for row in rows if row[name] is not None]
+    return sum(known) if known or not rows else None

@@ -1,0 +1,217 @@
+"""[shell] Are both sides of a mirror the same? Committed records of both, read anew, and their digests compared.
+
+Each partition is compared over the stretch that both sides have: from where mirroring began (or retention has come to,
+on either side) to the checkpoint. The target's offsets are translated back by the map, so a wrong map is found as well
+as a wrong record. Digests are of ranges of source offsets; in the first range that differs the records are compared one
+by one, and the first that differs is named.
+
+What compaction took on one side only is no difference: of compacted topics only what both sides have is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from hub.record import TopicPartition
+from hub.replication import wire
+from hub.replication.batches import Aborted, CorruptBatch, batches_in, is_intact, within
+from hub.replication.checkpoint import Checkpoint, Gap
+from hub.replication.clusters import Reached
+from hub.replication.digest import Difference, Digest, Range, differences, hash_of
+from hub.replication.offset_map import OffsetMap
+from hub.replication.reencode import records_in
+from hub.replication.wire import Cluster, FetchFrom
+
+RANGE = 10_000
+_FETCH_BYTES = 4 << 20
+
+Hashed = Iterator[tuple[int, int]]
+"""(source offset, hash) in ascending order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One partition compared over source offsets [first, end). ``differs_at``: the first source offset at which the sides
+    differ, None when they do not. ``why``: how they differ, or why the partition was not compared."""
+
+    place: TopicPartition
+    first: int
+    end: int
+    records: int
+    digest: Digest
+    differs_at: int | None = None
+    ranges: tuple[Difference, ...] = ()
+    why: str = ""
+    compared: bool = True
+
+    @property
+    def equal(self) -> bool:
+        return self.compared and self.differs_at is None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What is to be compared: a partition with its checkpoint, map and gaps. ``foreign``: source offsets that came from
+    the target. ``compacted``: one side may have fewer records."""
+
+    place: TopicPartition
+    checkpoint: Checkpoint
+    table: OffsetMap
+    gaps: tuple[Gap, ...] = ()
+    foreign: tuple[tuple[int, int], ...] = ()
+    compacted: bool = False
+
+
+class Verifier:
+    """Reads both clusters. ``progress`` hears how many source offsets more were compared. Close it."""
+
+    def __init__(
+        self, source: Reached, target: Reached, progress: Callable[[int], None] = lambda more: None
+    ) -> None:
+        self.source, self.target = Cluster(source.access, source.name), Cluster(target.access, target.name)
+        self._progress = progress
+
+    def close(self) -> None:
+        self.source.close()
+        self.target.close()
+
+    def verify(self, each: Compared, newest: int | None = None) -> Verdict:
+        """Compare one partition, or the ``newest`` source offsets of it. Raises PeerError, CallerError."""
+        place = each.place
+        for cluster in (self.source, self.target):
+            refused = cluster.refresh([place.topic])
+            for error in refused.values():
+                return Verdict(place, 0, 0, 0, Digest(), why=error.message, compared=False)
+        if self.source.topics[place.topic].topic_id != each.checkpoint.topic_id:
+            why = "the source's topic was made again since it was mirrored"
+            return Verdict(place, 0, 0, 0, Digest(), why=why, compared=False)
+        first, end = self._stretch(each)
+        if newest is not None:
+            first = max(first, end - newest)
+        if first >= end:
+            return Verdict(place, first, end, 0, Digest())
+        ours = list(_ranges(self._counted(self._ours(each, first, end), first, end)))
+        theirs = list(_ranges(self._theirs(each, first, end)))
+        count = Digest()
+        for one in ours:
+            count = count.then(one.digest)
+        different = differences(ours, theirs)
+        if not different:
+            return Verdict(place, first, end, count.count, count)
+        at, why = self._first_difference(each, different, first, end)
+        if at is None:
+            return Verdict(place, first, end, count.count, count)
+        return Verdict(place, first, end, count.count, count, at, different, why)
+
+    def _stretch(self, each: Compared) -> tuple[int, int]:
+        """The source offsets that both sides can still show."""
+        place, mark = each.place, each.checkpoint
+        begins = self.source.offsets([place], wire.EARLIEST)[place]
+        there = self.target.offsets([place], wire.EARLIEST)[place]
+        first = max(mark.source_start, begins)
+        if there > mark.target_start:
+            first = max(first, each.table.reverse(there).offset)
+        return first, mark.source_next
+
+    def _ours(self, each: Compared, first: int, end: int) -> Hashed:
+        for offset, hashed in self._read(self.source, each.place, first, end):
+            if not within(each.foreign, offset):
+                yield offset, hashed(offset)
+
+    def _theirs(self, each: Compared, first: int, end: int) -> Hashed:
+        table = each.table
+        begins = max(
+            table.translate(first).offset, self.target.offsets([each.place], wire.EARLIEST)[each.place]
+        )
+        for offset, hashed in self._read(self.target, each.place, begins, table.target_next):
+            back = table.reverse(offset)
+            # What is not in the map was not brought by this mirror: of the other direction, or born here.
+            if back.kind == "exact" and first <= back.offset < end and offset < table.target_next:
+                yield back.offset, hashed(back.offset)
+
+    def _counted(self, records: Hashed, first: int, end: int) -> Hashed:
+        told = first
+        for offset, hashed in records:
+            if offset - told >= RANGE:
+                self._progress(offset - told)
+                told = offset
+            yield offset, hashed
+        self._progress(end - told)
+
+    def _first_difference(
+        self, each: Compared, different: Iterable[Difference], first: int, end: int
+    ) -> tuple[int | None, str]:
+        """Record by record, through the ranges that differ; None when compaction alone made them so."""
+        for one in different:
+            begins, ends = max(first, one.first), min(end, one.end)
+            ours, theirs = dict(self._ours(each, begins, ends)), dict(self._theirs(each, begins, ends))
+            for offset in sorted({*ours, *theirs}):
+                if ours.get(offset) == theirs.get(offset):
+                    continue
+                if offset in ours and offset in theirs:
+                    return offset, "the records differ"
+                if each.compacted:
+                    continue
+                if offset in ours:
+                    gap = next((g for g in each.gaps if g.first <= offset < g.end), None)
+                    if gap is not None:
+                        continue
+                    return offset, "it is missing at the target"
+                return offset, "the target has it, the source does not"
+        return None, ""
+
+    def _read(
+        self, cluster: Cluster, place: TopicPartition, first: int, end: int
+    ) -> Iterator[tuple[int, Callable[[int], int]]]:
+        """Committed records of [first, end): offset, and the hash given the source offset that it has or had."""
+        position = first
+        while position < end:
+            leader = cluster.leader(place)
+            connection = cluster.connection(leader.node, "verify")
+            wanted = [FetchFrom(place, cluster.topics[place.topic].uuid, leader.epoch, position)]
+            version = wire.send_fetch(
+                connection, wanted, max_wait_ms=250, max_bytes=_FETCH_BYTES, partition_bytes=_FETCH_BYTES
+            )
+            frame, at = connection.receive()
+            code, (part,) = wire.fetched(frame, at, version, cluster.names())
+            where = f'cluster "{cluster.name}", topic "{place.topic}" partition {place.partition}'
+            wire.raise_for(code or part.error, f"{where}: read")
+            books, before = Aborted(part.aborted), position
+            for batch in batches_in(part.buffer, part.start, part.end):
+                if not is_intact(batch):
+                    raise CorruptBatch(f"{where}, offset {batch.base_offset}: its checksum is wrong")
+                aborted = books.covers(batch)
+                position = max(position, batch.next_offset)
+                if aborted or batch.is_control:
+                    continue
+                for raw in records_in(batch):
+                    if before <= raw.offset < end:
+                        yield raw.offset, _hasher(raw.timestamp_ms, raw.rest)
+            if position == before and part.last_stable >= 0 and part.last_stable <= position:
+                return  # the rest is not committed
+
+
+def _hasher(timestamp_ms: int, rest: bytes) -> Callable[[int], int]:
+    # Key, value and headers are kept as the very bytes they are: so the bytes are hashed, not what they mean.
+    return lambda offset: hash_of(offset, timestamp_ms, None, rest, ())
+
+
+def _ranges(records: Hashed) -> Iterator[Range]:
+    block, digest = -1, Digest()
+    for offset, hashed in records:
+        if offset // RANGE != block:
+            if digest.count:
+                yield Range(block * RANGE, (block + 1) * RANGE, digest)
+            block, digest = offset // RANGE, Digest()
+        digest = digest.add(hashed)
+    if digest.count:
+        yield Range(block * RANGE, (block + 1) * RANGE, digest)
+
+
+def summary(verdicts: Iterable[Verdict]) -> Mapping[str, int]:
+    """How many partitions are equal, differ, or could not be compared."""
+    found = {"equal": 0, "different": 0, "not_compared": 0}
+    for each in verdicts:
+        found["equal" if each.equal else "different" if each.compared else "not_compared"] += 1
+    return found

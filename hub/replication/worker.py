@@ -1,0 +1,460 @@
+"""[shell] ``hub mirror run``: a worker. Any number of them, on any machines, without a leader.
+
+::
+
+    Worker ─ one Listener a cluster: control and status topics, folded
+           └ one Fleet a target cluster ─ heartbeat, leases ─┬ ShardRun  a shard: an engine, in a thread
+                                                             └ Chores    a link's shard -1: topics, groups
+
+Shards are leased by heartbeats in the target's status topic, not by membership of a consumer group: a group's rebalance
+would pause everybody, its protocol knows one kind of lease (partitions of a subscribed topic) and its coordinator one
+time-out, while here each target has its own fleet, and what a worker keeps is decided by the pure ``shards.moves``. A
+lease only spares workers from fencing each other; that a shard has one writer is up to its transactional id.
+
+A worker that stood still for longer than its heartbeats count drops everything it holds before it says another word.
+The file is read again when it changes; one that is wrong is said to be so, and the former one stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hub.errors import HubError, NotFound
+from hub.kafka import KafkaSender
+from hub.record import NewRecord, TopicPartition
+from hub.replication.apply import make_own
+from hub.replication.batch_engine import PartitionProgress
+from hub.replication.board import CHORES, STATUS_TOPIC, Beat, Board, PartitionStatus, joined
+from hub.replication.chores import Chores
+from hub.replication.clusters import Reached, own_topics, reach_all
+from hub.replication.failover import Control
+from hub.replication.lag import Arrivals, Rate
+from hub.replication.links import Link, carries, checked, links, opposite
+from hub.replication.listener import Listener
+from hub.replication.mirrors import MirrorsFile, load
+from hub.replication.shard_run import ShardRun, Wish
+from hub.replication.shards import Lease, Moves, Shard, Watch, moves, watch
+from hub.runtime import Backoff
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.2
+BEAT_S = 1.0
+TTL_S = 6.0
+STATUS_S = 1.0
+STATUS_AGAIN_S = 10.0
+FENCED_REST_S = 3.0
+PATIENCE_MS = 60_000
+HUNG_S = 120.0
+FILE_S = 2.0
+
+
+def run(path: Path, environ: Mapping[str, str], stop: threading.Event, timeout_s: float = 15.0) -> None:
+    """Work until ``stop`` is set. Raises ConfigError when the file is wrong at the beginning."""
+    file, stamp = checked(load(path)), _stamp(path)
+    while not stop.is_set():
+        worker = Worker(file, reach_all(file, environ, path.parent, timeout_s))
+        worker.start()
+        try:
+            while not stop.wait(FILE_S) and (now := _stamp(path)) == stamp:
+                pass
+            if stop.is_set():
+                return
+            stamp = now
+            try:
+                file = checked(load(path))
+                log.info("%s has changed: beginning anew with it", path)
+            except HubError as error:
+                log.error("%s has changed and is wrong, the former one stays: %s", path, error.message)
+        finally:
+            worker.stop()
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+class Worker:
+    """All fleets of one process. ``start`` and ``stop`` from one thread."""
+
+    def __init__(self, file: MirrorsFile, clusters: Mapping[str, Reached], name: str | None = None) -> None:
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
+        every = links(file)
+        targets = {link.target for link in every.values()}
+        self.listeners = {
+            name: Listener(reached, status=name in targets) for name, reached in clusters.items()
+        }
+        self.fleets = [
+            Fleet(
+                self.name,
+                file,
+                {name: link for name, link in every.items() if link.target == target},
+                clusters,
+                self.listeners,
+            )
+            for target in sorted(targets)
+        ]
+
+    def start(self) -> None:
+        for thread in (*self.listeners.values(), *self.fleets):
+            thread.start()
+        log.info("worker %s: %d fleets", self.name, len(self.fleets))
+
+    def stop(self, timeout_s: float = 15.0) -> None:
+        """Give everything back and end; what hangs is left to its time-outs."""
+        deadline = time.monotonic() + timeout_s
+        for fleet in self.fleets:
+            fleet.stop()
+        for fleet in self.fleets:
+            fleet.join(max(0.1, deadline - time.monotonic()))
+        for listener in self.listeners.values():
+            listener.stop()
+        for listener in self.listeners.values():
+            listener.join(2.0)
+
+
+class Fleet(threading.Thread):
+    """This worker's part in all links that lead to one cluster."""
+
+    def __init__(
+        self,
+        worker: str,
+        file: MirrorsFile,
+        mine: Mapping[str, Link],
+        clusters: Mapping[str, Reached],
+        listeners: Mapping[str, Listener],
+    ) -> None:
+        self.target = next(iter(mine.values())).target
+        super().__init__(name=f"fleet.{self.target}", daemon=True)
+        self.worker, self.file, self.links = worker, file, mine
+        self.clusters, self.listeners = clusters, listeners
+        self.listener = listeners[self.target]
+        self._halt = threading.Event()
+        self._runs: dict[Shard, ShardRun] = {}
+        self._chores: dict[Shard, Chores] = {}
+        self._ending: dict[Shard, ShardRun | Chores] = {}
+        self._rests: dict[Shard, float] = {}
+        self._watches: dict[Shard, Watch] = {}
+        self._meters: dict[tuple[str, str, int], _Meter] = {}
+        self._said: dict[bytes, tuple[float, bytes | None]] = {}
+        self._sender: KafkaSender | None = None
+
+    def stop(self) -> None:
+        self._halt.set()
+
+    def run(self) -> None:
+        backoff = Backoff(0.5, 10.0)
+        beat_at_s = status_at_s = 0.0
+        last_s = time.monotonic()
+        while not self._halt.wait(TICK_S):
+            now_s = time.monotonic()
+            try:
+                if now_s - last_s > TTL_S:
+                    log.warning(
+                        "%s: stood still for %.1f s: everything is given back", self.name, now_s - last_s
+                    )
+                    self._drop_everything()
+                last_s = now_s
+                if not self.listener.caught_up:
+                    self._first()
+                    continue
+                self._reap(now_s)
+                if self._lead(now_s) or now_s >= beat_at_s:
+                    self._beat()
+                    beat_at_s = now_s + BEAT_S
+                if now_s >= status_at_s:
+                    self._watch(now_s)
+                    self._tell(now_s)
+                    status_at_s = now_s + STATUS_S
+                backoff.reset()
+            except HubError as error:
+                log.warning("%s: %s", self.name, error.message)
+                self._halt.wait(backoff.next_s())
+            except Exception:
+                log.exception("%s", self.name)
+                self._halt.wait(max(1.0, backoff.next_s()))
+        self._leave()
+
+    def _first(self) -> None:
+        """The mirrors' own topics, before anybody can say anything in them."""
+        if self.listener.is_alive() and self.listener.trouble:
+            target = self.clusters[self.target]
+            missing = own_topics(target)
+            make_own([(self.target, step) for step in missing], self.clusters)
+
+    # ---- leases
+
+    def _lead(self, now_s: float) -> bool:
+        """Take and give back what the leases say; whether anything changed."""
+        held = {name: self._held(link) for name, link in self.links.items()}
+        wanted = self._wanted(held)
+        due = self._moves(wanted, now_s)
+        for shard in due.release:
+            self._release(shard)
+        for shard in due.take:
+            if shard in self._ending or self._rests.get(shard, 0.0) > now_s:
+                continue
+            self._take(shard)
+        for shard, run in self._runs.items():
+            run.wish = wanted.get(shard, Wish())
+            run.held = held[shard.link]
+            run.shards_here = len(self._runs)
+            run.shards_of_link = sum(
+                1 for each in wanted if each.link == shard.link and each.number != CHORES
+            )
+        for shard, chores in self._chores.items():
+            chores.held = held[shard.link]
+        return bool(due.take or due.release)
+
+    def _wanted(self, held: Mapping[str, str]) -> dict[Shard, Wish]:
+        """Every shard of every link with what it shall carry now."""
+        control = self.control()
+        found: dict[Shard, Wish] = {}
+        for name, link in self.links.items():
+            found[Shard(name, CHORES)] = Wish()
+            said = self.listener.ask(lambda board, name=name: board.carries.get(name))  # type: ignore[misc]
+            retry = self.listener.ask(lambda board, name=name: board.retries.get(name, 0))  # type: ignore[misc]
+            if said is None:
+                continue
+            topics = set(carries(self.file, link, said.topics, control))
+            opposites = self._opposites(link, topics, control)
+            for shard, partitions in said.shards(link.mirror.shards).items():
+                now = tuple(tp for tp in partitions if tp.topic in topics)
+                if now:
+                    names = {tp.topic for tp in now}
+                    found[shard] = Wish(
+                        now,
+                        {topic: said.topics[topic] for topic in sorted(names)},
+                        {topic: opposites[topic] for topic in sorted(names & opposites.keys())},
+                        retry,
+                    )
+        return found
+
+    def _opposites(self, link: Link, topics: set[str], control: Control) -> dict[str, str]:
+        """The other direction's link of each topic whose home ever changed hands: what it brought does not go back."""
+        if not control.operations:
+            return {}
+        return {topic: back for topic in topics if (back := opposite(self.file, link, topic)) is not None}
+
+    def _moves(self, wanted: Mapping[Shard, Wish], now_s: float) -> Moves:
+        members, leases = self.listener.ask(lambda board: (board.alive(now_s), board.leases(now_s)))
+        mine = {*self._runs, *self._chores, *self._ending}
+        # What we hold is known here better than by what we said a moment ago.
+        others = [lease for lease in leases if lease.worker != self.worker and lease.shard not in mine]
+        own = [Lease(shard, self.worker, int((now_s + TTL_S) * 1000)) for shard in mine]
+        due = moves(self.worker, members, wanted, [*others, *own], int(now_s * 1000))
+        gone = tuple(sorted(shard for shard in mine - wanted.keys() if shard not in due.release))
+        return Moves(
+            due.take, tuple(each for each in (*due.release, *gone) if each not in self._ending), due.renew
+        )
+
+    def _take(self, shard: Shard) -> None:
+        link = self.links[shard.link]
+        if shard.number == CHORES:
+            chores = Chores(
+                self.file, shard, link, self.clusters, self.control, lambda: self._snapshot(link.name)
+            )
+            chores.held = self._held(link)
+            self._chores[shard] = chores
+            chores.start()
+            return
+        run = ShardRun(shard, link, self.clusters, self._may)
+        run.held = self._held(link) or "starting"
+        self._runs[shard] = run
+        run.start()
+
+    def _release(self, shard: Shard) -> None:
+        thread = self._runs.pop(shard, None) or self._chores.pop(shard, None)
+        self._watches.pop(shard, None)
+        if thread is not None:
+            thread.stop()
+            self._ending[shard] = thread
+
+    def _reap(self, now_s: float) -> None:
+        """Threads that ended, because they were told to or because another worker has their shard."""
+        for shard, thread in list(self._ending.items()):
+            if not thread.is_alive():
+                del self._ending[shard]
+        gone = [shard for shard, run in self._runs.items() if not run.is_alive()]
+        gone += [shard for shard, chores in self._chores.items() if not chores.is_alive()]
+        for shard in gone:
+            self._runs.pop(shard, None)
+            self._chores.pop(shard, None)
+            self._rests[shard] = now_s + FENCED_REST_S
+
+    def _drop_everything(self) -> None:
+        for shard in [*self._runs, *self._chores]:
+            self._release(shard)
+            self._rests[shard] = time.monotonic() + FENCED_REST_S
+
+    def _leave(self) -> None:
+        for shard in [*self._runs, *self._chores]:
+            self._release(shard)
+        deadline = time.monotonic() + 10.0
+        for thread in self._ending.values():
+            thread.join(max(0.1, deadline - time.monotonic()))
+        try:
+            self._send(NewRecord(STATUS_TOPIC, f"worker|{self.worker}".encode(), None))
+            if self._sender is not None:
+                self._sender.flush(3.0)
+        except HubError as error:
+            log.info("%s: no farewell: %s", self.name, error.message)
+
+    # ---- what is asked
+
+    def control(self) -> Control:
+        """Owners and operations, as all clusters of the file say."""
+        return joined(listener.control for listener in self.listeners.values())
+
+    def _may(self, link: Link, topics: Sequence[str]) -> frozenset[str]:
+        for end in (link.target, link.source):
+            self.listeners[end].catch_up()
+        return frozenset(carries(self.file, link, topics, self.control()))
+
+    def _held(self, link: Link) -> str:
+        if link.mirror.paused:
+            return "paused in the file"
+        by = self.listener.ask(lambda board: board.paused.get(link.declared))
+        if by is None:  # a way back is paused with its mirror, whose wish stands at the other target
+            there = self.listeners[link.source].ask(lambda board: board.paused.get(link.declared))
+            by = there
+        return "" if by is None else f"paused by {by}"
+
+    def _snapshot(self, link: str) -> Board:
+        """What a link's chores may hold on to, as of now."""
+        self.listener.catch_up()
+
+        def copy(board: Board) -> Board:
+            return Board(
+                control=board.control,
+                synced={key: each for key, each in board.synced.items() if key[0] == link},
+                marks={key: dict(each) for key, each in board.marks.items() if key[0] == link},
+            )
+
+        return self.listener.ask(copy)
+
+    # ---- what is told
+
+    def _send(self, new: NewRecord) -> None:
+        if self._sender is None:
+            self._sender = self.clusters[self.target].kafka.sender(linger_ms=20, delivery_timeout_s=10.0)
+        try:
+            self._sender.send(new)
+        except NotFound:
+            raise
+        except HubError:
+            self._sender = None
+            raise
+
+    def _beat(self) -> None:
+        holding = tuple(sorted({*self._runs, *self._chores, *self._ending}))
+        now_ms = int(time.time() * 1000)
+        self._send(
+            Beat(self.worker, socket.gethostname(), os.getpid(), holding, int(TTL_S * 1000), now_ms).record()
+        )
+
+    def _watch(self, now_s: float) -> None:
+        for shard, run in list(self._runs.items()):
+            live = [each for each in run.progress if each.error is None]
+            positions = {TopicPartition(each.topic, each.partition): each.source_next for each in live}
+            ends = {TopicPartition(each.topic, each.partition): each.source_stable_end for each in live}
+            if run.held or run.throttled or not live:
+                self._watches.pop(shard, None)
+                verdict = "well"
+            else:
+                before = self._watches.get(shard) or Watch(int(now_s * 1000), {})
+                self._watches[shard], verdict = watch(before, positions, ends, int(now_s * 1000), PATIENCE_MS)
+            if now_s - run.ticked_at_s > HUNG_S:
+                run.ticked_at_s = now_s
+                verdict = "alarm"
+            if verdict in ("restart", "alarm"):
+                level = logging.ERROR if verdict == "alarm" else logging.WARNING
+                log.log(level, "%s does not get on: it is restarted", run.name)
+                run.restart()
+
+    def _tell(self, now_s: float) -> None:
+        """Status of what is here, when it changed, or now and then."""
+        records: list[NewRecord] = []
+        for shard, run in self._runs.items():
+            for each in run.progress:
+                records.append(self._status(shard, run, each, now_s).record())
+        for chores in self._chores.values():
+            if chores.carries is not None:
+                records.append(chores.carries.record())
+            records += [group.record() for group in chores.groups]
+        for new in records:
+            self._say(new, now_s)
+
+    def _say(self, new: NewRecord, now_s: float) -> None:
+        """Not when nothing but its time is new, unless it is some time ago."""
+        key, body = new.key or b"", _without_time(new.value)
+        at_s, before = self._said.get(key, (0.0, None))
+        if before != body or now_s - at_s >= STATUS_AGAIN_S:
+            self._send(new)
+            self._said[key] = now_s, body
+
+    def _status(self, shard: Shard, run: ShardRun, each: PartitionProgress, now_s: float) -> PartitionStatus:
+        place = shard.link, each.topic, each.partition
+        meter = self._meters.setdefault(place, _Meter())
+        if each.source_end >= 0:
+            meter.arrivals.see(now_s, each.source_end)
+        mean = each.bytes / each.records if each.records else meter.mean_bytes
+        meter.mean_bytes = mean
+        meter.engine = _engine_of(each) or meter.engine  # a new engine has carried nothing yet
+        error = each.error
+        state = "stopped" if error is not None else run.state
+        if error is not None:
+            reason = f"{error.message}; {error.hint}" if error.hint else error.message
+        else:
+            reason = run.reason
+        return PartitionStatus(
+            *place,
+            shard.number,
+            self.worker,
+            state,
+            reason,
+            meter.engine,
+            each.source_next,
+            each.source_end,
+            each.target_next,
+            each.lag_records,
+            int(max(0, each.lag_records) * mean),
+            round(meter.arrivals.lag_s(now_s, each.source_next), 1) if each.source_end >= 0 else None,
+            round(meter.records.see(now_s, each.records), 1),
+            round(meter.bytes.see(now_s, each.bytes), 1),
+            each.committed_at_ms,
+            int(time.time() * 1000),
+        )
+
+
+class _Meter:
+    """What one partition's figures are made of."""
+
+    def __init__(self) -> None:
+        self.arrivals, self.records, self.bytes = Arrivals(), Rate(), Rate()
+        self.mean_bytes, self.engine = 0.0, ""
+
+
+def _engine_of(each: PartitionProgress) -> str:
+    """How its batches go: as they are, written anew, or some of each."""
+    if not each.batches_passed and not each.batches_rewritten:
+        return ""
+    if not each.batches_rewritten:
+        return "batch"
+    return "record" if not each.batches_passed else "batch+record"
+
+
+def _without_time(value: bytes | None) -> bytes | None:
+    """A status body but for when it was written: the last field of every record of status."""
+    return None if value is None else value.rpartition(b',"at_ms":')[0]

@@ -1,0 +1,195 @@
+"""A mirror with two workers while, in seeded order, workers are killed or stand still and come back, and the broker of
+either side dies: every record is there once, in its order, and where the map says.
+
+What it shows: processes may end or stop at any moment. It does not show power loss, nor a link that is cut (see
+tests/integration/test_mirror_engine.py for connections).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from mirror_world import Worker, World, node
+from pipeline import wait_until
+
+from hub.embedded import KafkaNode
+from hub.errors import HubError
+from hub.record import TopicPartition
+from hub.replication.compare import complete_tables
+from hub.replication.wire import READ_COMMITTED, Cluster, ClusterAccess
+
+SEEDS = int(os.environ.get("HUB_FAULT_SEEDS", "2"))
+STEPS = 4
+PARTITIONS = 3
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+SETTLE_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, KafkaNode]]:
+    with node(tmp_path_factory.mktemp("nyc")) as nyc, node(tmp_path_factory.mktemp("lon")) as lon:
+        yield {"nyc": nyc, "lon": lon}
+
+
+class Trial:
+    """One seed: what is produced, what is done, what is left to check."""
+
+    def __init__(self, seed: int, world: World, nodes: dict[str, KafkaNode]) -> None:
+        self.chance = random.Random(seed)
+        self.world, self.nodes = world, nodes
+        self.topics = [f"{world.label}.{name}" for name in ("chat", "loot")]
+        self.number = 0
+        self.done: Counter[str] = Counter()
+        self.slots: list[Worker] = []
+
+    def produce(self) -> None:
+        """200 to 5,000 records of mixed shapes; now and then in transactions, some of which are aborted."""
+        left = self.chance.randint(200, 5_000)
+        while left > 0:
+            count = min(left, self.chance.choice((1, 7, 50, 400, 1_500)))
+            left -= count
+            topic, transactional = self.chance.choice(self.topics), self.chance.random() < 0.25
+            settings = {
+                "bootstrap.servers": self.world.nyc,
+                "compression.type": self.chance.choice(CODECS),
+                "linger.ms": self.chance.choice((0, 5, 50)),
+                "enable.idempotence": True,
+            }
+            if transactional:
+                settings["transactional.id"] = f"app.{self.world.label}"
+            producer = Producer(settings)
+            if transactional:
+                producer.init_transactions(60)
+                producer.begin_transaction()
+            for _ in range(count):
+                self.one(producer, topic)
+            if not transactional:
+                assert producer.flush(60) == 0
+            elif self.chance.random() < 0.4:
+                producer.flush(60)
+                producer.abort_transaction(60)
+            else:
+                producer.commit_transaction(60)
+
+    def one(self, producer: Producer, topic: str) -> None:
+        self.number += 1
+        key = self.chance.choice((None, b"", b"k%d" % (self.number % 17)))
+        size = self.chance.choice((0, 20, 200, 1_000))
+        value = self.chance.choice((b"%d|" % self.number + self.chance.randbytes(size), None, b""))
+        headers = [("h", self.chance.choice((None, b"", b"x" * 20)))] * self.chance.randrange(4)
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    value,
+                    key,
+                    partition=self.chance.randrange(PARTITIONS),
+                    headers=headers or None,
+                    timestamp=1_700_000_000_000 + self.chance.randrange(10**9),
+                )
+                producer.poll(0)
+                return
+            except BufferError:
+                producer.poll(0.1)
+
+    def hurt(self) -> None:
+        what = self.chance.choice(
+            ("kill a worker", "freeze a worker", "restart nyc", "restart lon", "kill both")
+        )
+        self.done[what] += 1
+        at = self.chance.randrange(len(self.slots))
+        match what:
+            case "kill a worker":
+                self.slots[at].kill()
+                time.sleep(self.chance.uniform(0.0, 2.0))
+                self.slots[at] = self.world.start_worker()
+            case "kill both":
+                for each in self.slots:
+                    each.kill()
+                self.slots = [self.world.start_worker() for _ in self.slots]
+            case "freeze a worker":
+                # Longer than its heartbeats count: another one takes over, and then it comes back.
+                self.slots[at].freeze()
+                time.sleep(self.chance.uniform(7.0, 10.0))
+                self.slots[at].thaw()
+            case _:
+                broken = self.nodes[what.removeprefix("restart ")]
+                assert broken.process is not None
+                broken.process.kill()
+                broken.process.wait(10.0)
+                time.sleep(self.chance.uniform(0.0, 1.0))
+                broken.start()
+                broken.wait_ready()
+
+    def settle(self) -> None:
+        """Until everything that is committed at the source is mirrored."""
+        places = [TopicPartition(topic, n) for topic in self.topics for n in range(PARTITIONS)]
+
+        def caught_up() -> bool:
+            cluster = Cluster(ClusterAccess(bootstrap=self.world.nyc))
+            try:
+                cluster.refresh(self.topics)
+                ends = cluster.offsets(places, isolation=READ_COMMITTED)
+                rows = {(r["topic"], r["partition"]): r for r in self.world.status()["partitions"]}
+            except (HubError, KafkaException):
+                return False
+            finally:
+                cluster.close()
+            return all((rows.get(tuple(tp), {}).get("source_next") or 0) >= end for tp, end in ends.items())
+
+        wait_until(caught_up, SETTLE_S, lambda: f"{self.world.status()}\n{self.world.logs()}")
+
+    def check(self) -> None:
+        verdict = self.world.json("verify", self.world.name, ok=(0, 1))
+        assert verdict["different"] == verdict["not_compared"] == 0, verdict
+        source = {topic: self.world.records(topic, "nyc") for topic in self.topics}
+        target = {topic: self.world.records(topic, "lon") for topic in self.topics}
+        _, tables = complete_tables(self.world.reached["lon"], self.world.name)
+        for topic in self.topics:
+            ours, theirs = source[topic], target[topic]
+            assert len(ours) == len(theirs), topic
+            for mine, yours in zip(ours, theirs, strict=True):
+                assert (mine.partition, mine.timestamp_ms, mine.key, mine.value, mine.headers) == (
+                    yours.partition,
+                    yours.timestamp_ms,
+                    yours.key,
+                    yours.value,
+                    yours.headers,
+                )
+                found = tables[mine.topic_partition].translate(mine.offset)
+                assert (found.kind, found.offset) == ("exact", yours.offset)
+        assert sum(row["records"] for row in verdict["partitions"]) == sum(map(len, source.values())) > 0
+        assert self.world.status()["gaps"] == []
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+def test_whatever_dies_every_record_is_there_once(
+    seed: int, nodes: dict[str, KafkaNode], tmp_path: Path
+) -> None:
+    world = World(tmp_path / "project", nodes["nyc"].bootstrap, nodes["lon"].bootstrap)
+    world.label, world.name = f"nyc.s{seed}", f"nyc-s{seed}"
+    trial = Trial(seed, world, nodes)
+    try:
+        for topic in trial.topics:
+            world.make(topic, PARTITIONS)
+        world.declare([f"{world.label}.**"], shards=3)
+        trial.produce()
+        trial.slots = [world.start_worker() for _ in range(2)]
+        world.until(lambda found: any(row["source_next"] for row in found["partitions"]))
+        for _ in range(STEPS):
+            trial.produce()
+            trial.hurt()
+        trial.produce()
+        trial.settle()
+        print(f"seed {seed}: {trial.number} records, {dict(trial.done)}")
+        trial.check()
+    finally:
+        world.close()

@@ -1,0 +1,412 @@
+"""``hub mirror`` between two real clusters, workers as processes: declared, applied, mirrored, watched, handed over."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient
+from mirror_world import World, node
+from pipeline import wait_until
+
+from hub.record import Positions, TopicPartition
+from hub.replication.board import STATUS_TOPIC
+from hub.replication.wire import EARLIEST, Cluster, ClusterAccess
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with node(tmp_path_factory.mktemp("lon")) as made:
+        yield made.bootstrap
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with node(tmp_path_factory.mktemp("nyc")) as made:
+        yield made.bootstrap
+
+
+@pytest.fixture
+def world(home: str, away: str, tmp_path: Path) -> Iterator[World]:
+    """Both clusters are shared by the tests of this file: each has topics and a mirror of its own."""
+    made = World(tmp_path / "project", home, away)
+    made.label = f"nyc.t{next(_numbers)}"
+    made.name = made.label.replace(".", "-")
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def well(found: Mapping[str, Any]) -> bool:
+    return bool(found["state"] == "mirroring" and found["lag_records"] == 0 and found["partitions"])
+
+
+def same(world: World, topic: str) -> None:
+    """Same committed values on both sides, in order; and `verify` says so too."""
+    wait_until(lambda: world.ends(topic, "lon") > 0, 30.0, lambda: "nothing there")
+    assert world.values(topic, "lon") == world.values(topic, "nyc")
+    verdict = world.json("verify", world.name, "--topic", topic)
+    assert verdict["different"] == verdict["not_compared"] == 0
+
+
+@pytest.mark.timeout(240)
+def test_declare_apply_run_status_verify(world: World) -> None:
+    chat, loot = f"{world.label}.chat", f"{world.label}.loot"
+    world.make(chat, retention_ms="3600000000")
+    world.produce(chat, 500)
+    world.declare([f"{world.label}.**"])
+
+    (planned,) = world.json("plan", world.name, ok=(2,))
+    assert any(step.startswith(f"+ topic {chat}  partitions=2") for step in planned["steps"])
+    world.hub("apply", world.name)
+    assert world.json("plan", world.name)[0]["steps"] == []
+    assert world.clusters["lon"].topic_config([chat])[chat]["retention.ms"] == "3600000000"
+    (still,) = world.json("status", world.name, ok=(1,))
+    assert still["state"] == "no worker"
+
+    world.start_worker()
+    world.caught_up({chat: 500})
+    # A topic that comes later and fits is picked up by itself; one that grows, grows at the target.
+    world.make(loot, 3)
+    world.produce(loot, 300, partitions=3)
+    world.caught_up({chat: 500, loot: 300})
+    world.clusters["nyc"].add_partitions(loot, 5)
+    world.produce(loot, 500, partitions=5, mark="grown")
+    world.caught_up({loot: 800})
+    assert world.clusters["lon"].topics()[loot].partitions == 5
+
+    world.until(well)
+    (found,) = world.json("status", world.name)
+    assert found["workers"] == 1 and found["lag_records"] == 0
+    assert {row["engine"] for row in found["partitions"]} <= {"batch", "record", "batch+record"}
+    assert "nyc" in world.hub("ls") and "mirroring" in world.hub("status")
+    for topic in (chat, loot):
+        same(world, topic)
+    verdict = world.json("verify", world.name)
+    assert (verdict["equal"], verdict["different"]) == (7, 0)
+    assert sum(row["records"] for row in verdict["partitions"]) == 1300
+
+
+@pytest.mark.timeout(240)
+def test_groups_are_carried_over_exactly(world: World) -> None:
+    topic, group = f"{world.label}.chat", f"{world.label}.readers"
+    world.make(topic)
+    for part in range(5):  # transactions at the source leave holes, so the offsets of both sides differ
+        with_holes(world, topic, f"p{part}-", 40)
+    world.declare([f"{world.label}.**"])
+    world.start_worker()
+    world.until(well)
+    here = Positions.of([(topic, 0, 57), (topic, 1, world.end(topic, 1))])
+    world.clusters["nyc"].publish_group(group, here)
+
+    def carried() -> bool:
+        return len(world.clusters["lon"].group_positions(group)) == 2
+
+    wait_until(carried, 60.0, lambda: str(world.status(world.name)["groups"]))
+    for place, position in here:
+        theirs = world.clusters["lon"].group_positions(group).get(place)
+        assert world.from_position("lon", place, theirs) == world.from_position("nyc", place, position)
+    assert world.clusters["lon"].group_positions(group).get(TopicPartition(topic, 0)) != 57
+    found = world.until(lambda each: any(g["group"] == group for g in each["groups"]))
+    (mine,) = [g for g in found["groups"] if g["group"] == group]
+    assert {place["state"] for place in mine["places"]} == {"exact"}
+    assert (mine["rpo_records"], mine["redelivered"]) == (0, 0)
+
+    # It goes on when the group does, and stays away from one that has members at the target.
+    world.clusters["nyc"].publish_group(group, Positions.of([(topic, 0, 61)]))
+    place = TopicPartition(topic, 0)
+    wait_until(
+        lambda: (
+            world.from_position("lon", place, world.clusters["lon"].group_positions(group).get(place))
+            == world.from_position("nyc", place, 61)
+        ),
+        60.0,
+        lambda: str(world.status(world.name)["groups"]),
+    )
+    consumer = Consumer(
+        {
+            "bootstrap.servers": world.lon,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+        }
+    )
+    consumer.subscribe([topic])
+    try:
+        wait_until(lambda: consumer.poll(0.2) is not None, 30.0, lambda: "no record")
+        world.clusters["nyc"].publish_group(group, Positions.of([(topic, 0, 70)]))
+        world.until(
+            lambda each: any(
+                place["state"] == "active"
+                for g in each["groups"]
+                if g["group"] == group
+                for place in g["places"]
+            )
+        )
+    finally:
+        consumer.close()
+
+
+@pytest.mark.timeout(240)
+def test_a_topic_made_again_stops_or_goes_on_as_the_file_says(world: World) -> None:
+    topic, other = f"{world.label}.chat", f"{world.label}.other"
+    for name in (topic, other):
+        world.make(name)
+        world.produce(name, 100)
+    world.declare([f"{world.label}.**"])
+    world.start_worker()
+    world.until(well)
+    world.clusters["nyc"].delete_topic(topic)
+    world.make(topic)
+    world.produce(topic, 60, mark="again")
+    found = world.until(lambda each: topic in each["trouble"])
+    assert "deleted and made again" in found["trouble"][topic]
+    world.produce(other, 50, mark="more")  # the other one goes on
+    world.caught_up({other: 150})
+    assert len(world.values(topic, "lon")) == 100
+
+    world.declare([f"{world.label}.**"], on_recreate="continue")  # the worker reads the file again
+    found = world.until(lambda each: well(each) and len(each["gaps"]) == 2)
+    assert {gap["reason"] for gap in found["gaps"]} == {"recreated"}
+    assert {gap["first"] for gap in found["gaps"]} == {50}
+    assert {row["generation"] for row in found["partitions"] if row["topic"] == topic} == {1}
+    ours, theirs = world.values(topic, "nyc"), world.values(topic, "lon")
+    assert sorted(each for each in theirs if each.startswith(b"again")) == sorted(ours)
+    assert len(theirs) == 160
+    assert world.json("verify", world.name)["different"] == 0
+
+
+@pytest.mark.timeout(240)
+def test_retention_that_overtakes_the_mirror_is_a_gap_that_is_told(world: World) -> None:
+    topic = f"{world.label}.chat"
+    world.make(topic, 1)
+    world.produce(topic, 100, partitions=1)
+    world.declare([f"{world.label}.**"])
+    world.start_worker()
+    world.until(well)
+    world.hub("pause", world.name)
+    world.until(
+        lambda each: each["state"] == "paused" and all(r["state"] == "paused" for r in each["partitions"])
+    )
+    world.produce(topic, 200, mark="late", partitions=1)
+    admin = AdminClient({"bootstrap.servers": world.nyc})
+    for future in admin.delete_records([KafkaTopicPartition(topic, 0, 250)]).values():
+        future.result(30)
+    time.sleep(2.0)
+    assert len(world.values(topic, "lon")) == 100  # paused is paused
+
+    world.hub("resume", world.name)
+    found = world.until(lambda each: any(row["state"] == "stopped" for row in each["partitions"]))
+    assert "100 to 249" in found["partitions"][0]["reason"]
+    assert world.json("status", world.name, ok=(1,))[0]["state"] == "trouble"
+    world.declare([f"{world.label}.**"], on_gap="continue")
+    found = world.until(lambda each: well(each) and bool(each["gaps"]))
+    (gap,) = found["gaps"]
+    assert (gap["first"], gap["end"], gap["reason"]) == (100, 250, "retention")
+    assert world.values(topic, "lon")[100:] == world.values(topic, "nyc")
+    assert world.json("verify", world.name)["different"] == 0
+
+
+@pytest.mark.timeout(240)
+def test_two_workers_share_and_the_one_that_lives_takes_over(world: World) -> None:
+    topics = [f"{world.label}.a", f"{world.label}.b", f"{world.label}.c"]
+    for topic in topics:
+        world.make(topic, 4)
+        world.produce(topic, 200, partitions=4)
+    world.declare([f"{world.label}.**"], shards=4)
+    first, second = world.start_worker(), world.start_worker()
+
+    def both(found: Mapping[str, Any]) -> bool:
+        return well(found) and len({row["worker"] for row in found["partitions"]}) == 2
+
+    world.until(both)
+    first.kill()
+    for topic in topics:
+        world.produce(topic, 400, partitions=4, mark="after")
+    found = world.caught_up(dict.fromkeys(topics, 600))
+    assert second.process.poll() is None
+    world.until(lambda each: well(each) and len({row["worker"] for row in each["partitions"]}) == 1)
+    verdict = world.json("verify", world.name)
+    assert verdict["equal"] == 12
+    for topic in topics:
+        assert world.values(topic, "lon") == world.values(topic, "nyc")
+    assert found["gaps"] == []
+
+
+@pytest.mark.timeout(300)
+def test_switchover_and_failback_lose_and_repeat_nothing_for_a_group(world: World) -> None:
+    topic, group = f"{world.label}.chat", f"{world.label}.readers"
+    world.make(topic)
+    with_holes(world, topic, "home-", 60)
+    world.declare([f"{world.label}.**"])
+    world.start_worker()
+    world.until(well)
+    read = read_as(world, "nyc", topic, group, 70)
+
+    before = everything(world)
+    drilled = world.json("drill", world.name, "--kind", "switchover")
+    assert (drilled["lost"], drilled["redelivered"]) == (0, 0)
+    assert everything(world) == before  # a drill changes nothing
+
+    switched = world.json("switchover", world.name)
+    assert switched["new"] == "lon" and switched["steps"][-1] == "finish"
+    read += read_as(world, "lon", topic, group, 30)
+    with_holes(world, topic, "away-", 40, at="lon")
+    read += read_as(world, "lon", topic, group, 30)
+    back = world.json("failback", world.name)
+    assert back["new"] == "nyc"
+    with_holes(world, topic, "home-again-", 20)
+    read += read_as(world, "nyc", topic, group, 10_000)
+
+    born = [
+        f"{mark}{n}".encode()
+        for mark, n in (("home-", 60), ("away-", 40), ("home-again-", 20))
+        for n in range(n)
+    ]
+    assert sorted(read) == sorted(born), "each event once"
+    world.until(well)
+    wait_until(
+        lambda: world.values(topic, "lon") == world.values(topic, "nyc"),
+        30.0,
+        lambda: f"{len(world.values(topic, 'lon'))} {len(world.values(topic, 'nyc'))}",
+    )
+    assert sorted(world.values(topic, "nyc")) == sorted(born)
+    assert world.json("verify", world.name)["different"] == 0
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("tail", ["replay", "discard"])
+def test_a_failover_says_what_it_loses_and_a_failback_settles_it(world: World, tail: str) -> None:
+    topic, group = f"{world.label}.chat", f"{world.label}.readers"
+    world.make(topic, 1)
+    world.produce(topic, 100, mark="home", partitions=1)
+    world.clusters["nyc"].publish_group(group, Positions.of([(topic, 0, 40)]))
+    world.declare([f"{world.label}.**"])
+    worker = world.start_worker()
+    world.until(lambda each: well(each) and any(g["group"] == group for g in each["groups"]))
+    worker.stop()
+    world.produce(topic, 30, mark="tail", partitions=1)  # nobody mirrors these
+    drilled = world.json("drill", world.name)
+    failed = world.json("failover", world.name, "--name", world.name)
+    for said in (drilled, failed):
+        (loss,) = said["losses"]
+        assert (loss["first"], loss["end"], said["lost"], said["exact"]) == (100, 130, 30, True)
+    assert world.clusters["lon"].group_positions(group).get(TopicPartition(topic, 0)) == 40
+
+    world.produce(topic, 20, at="lon", mark="away", partitions=1)
+    world.start_worker()
+    world.json("failback", world.name, "--tail", tail)
+    world.produce(topic, 10, mark="again", partitions=1)
+    world.until(lambda each: well(each) and each["partitions"][0]["source_next"] >= 161)  # markers too
+    ours, theirs = world.values(topic, "nyc"), world.values(topic, "lon")
+    born = {"home": 100, "tail": 30, "away": 20, "again": 10}
+    every = [f"{mark}{n}".encode() for mark, count in born.items() for n in range(count)]
+    assert sorted(ours) == sorted(every)
+    gaps = world.status()["gaps"]
+    if tail == "replay":
+        assert sorted(theirs) == sorted(every) and gaps == []
+    else:
+        assert sorted(theirs) == sorted(each for each in every if not each.startswith(b"tail"))
+        assert [(gap["first"], gap["end"], gap["reason"]) for gap in gaps] == [(100, 130, "skipped")]
+    assert world.json("verify", world.name)["different"] == 0
+
+
+@pytest.mark.timeout(240)
+def test_what_cannot_be_taken_back_wants_the_name(world: World) -> None:
+    topic = f"{world.label}.chat"
+    world.make(topic)
+    world.produce(topic, 50)
+    world.declare([f"{world.label}.**"])
+    world.hub("apply")
+    worker = world.start_worker()
+    world.until(well)
+    worker.stop()
+    world.hub("failover", world.name, ok=(1,))
+    world.hub("failover", world.name, "--name", "another", ok=(1,))
+    world.hub("drop", world.name, "--name", world.name, ok=(1,))  # not paused
+    world.hub("pause", world.name)
+    world.hub("drop", world.name, ok=(1,))
+    dropped = world.json("drop", world.name, "--name", world.name, "--delete-copies")
+    assert (dropped["partitions"], dropped["topics"]) == (2, [topic])
+    assert topic not in world.clusters["lon"].topics()
+    world.hub("resume", world.name)
+    world.start_worker()
+    world.until(lambda each: well(each) and each["lag_records"] == 0)
+    same(world, topic)
+
+
+# ---- what the tests do
+
+
+def with_holes(world: World, topic: str, mark: str, count: int, at: str = "nyc") -> None:
+    """Records in transactions, whose markers are offsets without a record; some are aborted."""
+    from confluent_kafka import Producer
+
+    bootstrap = {"nyc": world.nyc, "lon": world.lon}[at]
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"app.{topic}.{at}"})
+    producer.init_transactions(30)
+    for begin in range(0, count, 10):
+        producer.begin_transaction()
+        for number in range(3):
+            producer.produce(topic, b"aborted", partition=number % 2)
+        producer.flush(30)
+        producer.abort_transaction(30)
+        producer.begin_transaction()
+        for number in range(begin, min(count, begin + 10)):
+            producer.produce(topic, f"{mark}{number}".encode(), f"k{number}".encode(), partition=number % 2)
+        producer.commit_transaction(30)
+
+
+def read_as(world: World, at: str, topic: str, group: str, most: int) -> list[bytes]:
+    """What the group reads next, committed record by record, as an application does; it leaves the group after."""
+    bootstrap = {"nyc": world.nyc, "lon": world.lon}[at]
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )
+    consumer.subscribe([topic])
+    found: list[bytes] = []
+    quiet_since = time.monotonic()
+    try:
+        while len(found) < most and time.monotonic() - quiet_since < 8.0:
+            message = consumer.poll(0.3)
+            if message is not None and message.error() is None:
+                found.append(message.value())
+                consumer.commit(message, asynchronous=False)
+                quiet_since = time.monotonic()
+    finally:
+        consumer.close()
+    return found
+
+
+def everything(world: World) -> dict[str, Any]:
+    """A cluster as anybody can see it: topics, settings, every topic's ends, groups and their positions. The status
+    topic is left out: workers tell there how they do, whatever people do."""
+    found: dict[str, Any] = {}
+    for name, cluster in world.clusters.items():
+        topics = {topic: each for topic, each in cluster.topics().items() if topic != STATUS_TOPIC}
+        wire = Cluster(ClusterAccess(bootstrap=cluster.bootstrap))
+        wire.refresh(topics)
+        places = [TopicPartition(topic, n) for topic, each in topics.items() for n in range(each.partitions)]
+        found[name] = {
+            "topics": {topic: (each.topic_id, each.partitions) for topic, each in topics.items()},
+            "config": cluster.topic_config(sorted(topics)),
+            "ends": (wire.offsets(places, EARLIEST), wire.offsets(places)),
+            "groups": {g: str(p) for g, p in cluster.positions_of_groups(cluster.groups()).items()},
+        }
+        wire.close()
+    return found

@@ -1,0 +1,56 @@
+"""``hub mirror`` without any Kafka: what is said of the file, and what is refused before anything is asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hub.cli.mirror import app
+from hub.cli.up import children
+from hub.config import Settings
+from hub.errors import ConfigError, NotFound
+
+EXAMPLE = Path(__file__).parents[3] / "examples/mirrors/mirrors.yaml"
+runner = CliRunner()
+
+
+def test_the_example_is_valid_and_listed_without_its_secrets() -> None:
+    done = runner.invoke(app, ["ls", "-f", str(EXAMPLE), "-o", "json"])
+    assert done.exit_code == 0
+    assert [row["mirror"] for row in json.loads(done.stdout)] == ["nyc-lon", "lon-nyc"]
+
+
+@pytest.mark.parametrize("command", ["plan", "apply", "status", "drill", "failover", "verify", "run"])
+def test_every_command_says_where_it_looked_for_the_file(command: str, tmp_path: Path) -> None:
+    name = [] if command == "run" else ["nyc-lon"]
+    done = runner.invoke(app, [command, *name, "-f", str(tmp_path / "none.yaml")])
+    assert isinstance(done.exception, NotFound) and "none.yaml" in done.exception.message
+
+
+def test_a_secret_that_is_not_set_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LON_PASSWORD", raising=False)
+    done = runner.invoke(app, ["plan", "-f", str(EXAMPLE)])
+    assert isinstance(done.exception, ConfigError) and "LON_PASSWORD" in done.exception.message
+
+
+def test_a_wrong_name_gets_the_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LON_PASSWORD", "x")
+    done = runner.invoke(app, ["pause", "nyc-lonn", "-f", str(EXAMPLE)])
+    assert isinstance(done.exception, NotFound) and "nyc-lon" in (done.exception.hint or "")
+
+
+def test_every_command_has_an_example() -> None:
+    for command in app.registered_commands:
+        assert command.callback is not None and "Example: hub mirror" in (command.callback.__doc__ or "")
+
+
+def test_hub_up_starts_a_worker_where_the_project_has_mirrors(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home", project=tmp_path)
+    assert "mirror" not in [child.name for child in children(settings)]
+    (tmp_path / "mirrors.yaml").write_text("clusters: {a: {bootstrap: 'h:1'}}")
+    (worker,) = [child for child in children(settings) if child.name == "mirror"]
+    assert list(worker.command())[-2:] == ["mirror", "run"]
+    assert worker.environment["HUB_PROJECT"] == str(tmp_path)

@@ -1,0 +1,161 @@
+"""What workers and people tell each other, written as records and folded again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hub.errors import HubFault
+from hub.record import NewRecord, Record, TopicPartition
+from hub.replication import failover
+from hub.replication.board import (
+    Beat,
+    Board,
+    CarriedTopic,
+    Carries,
+    GroupPlace,
+    GroupStatus,
+    PartitionStatus,
+    joined,
+    pause_record,
+    retry_record,
+)
+from hub.replication.checkpoint import CONTROL_TOPIC, Checkpoint
+from hub.replication.failover import Control
+from hub.replication.groups import Mark
+from hub.replication.links import links
+from hub.replication.mirrors import MirrorsFile
+from hub.replication.plan import Synced
+from hub.replication.progress import Progress
+from hub.replication.shards import Shard
+from hub.replication.summary import summary_of
+
+BEAT = Beat("w1", "host", 7, (Shard("m", 0), Shard("m", -1)), 6_000, 1_000_000)
+CARRIES = Carries("m", {"nyc.a": CarriedTopic(2, "id", 1)}, {"nyc.b": "why"}, ("caution",), "", 5)
+PARTITION = PartitionStatus(
+    "m", "nyc.a", 0, 0, "w1", "mirroring", "", "batch", 5, 15, 5, 10, 100, 1.5, 2.0, 20.0, 9, 9
+)
+GROUP = GroupStatus("m", "a|b", (GroupPlace("nyc.a", 0, "exact", "r", 5, 6, 7, 8),), 9)
+
+
+def folded(*records: NewRecord, now_s: float = 100.0, now_ms: int = 1_000_000) -> Board:
+    board = Board()
+    for offset, new in enumerate(records):
+        board.apply(Record(new.topic, 0, offset, 0, new.key, new.value), now_s, now_ms)
+    return board
+
+
+def test_what_is_written_is_what_is_read() -> None:
+    mark = Mark("m", "a|b", "nyc.a", 0, 5, None, 4)
+    synced = Synced("m", "nyc.a", {"retention.ms": "1"})
+    board = folded(
+        BEAT.record(),
+        CARRIES.record(),
+        PARTITION.record(),
+        GROUP.record(),
+        mark.record(),
+        synced.record(),
+        pause_record("m", "me", 3, paused=True),
+        retry_record("m", 4),
+    )
+    assert board.beats == {"w1": BEAT} and board.carries == {"m": CARRIES}
+    assert board.partitions == {("m", "nyc.a", 0): PARTITION} and board.groups == {("m", "a|b"): GROUP}
+    assert board.marks == {("m", "a|b"): {TopicPartition("nyc.a", 0): mark}}
+    assert board.synced == {("m", "nyc.a"): synced}
+    assert board.paused == {"m": "me"} and board.retries == {"m": 4}
+
+
+def test_tombstones_forget() -> None:
+    written = [
+        BEAT,
+        CARRIES,
+        PARTITION,
+        GROUP,
+        Mark("m", "a|b", "nyc.a", 0, 5, None, 4),
+        Synced("m", "nyc.a", {}),
+    ]
+    records = [each.record() for each in written] + [pause_record("m", "me", 3, paused=True)]
+    board = folded(*records, *(replace(new, value=None) for new in records))
+    assert not any((board.beats, board.carries, board.partitions, board.groups, board.synced, board.paused))
+    assert not any(board.marks.values())
+
+
+def test_a_strange_record_is_an_error_that_says_where() -> None:
+    with pytest.raises(HubFault, match="offset 0"):
+        folded(NewRecord(CONTROL_TOPIC, b"pause|m", b"no json"))
+    with pytest.raises(HubFault):
+        folded(replace(BEAT.record(), value=b"{}"))
+    assert folded(NewRecord(CONTROL_TOPIC, b"of a newer hub|m", b"{}")).paused == {}
+
+
+def test_a_worker_lives_as_long_as_it_is_heard_by_the_readers_clock() -> None:
+    board = folded(
+        BEAT.record(), now_s=100.0, now_ms=BEAT.at_ms + 30_000
+    )  # a clock that is half a minute off
+    assert board.alive(105.9) == {"w1"} and board.alive(106.1) == frozenset()
+    assert {lease.shard for lease in board.leases(101.0)} == set(BEAT.holding)
+    assert {lease.until_ms for lease in board.leases(101.0)} == {106_000}
+    # One of yesterday, read when a reader begins, is not alive.
+    assert folded(BEAT.record(), now_s=100.0, now_ms=BEAT.at_ms + 86_400_000).alive(100.0) == frozenset()
+
+
+def test_partitions_go_to_shards_and_all_of_them() -> None:
+    found = Carries("m", {"nyc.a": CarriedTopic(9, "id")}).shards(4)
+    assert sorted(tp.partition for each in found.values() for tp in each) == list(range(9))
+    assert {shard.link for shard in found} == {"m"}
+
+
+def test_of_two_clusters_the_one_that_is_further_on_counts() -> None:
+    first = failover.begin(Control(), "failover", id="1", mirror="m", home="nyc", new="lon", now_ms=0)
+    further = failover.done(first, "claim")
+    aborted, _ = failover.abort(further)
+    after = replace(first, id="2")
+
+    def control(operation: failover.Operation) -> Control:
+        return Control({}, {"nyc": operation})
+
+    for one, other, expected in (
+        (first, further, further),
+        (further, aborted, aborted),
+        (aborted, after, after),
+        (replace(after, epoch=2), further, replace(after, epoch=2)),
+    ):
+        for order in ((one, other), (other, one)):
+            assert joined(map(control, order)).operations["nyc"] == expected
+    owners = [Control({"nyc": failover.Ownership("nyc", "lon", epoch)}) for epoch in (1, 2)]
+    assert joined(reversed(owners)).owner("nyc").epoch == 2
+
+
+FILE = MirrorsFile.model_validate(
+    {
+        "clusters": {"nyc": {"bootstrap": "h:1", "owns": ["nyc.**"]}, "lon": {"bootstrap": "h:2"}},
+        "mirrors": {"m": {"source": "nyc", "target": "lon", "topics": ["nyc.**"]}},
+    }
+)
+
+
+def test_the_status_of_a_mirror() -> None:
+    progress = Progress()
+    progress.checkpoints["m", "nyc.a", 0] = Checkpoint(
+        "m", 0, "nyc.a", 0, "id", 7, -1, 8, committed_at_ms=999_000
+    )
+    link = links(FILE)["m"]
+    fresh = replace(PARTITION, at_ms=1_000_000)
+    places = (GroupPlace("nyc.a", 0, "exact", "r", 5, 6, 3, 2),)
+    group = GroupStatus("m", "g", places, 9)
+    board = folded(BEAT.record(), replace(CARRIES, trouble={}).record(), fresh.record(), group.record())
+    found = summary_of(FILE, link, board, progress, 1_000_500)
+    assert (found["state"], found["ok"], found["workers"]) == ("mirroring", True, 1)
+    assert found["lag_records"] == 8  # the end as seen, less the checkpoint that is newer than what was seen
+    assert found["lag_bytes"] == 80
+    assert [row["state"] for row in found["partitions"]] == ["mirroring", "waiting"]
+    assert found["last_commit_s"] == 1.5
+    assert found["groups"][0]["rpo_records"] == 3 and found["groups"][0]["rpo_s"] == 1.5
+
+    alone = summary_of(FILE, link, board, progress, 1_000_000 + 120_000)
+    assert (alone["state"], alone["ok"]) == ("no worker", False)
+    refused = summary_of(FILE, link, folded(BEAT.record(), CARRIES.record()), progress, 1_000_500)
+    assert refused["state"] == "trouble" and refused["trouble"] == {"nyc.b": "why"}
+    paused = folded(BEAT.record(), pause_record("m", "me", 3, paused=True))
+    assert summary_of(FILE, link, paused, progress, 1_000_500)["state"] == "paused"

@@ -1,0 +1,122 @@
+"""Which link carries what, before, during and after a change of hands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hub.errors import ConfigError
+from hub.record import Record
+from hub.replication import failover
+from hub.replication.failover import Control, Operation
+from hub.replication.links import carries, checked, home_of, links, opposite, way_back
+from hub.replication.mirrors import MirrorsFile
+
+
+def file(**mirrors: dict[str, Any]) -> MirrorsFile:
+    owns = {"nyc": ["nyc.**"], "lon": ["lon.**"], "sgp": []}
+    return MirrorsFile.model_validate(
+        {
+            "clusters": {name: {"bootstrap": "h:1", "owns": said} for name, said in owns.items()},
+            "mirrors": {name.replace("_", "-"): said for name, said in mirrors.items()},
+        }
+    )
+
+
+ONE = file(nyc_lon={"source": "nyc", "target": "lon", "topics": ["nyc.**"]})
+TOPICS = ["nyc.chat", "lon.chat", "other"]
+
+
+def done(operation: Operation, *names: failover.StepName) -> Control:
+    for name in names:
+        operation = failover.done(operation, name)
+    return taken_in(operation)
+
+
+def taken_in(operation: Operation) -> Control:
+    control = Control()
+    records = [operation.record()]
+    if "take_ownership" in operation.done:
+        records.append(failover.ownership(operation, 1).record())
+    for new in records:
+        control = failover.apply(control, Record(new.topic, 0, 0, 0, new.key, new.value))
+    return control
+
+
+def over(kind: failover.Kind, control: Control, new: str, tail: failover.Tail = "replay") -> Operation:
+    operation = failover.begin(
+        control, kind, id="1", mirror="nyc-lon", home="nyc", new=new, now_ms=0, tail=tail
+    )
+    while (step := operation.next) is not None:
+        operation = failover.done(operation, step.name)
+    return operation
+
+
+def carried(control: Control, name: str, said: MirrorsFile = ONE) -> tuple[str, ...]:
+    return carries(said, links(said)[name], TOPICS, control)
+
+
+def test_a_mirror_carries_what_its_source_owns_and_its_way_back_nothing() -> None:
+    assert set(links(ONE)) == {"nyc-lon", "nyc-lon~back"}
+    assert carried(Control(), "nyc-lon") == ("nyc.chat",)
+    assert carried(Control(), "nyc-lon~back") == ()
+    assert home_of(ONE, "other") is None
+
+
+def test_after_a_switchover_only_the_way_back_carries() -> None:
+    control = taken_in(over("switchover", Control(), "lon"))
+    assert control.acting == {"nyc": "lon"}
+    assert carried(control, "nyc-lon") == ()
+    assert carried(control, "nyc-lon~back") == ("nyc.chat",)
+
+
+def test_after_a_failover_nothing_goes_home_before_the_failback() -> None:
+    control = taken_in(over("failover", Control(), "lon"))
+    assert carried(control, "nyc-lon") == carried(control, "nyc-lon~back") == ()
+
+
+@pytest.mark.parametrize("tail", ["replay", "discard"])
+def test_a_failback_settles_the_tail_then_goes_home_then_on_as_before(tail: failover.Tail) -> None:
+    away = taken_in(over("failover", Control(), "lon"))
+    back = failover.begin(
+        away, "failback", id="2", mirror="nyc-lon", home="nyc", new="nyc", now_ms=0, tail=tail
+    )
+    settling = replace(away, operations={"nyc": failover.done(failover.done(back, "claim"), "fence_home")})
+    assert carried(settling, "nyc-lon") == (("nyc.chat",) if tail == "replay" else ())
+    assert carried(settling, "nyc-lon~back") == ()
+    operation = back
+    for name in ("claim", "fence_home", "settle_tail", "start_back"):
+        operation = failover.done(operation, name)
+    going = replace(away, operations={"nyc": operation})
+    assert carried(going, "nyc-lon") == ()
+    assert carried(going, "nyc-lon~back") == ("nyc.chat",)
+    home = taken_in(over("failback", away, "nyc", tail))
+    assert home.acting == {}
+    assert carried(home, "nyc-lon") == ("nyc.chat",)
+    assert carried(home, "nyc-lon~back") == ()
+
+
+def test_a_declared_mirror_of_the_other_direction_is_the_way_back_where_it_fits() -> None:
+    both = file(
+        nyc_lon={"source": "nyc", "target": "lon", "topics": ["**"]},
+        lon_nyc={"source": "lon", "target": "nyc", "topics": ["**"]},
+    )
+    assert way_back(both, "nyc.chat", "nyc", "lon") == "lon-nyc"
+    assert opposite(both, links(both)["nyc-lon"], "nyc.chat") == "lon-nyc"
+    assert opposite(both, links(both)["lon-nyc"], "nyc.chat") == "nyc-lon"
+    control = taken_in(over("switchover", Control(), "lon"))
+    assert carried(control, "lon-nyc", both) == ("lon.chat", "nyc.chat")
+    assert carried(control, "nyc-lon~back", both) == ()
+    assert opposite(ONE, links(ONE)["nyc-lon~back"], "nyc.chat") == "nyc-lon"
+
+
+def test_a_file_that_would_write_a_topic_twice_is_refused() -> None:
+    twice = file(
+        one={"source": "nyc", "target": "lon", "topics": ["nyc.**"]},
+        two={"source": "nyc", "target": "lon", "topics": ["nyc.chat"]},
+    )
+    with pytest.raises(ConfigError, match="written at lon by 2 mirrors"):
+        checked(twice)
+    assert checked(ONE) is ONE
