@@ -27,6 +27,7 @@ COMMANDS = {
     "doctor": ("hub.cli.doctor:doctor", "Check Java, jars, ports, memory, disk, Kafka, registry and views."),
     "schema": ("hub.cli.schema:app", "Schemas: list, show, register, check."),
     "topic": ("hub.cli.topic:app", "Topics: the tree, its plan, applying it."),
+    "dlq": ("hub.cli.dlq:app", "Dead letters: list, show, repair, replay."),
     "view": ("hub.cli.view:app", "Views: list, show, status."),
     "query": ("hub.cli.query:app", "Read rows of a view by key or by an indexed field."),
     "watch": ("hub.cli.watch:app", "Follow the changes of a view as they happen."),
