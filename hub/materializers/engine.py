@@ -18,7 +18,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -45,6 +45,7 @@ from hub.materializers.view import View, load_view, view_files
 from hub.record import NewRecord, Positions, lag_records
 from hub.runtime import Backoff
 from hub.schema_registry.client import RegistryClient
+from hub.topics.dead_letter import kind_of
 from hub.topics.tree import matches
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,8 @@ _STALE_CHECK_S = 2.0
 _BULK_FROM = 20_000
 # How often the note is written that says how far a view's batches were swept.
 _NOTE_S = 1.0
+_DEFAULT_LARGEST = 1_048_588  # a broker's message.max.bytes where nobody says another
+_HEADROOM = 65_536  # what headers may add
 _UNKNOWN = re.compile(UNKNOWN_SCHEMA + r" (\d+) ([\w.\-]+)")
 
 
@@ -242,11 +245,12 @@ class Runner:
             {"cleanup.policy": "compact", "delete.retention.ms": "604800000"},
             self.settings,
         )
-        for each in inputs:
-            for topic in each.topics:
-                _ensure_topic(self.cluster, topic + DLQ_SUFFIX, 1, {"retention.ms": "-1"}, self.settings)
+        read = sorted({topic for each in inputs for topic in each.topics})
+        largest = _largest_records(self.cluster, read)
+        for topic in read:
+            _ensure_letters(self.cluster, topic + DLQ_SUFFIX, largest[topic], self.settings)
         if isinstance(view, SqlView) and classified.late:
-            _ensure_topic(self.cluster, view.late_topic, 1, {"retention.ms": "-1"}, self.settings)
+            _ensure_letters(self.cluster, view.late_topic, max(largest.values()), self.settings)
         schema_id = self.registry.register(f"{view.changelog}-value", orjson.dumps(schema).decode())
         ids = {topic: topics[topic].topic_id for each in inputs for topic in each.topics}
         generation, checkpoint, partitions = self._generation(view, fingerprint, ids, partitions)
@@ -297,13 +301,7 @@ class Runner:
         """By source: its topics, every schema its events may have, the newest of these."""
         found: dict[str, tuple[tuple[str, ...], tuple[EventWriter, ...], AvroType]] = {}
         for name, source in view.sources.items():
-            names = tuple(
-                sorted(
-                    topic
-                    for topic in topics
-                    if matches(source.topic, topic) and not topic.endswith(DLQ_SUFFIX)
-                )
-            )
+            names = tuple(sorted(topic for topic in topics if _feeds(source.topic, topic)))
             if not names:
                 guess = nearest(source.topic, topics)
                 raise NotFound(
@@ -504,14 +502,7 @@ class Runner:
         except HubError:
             return False
         return any(
-            tuple(
-                sorted(
-                    topic
-                    for topic in topics
-                    if matches(each.source.topic, topic) and topic[-4:] != DLQ_SUFFIX
-                )
-            )
-            != each.topics
+            tuple(sorted(topic for topic in topics if _feeds(each.source.topic, topic))) != each.topics
             for each in plan.inputs
         )
 
@@ -531,6 +522,11 @@ class Runner:
         )
 
 
+def _feeds(pattern: str, topic: str) -> bool:
+    """Whether a topic is one of a source. A pattern never means dead letters: they are copies of events that count."""
+    return matches(pattern, topic) and (pattern == topic or kind_of(topic) is None)
+
+
 def _ensure_topic(
     cluster: KafkaCluster, name: str, partitions: int, config: Mapping[str, str], settings: Settings
 ) -> None:
@@ -538,6 +534,22 @@ def _ensure_topic(
         cluster.create_topic(
             name, partitions=partitions, config=config, replication_factor=settings.replication_factor
         )
+
+
+def _largest_records(cluster: KafkaCluster, topics: Sequence[str]) -> dict[str, int]:
+    """How many bytes a record of each topic may have."""
+    known = cluster.topic_config(topics)
+    return {topic: int(known[topic].get("max.message.bytes", _DEFAULT_LARGEST)) for topic in topics}
+
+
+def _ensure_letters(cluster: KafkaCluster, name: str, largest: int, settings: Settings) -> None:
+    """A topic of dead letters keeps them for ever, and takes what its source takes with the headers that say why: else
+    one large event that is dead would stop the view."""
+    config = {"retention.ms": "-1", "max.message.bytes": str(largest + _HEADROOM)}
+    if name not in cluster.topics():
+        _ensure_topic(cluster, name, 1, config, settings)
+    elif _largest_records(cluster, [name])[name] < largest + _HEADROOM:
+        cluster.alter_config(name, {"max.message.bytes": config["max.message.bytes"]})
 
 
 def _generations(folder: Path) -> list[int]:

@@ -62,6 +62,8 @@ _SINK = {
     "kafka.enable.idempotence": "true",
     "kafka.compression.type": "lz4",
     "kafka.batch.size": "131072",
+    # The topic decides how large a record may be: a dead event is written as large as it came.
+    "kafka.max.request.size": "33554432",
     "kafka.delivery.timeout.ms": "30000",
     "kafka.request.timeout.ms": "10000",
     "kafka.max.block.ms": "15000",
@@ -145,8 +147,10 @@ def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> 
         .option("kafka.default.api.timeout.ms", "15000")
         .option("kafka.fetch.max.wait.ms", "50")
         .option("maxOffsetsPerTrigger", str(per_batch))
+        .option("includeHeaders", "true")
         .load()
     )
+    events = dataframes.taken_by(events, plan.shape.view)
     # Not a task a partition: a task has a cost of its own, which a small batch feels, and in a large one each task has a
     # partial row of almost every key, so that fewer tasks leave fewer rows to sort, send and merge.
     events = events.coalesce(settings.live_tasks if mode == "live" else settings.bulk_tasks)
