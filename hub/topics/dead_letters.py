@@ -139,6 +139,10 @@ class DeadLetters:
         ]
         return made
 
+    def records(self, names: Sequence[str], most: int = MOST_LETTERS) -> tuple[list[Record], bool]:
+        """(the records of these topics by their places, whether that is all)."""
+        return self._read_all(names, most)
+
     def letter(self, place: Place) -> Known:
         """One letter. Raises NotFound."""
         there = self.topics()

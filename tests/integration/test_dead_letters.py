@@ -42,7 +42,7 @@ class Desk:
 
     def __init__(self, pipeline: Pipeline, name: str) -> None:
         self.pipeline, self.topic = pipeline, f"{name}.events"
-        self.writer = pipeline.cluster.writer()
+        self.writer = pipeline.cluster.writer(self.topic)  # named: it takes what the topic takes
         config = {"max.message.bytes": "4000000"}
         pipeline.cluster.create_topic(self.topic, partitions=1, config=config, replication_factor=1)
         self.schema_id = pipeline.registry.register(f"{self.topic}-value", json.dumps(EVENT))
@@ -116,7 +116,7 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
     )
     desk.declare(latest, entity(desk.topic))
     desk.declare(unique, entity(desk.topic, order="n", unique_by="event_id"))
-    times = {"topic": desk.topic, "event_time": "at", "watermark": "10 minutes"}
+    times = {"topic": desk.topic, "event_time": "at", "watermark": "10 minutes", "max_ahead": "1 day"}
     desk.declare(
         clicks,
         {
@@ -137,6 +137,7 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
     desk.write(desk.value(4))  # a duplicate
     desk.write(desk.value(5, n=-1))  # out of order
     desk.write(desk.value(90))  # the clock jumps; what comes after it is late for the windows
+    desk.rows(clicks)
     late = desk.write(desk.value(6))
 
     for view in (latest, unique):
@@ -227,7 +228,7 @@ def test_a_topic_made_anew_and_a_log_cut_off_under_a_view(desk: Desk, pipeline: 
     # Made anew while the view runs: its rows are those of the new topic.
     pipeline.cluster.delete_topic(desk.topic)
     pipeline.cluster.create_topic(desk.topic, partitions=1, config={}, replication_factor=1)
-    desk.writer = pipeline.cluster.writer()
+    desk.writer = pipeline.cluster.writer(desk.topic)
     desk.write(desk.value(7))
     wait_until(
         lambda: plain(pipeline.rows(view).get("a", {})).get("count") == 1,
