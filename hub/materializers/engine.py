@@ -407,12 +407,12 @@ class Runner:
 
     def _unread(self, plan: AnyPlan) -> int:
         committed = spark.committed_batch(plan.checkpoint)
-        unread = lag_records(
-            self.cluster.end_offsets(plan.topics),
-            self.cluster.beginning_offsets(plan.topics).advanced(
-                committed.sources if committed else Positions()
-            ),
+        reached, begin = (
+            committed.sources if committed else Positions(),
+            self.cluster.beginning_offsets(plan.topics),
         )
+        _check_gone(reached, begin)
+        unread = lag_records(self.cluster.end_offsets(plan.topics), begin.advanced(reached))
         if committed is not None:
             # The progress of the batch that a crash may have kept from being told. "live" would also say that this
             # generation has every key, so it is said only when nothing much is unread.
@@ -533,6 +533,20 @@ def _ensure_topic(
     if name not in cluster.topics():
         cluster.create_topic(
             name, partitions=partitions, config=config, replication_factor=settings.replication_factor
+        )
+
+
+def _check_gone(reached: Positions, begin: Positions) -> None:
+    """Raises HubError when retention has taken what a view has not read: to go on would lose it silently."""
+    gone = [(tp, offset, begin.get(tp)) for tp, offset in sorted(reached) if begin.get(tp) > offset]
+    if gone:
+        said = ", ".join(
+            f"{tp.topic} partition {tp.partition}: [{at}, {first})" for tp, at, first in gone[:5]
+        )
+        raise HubError(
+            f"retention has taken offsets that the view has not read: {said}",
+            hint="raise the topic's retention; to have the view of what is left, remove its folder under checkpoints",
+            code="HUB-3020",
         )
 
 

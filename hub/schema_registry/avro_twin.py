@@ -53,8 +53,8 @@ def twin(schema: AvroSchema, data: bytes, start: int) -> Twin:
     except Broken as broken:
         return Twin(reader.root, reader.at, broken, _path(reader.path))
     except IndexError:
-        broken = Broken("the bytes end within a value", len(data))
-        return Twin(reader.root, reader.at, broken, _path(reader.path))
+        cut = Broken("the bytes end within a value", len(data))
+        return Twin(reader.root, reader.at, cut, _path(reader.path))
     return Twin(reader.root, reader.at)
 
 
