@@ -309,11 +309,15 @@ class Runner:
                     hint=f'did you mean "{guess}"?' if guess else "create it: hub topic apply",
                     code="HUB-2106",
                 )
-            writers = self._writers(view, name, names)
-            found[name] = (names, writers, max(writers, key=lambda writer: writer.schema_id).schema)
+            writers, latest = self._writers(view, name, names)
+            found[name] = (names, writers, latest)
         return found
 
-    def _writers(self, view: View | SqlView, source: str, topics: tuple[str, ...]) -> tuple[EventWriter, ...]:
+    def _writers(
+        self, view: View | SqlView, source: str, topics: tuple[str, ...]
+    ) -> tuple[tuple[EventWriter, ...], AvroType]:
+        """Every schema that events may have, and the topics' own newest: an event may name any id that is registered, and
+        another subject's schema must not say what the source's columns are."""
         writers: dict[int, EventWriter] = {}
         for topic in topics:
             for version in self.registry.versions(f"{topic}-value"):
@@ -325,11 +329,12 @@ class Runner:
                 hint="name it in topics.yaml and run: hub topic apply",
                 code="HUB-2107",
             )
+        latest = writers[max(writers)].schema
         for schema_id in sorted(self.asked_ids & self.answered.ids):
             extra = self._schema(schema_id)
             if extra is not None:
                 writers[schema_id] = EventWriter(schema_id, extra)
-        return tuple(sorted(writers.values(), key=lambda writer: writer.schema_id))
+        return tuple(sorted(writers.values(), key=lambda writer: writer.schema_id)), latest
 
     def _schema(self, schema_id: int) -> AvroType | None:
         """The record schema behind an id that no subject of ours names; None when the registry has none such."""
