@@ -29,9 +29,10 @@ from hub.schema_registry import routes as registry_routes
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.node import Node
 from hub.schema_registry.openapi import with_registry
-from hub.topics import audit_routes, gateway_routes
+from hub.topics import audit_routes, dead_letter_routes, gateway_routes
 from hub.topics import routes as topic_routes
 from hub.topics.auditor import Results
+from hub.topics.dead_letters import DeadLetters
 from hub.topics.gateway import Gateway
 from hub.topics.live_rules import LiveRules
 from hub.topics.tree import LiveTree
@@ -86,6 +87,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
     )
     add_gateway(app, settings, cluster, opened)
     results = add_audit(app, cluster, opened)
+    add_dead_letters(app, settings, cluster)
     watcher = await add_views(app, settings, opened)
     await add_queries(app, settings, cluster, watcher, opened)
     add_dashboard(app, settings, watcher.store, opened, watcher.subscribers_by_view, results.counters)
@@ -118,6 +120,20 @@ def add_audit(app: FastAPI, cluster: KafkaCluster, opened: AsyncExitStack) -> Re
     opened.push_async_callback(run_in_threadpool, results.stop)
     app.include_router(audit_routes.create_router(results))
     return results
+
+
+def add_dead_letters(app: FastAPI, settings: Settings, cluster: KafkaCluster) -> None:
+    """Events that could not be taken, and what is done about them."""
+    tree = LiveTree(settings.project / "topics.yaml")
+
+    def declared_key(topic: str) -> str | None:
+        spec = tree.find(topic)
+        return None if spec is None else spec.key
+
+    letters = DeadLetters(
+        cluster, RegistryClient(settings.registry), declared_key, settings.replication_factor
+    )
+    app.include_router(dead_letter_routes.create_router(letters))
 
 
 async def add_views(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> Watcher:

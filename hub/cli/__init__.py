@@ -31,6 +31,7 @@ COMMANDS = {
         "hub.cli.mirror:app",
         "Mirrors: topic trees in other clusters; plan, status, verify, failover.",
     ),
+    "dlq": ("hub.cli.dlq:app", "Dead letters: list, show, repair, replay."),
     "view": ("hub.cli.view:app", "Views: list, show, status."),
     "query": ("hub.cli.query:app", "Read rows of a view by key or by an indexed field."),
     "sql": ("hub.cli.sql:app", "SQL over views and recent events: a shell, or a statement."),

@@ -12,7 +12,7 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.http import get
 from hub.cli.output import Output, OutputOption, note, show, show_one
-from hub.errors import NotFound, nearest
+from hub.errors import CallerError, NotFound, nearest
 
 if TYPE_CHECKING:
     from hub.materializers.sql_view import SqlView
@@ -123,6 +123,71 @@ def explain(
     if unknown:
         told["not checked"] = f"no schema in topics.yaml for {', '.join(unknown)}"
     show_one(told, output)
+
+
+@app.command("replay-late")
+def replay_late(
+    view: Annotated[str, typer.Argument(help="The SQL view's name")],
+    project: Annotated[
+        Path | None, typer.Option(help="The project folder. Default: the current project")
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Events that came behind the view's watermark, by window, and the way to have them in its rows. Writes nothing.
+
+    Example: hub view replay-late departures_by_hour
+    """
+    from hub.kafka import KafkaCluster
+    from hub.materializers.late_events import by_window, late_event, needed_ms, window_ms
+    from hub.materializers.sql_view import SqlView, duration_ms
+    from hub.materializers.view import load_view, view_files
+    from hub.schema_registry.client import RegistryClient
+    from hub.topics.dead_letters import DeadLetters
+
+    settings = load_settings()
+    files = {file.stem: file for file in view_files(project or settings.project)}
+    if view not in files:
+        guess = nearest(view, files)
+        raise NotFound(f'view "{view}" has no file', hint=f'did you mean "{guess}"?' if guess else None)
+    found = load_view(files[view])
+    if not isinstance(found, SqlView):
+        raise CallerError(
+            f'view "{view}" is an entity view: no event is late for it',
+            hint="its `order` decides, not arrival; hub dlq ls has what could not be taken",
+        )
+    from hub.topics.tree import matches
+
+    cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
+    if found.late_topic not in cluster.topics():
+        note(f'view "{view}" has no late events: it keeps no watermark, or has not run yet')
+        show([], output)
+        return
+    letters = DeadLetters(cluster, RegistryClient(settings.registry))
+    records, complete = letters.records([found.late_topic])
+    events = [event for event in map(late_event, records) if event is not None]
+    show(by_window(events, window_ms(found.sql)), output, ("window", "until", "topic", "late", "behind_ms"))
+    if not complete:
+        note("! there are more than were read: the counts are too small")
+    if not events:
+        return
+    for name, source in found.sources.items():
+        mine = [event for event in events if matches(source.topic, event.topic)]
+        if mine and source.watermark is not None:
+            minutes = needed_ms(mine, duration_ms(source.watermark)) // 60_000
+            note(
+                f"source {name}: watermark {source.watermark}; {minutes} minutes would have taken these {len(mine)}"
+            )
+    begins = [
+        tp.topic for tp, offset in cluster.beginning_offsets(sorted({e.topic for e in events})) if offset
+    ]
+    note(
+        "The way out: write that watermark into the view's file. The hub then computes the view again from the start of its "
+        "log, and its rows replace these."
+    )
+    if begins:
+        note(
+            f"! retention has taken the beginning of {', '.join(sorted(set(begins)))}: rows of that time would go"
+        )
 
 
 def _told(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]:

@@ -12,6 +12,9 @@ An event whose schema id was not known when the query was planned is different: 
 The query then fails before the batch is committed (``UNKNOWN_SCHEMA`` in the message), is planned again with what the
 registry knows by now, and reads the same offsets again. Only what ``Answered`` covers is refused: a producer registers
 before it writes, so an event that was in the log before the registry was asked can have no id that it did not know.
+
+An event that was dead and is replayed says whose place it has (``hub.replay.of``). Ranks compare ``_at``, twice the
+offset, so that a replay is just behind its original and before all that was written after it.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from hub.materializers.avro_shape import PROOF, AvroType, branch_bytes, changelo
 from hub.materializers.shape import META, ORIGIN, Shape, SourceShape
 from hub.materializers.view import CHANGELOG_PREFIX
 from hub.record import Positions
+from hub.topics.dead_letter import REPLAY_FOR, REPLAY_OF
 
 UNKNOWN_SCHEMA = "HUB-UNKNOWN-SCHEMA"
 DLQ_SUFFIX = ".dlq"
@@ -39,6 +43,7 @@ ROW_META = ("_version", "_sources")
 
 _KEY, _BAD = "_k", "_bad"
 _BAD_MARK = "\x00"
+_HEADERS = "array<struct<key:string,value:binary>>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +77,32 @@ class Answered:
     until: Positions = Positions()
 
 
+def taken_by(events: DataFrame, view: str) -> DataFrame:
+    """Without the replays that are for other views: this one has taken their originals."""
+    wanted = F.expr(_header_text(REPLAY_FOR))
+    mine = F.coalesce(F.array_contains(F.split(wanted, ","), view), F.lit(True))
+    return events.where(F.col("headers").isNull() | mine)
+
+
+def _header_text(name: str) -> str:
+    return f"CAST(element_at(filter(headers, _h -> _h.key = '{name}'), -1).value AS STRING)"
+
+
+def _place(events: DataFrame) -> str:
+    """``_at``: an event's place in its partition; that of its original when it is a replay of one before it."""
+    if "headers" not in events.columns:
+        return "offset * 2"
+    said, prefix = _header_text(REPLAY_OF), "concat(topic, ':', partition, ':')"
+    of = f"CAST(substring({said}, length({prefix}) + 1) AS BIGINT)"
+    return (
+        f"CASE WHEN headers IS NULL THEN offset * 2 "
+        f"WHEN startswith({said}, {prefix}) AND {of} BETWEEN 0 AND offset - 1 THEN {of} * 2 + 1 ELSE offset * 2 END"
+    )
+
+
 def judged(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> DataFrame:
-    """Each event with META, its own ``key`` and ``value``, ``e_<source>`` (its columns) and ``_why`` it cannot be taken."""
+    """Each event with META, its own ``key``, ``value`` and ``_headers``, ``_at`` (its place), ``e_<source>`` (its columns)
+    and ``_why`` it cannot be taken."""
     framed = events.selectExpr(
         "topic AS _topic",
         "partition AS _partition",
@@ -84,6 +113,8 @@ def judged(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> Da
         "value",
         "value IS NULL AS _deleted",
         "substring(value, 1, 5) AS _head",
+        f"{_place(events)} AS _at",
+        f"{'headers' if 'headers' in events.columns else f'CAST(NULL AS {_HEADERS})'} AS _headers",
     )
     decoded = framed.withColumn("_event", _decoded(inputs)).select(
         "*", *(_event(each, inputs).alias(each.source.event) for each in inputs)
@@ -105,7 +136,9 @@ def decode(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> Da
     entity = F.coalesce(*(F.col(each.source.tag)["_entity"] for each in inputs))
     why = F.coalesce("_why", F.when(entity.isNull(), F.lit("the view's key is null in this event")))
     coordinates = F.concat_ws("-", F.lit(_BAD_MARK), "_topic", "_partition", "_offset")
-    bad = F.struct("_topic", "_partition", "_offset", "key", "value", why.alias("reason"))
+    bad = F.struct(
+        "_topic", "_partition", "_offset", "_timestamp", "_headers", "key", "value", why.alias("reason")
+    )
     return tagged.select(
         F.when(why.isNull(), entity).otherwise(coordinates).alias(_KEY),
         F.when(why.isNotNull(), bad).alias(_BAD),
@@ -161,7 +194,7 @@ def _tag(given: Input) -> Column:
         fields.append(order.alias("_order"))
     if source.unique is not None:
         fields.append(F.expr(source.unique).alias("_unique"))
-    return F.when(_is_from(given), F.struct(*fields, *META))
+    return F.when(_is_from(given), F.struct(*fields, "_at", *META))
 
 
 def _reason(inputs: Sequence[Input], answered: Answered) -> Column:
@@ -258,12 +291,14 @@ def records(row_frame: DataFrame, view: str, schema: AvroType, schema_id: int, g
         return F.struct(F.lit(name).alias("key"), of.cast("string").cast("binary").alias("value"))
 
     bad = F.col(_BAD)
-    dead = F.array(
+    dead = with_headers(
+        bad["_headers"],
         header("hub.dlq.reason", bad["reason"]),
         header("hub.dlq.view", F.lit(view)),
         header("hub.dlq.topic", bad["_topic"]),
         header("hub.dlq.partition", bad["_partition"]),
         header("hub.dlq.offset", bad["_offset"]),
+        header("hub.dlq.timestamp", F.unix_millis(bad["_timestamp"])),
     )
     versioned = F.struct(F.lit(VERSION_HEADER).alias("key"), version.alias("value"))
     # A deleted row has no columns to say which events deleted it; who waits for that write reads it here.
@@ -279,6 +314,11 @@ def records(row_frame: DataFrame, view: str, schema: AvroType, schema_id: int, g
         F.when(is_bad, bad["value"]).when(~F.col("_row_deleted"), value).alias("value"),
         F.when(is_bad, dead).otherwise(alive).alias("headers"),
     )
+
+
+def with_headers(own: Column, *more: Column) -> Column:
+    """An event's own headers and then these."""
+    return F.concat(F.coalesce(own, F.expr(f"CAST(array() AS {_HEADERS})")), F.array(*more))
 
 
 GENERATION_SHIFT = 40

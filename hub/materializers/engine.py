@@ -23,7 +23,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -51,6 +51,7 @@ from hub.materializers.view import View, load_view, view_files
 from hub.record import NewRecord, Positions, lag_records
 from hub.runtime import Backoff
 from hub.schema_registry.client import RegistryClient
+from hub.topics.dead_letter import kind_of
 from hub.topics.tree import matches
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,8 @@ _BULK_FROM = 20_000
 _WARM_UP_S = 15.0
 # How often the note is written that says how far a view's batches were swept.
 _NOTE_S = 1.0
+_DEFAULT_LARGEST = 1_048_588  # a broker's message.max.bytes where nobody says another
+_HEADROOM = 65_536  # what headers may add
 _UNKNOWN = re.compile(UNKNOWN_SCHEMA + r" (\d+) ([\w.\-]+)")
 
 
@@ -301,11 +304,12 @@ class Runner:
             {"cleanup.policy": "compact", "delete.retention.ms": "604800000"},
             self.settings,
         )
-        for each in inputs:
-            for topic in each.topics:
-                _ensure_topic(self.cluster, topic + DLQ_SUFFIX, 1, {"retention.ms": "-1"}, self.settings)
+        read = sorted({topic for each in inputs for topic in each.topics})
+        largest = _largest_records(self.cluster, read)
+        for topic in read:
+            _ensure_letters(self.cluster, topic + DLQ_SUFFIX, largest[topic], self.settings)
         if isinstance(view, SqlView) and classified.late:
-            _ensure_topic(self.cluster, view.late_topic, 1, {"retention.ms": "-1"}, self.settings)
+            _ensure_letters(self.cluster, view.late_topic, max(largest.values()), self.settings)
         schema_id = self.registry.register(f"{view.changelog}-value", orjson.dumps(schema).decode())
         ids = {topic: topics[topic].topic_id for each in inputs for topic in each.topics}
         generation, checkpoint, partitions = self._generation(view, fingerprint, ids, partitions)
@@ -361,13 +365,7 @@ class Runner:
         """By source: its topics, every schema its events may have, the newest of these."""
         found: dict[str, tuple[tuple[str, ...], tuple[EventWriter, ...], AvroType]] = {}
         for name, source in view.sources.items():
-            names = tuple(
-                sorted(
-                    topic
-                    for topic in topics
-                    if matches(source.topic, topic) and not topic.endswith(DLQ_SUFFIX)
-                )
-            )
+            names = tuple(sorted(topic for topic in topics if _feeds(source.topic, topic)))
             if not names:
                 guess = nearest(source.topic, topics)
                 raise NotFound(
@@ -375,11 +373,15 @@ class Runner:
                     hint=f'did you mean "{guess}"?' if guess else "create it: hub topic apply",
                     code="HUB-2106",
                 )
-            writers = self._writers(view, name, names)
-            found[name] = (names, writers, max(writers, key=lambda writer: writer.schema_id).schema)
+            writers, latest = self._writers(view, name, names)
+            found[name] = (names, writers, latest)
         return found
 
-    def _writers(self, view: View | SqlView, source: str, topics: tuple[str, ...]) -> tuple[EventWriter, ...]:
+    def _writers(
+        self, view: View | SqlView, source: str, topics: tuple[str, ...]
+    ) -> tuple[tuple[EventWriter, ...], AvroType]:
+        """Every schema that events may have, and the topics' own newest: an event may name any id that is registered, and
+        another subject's schema must not say what the source's columns are."""
         writers: dict[int, EventWriter] = {}
         for topic in topics:
             for version in self.registry.versions(f"{topic}-value"):
@@ -391,11 +393,12 @@ class Runner:
                 hint="name it in topics.yaml and run: hub topic apply",
                 code="HUB-2107",
             )
+        latest = writers[max(writers)].schema
         for schema_id in sorted(self.asked_ids & self.answered.ids):
             extra = self._schema(schema_id)
             if extra is not None:
                 writers[schema_id] = EventWriter(schema_id, extra)
-        return tuple(sorted(writers.values(), key=lambda writer: writer.schema_id))
+        return tuple(sorted(writers.values(), key=lambda writer: writer.schema_id)), latest
 
     def _schema(self, schema_id: int) -> AvroType | None:
         """The record schema behind an id that no subject of ours names; None when the registry has none such."""
@@ -478,12 +481,12 @@ class Runner:
 
     def _unread(self, plan: AnyPlan) -> int:
         committed = spark.committed_batch(plan.checkpoint)
-        unread = lag_records(
-            self.cluster.end_offsets(plan.topics),
-            self.cluster.beginning_offsets(plan.topics).advanced(
-                committed.sources if committed else Positions()
-            ),
+        reached, begin = (
+            committed.sources if committed else Positions(),
+            self.cluster.beginning_offsets(plan.topics),
         )
+        _check_gone(reached, begin)
+        unread = lag_records(self.cluster.end_offsets(plan.topics), begin.advanced(reached))
         if committed is not None:
             # The progress of the batch that a crash may have kept from being told. "live" would also say that this
             # generation has every key, so it is said only when nothing much is unread.
@@ -586,14 +589,7 @@ class Runner:
         if sum(topics[name].partitions for name in plan.topics if name in topics) != self.partitions:
             return True
         return any(
-            tuple(
-                sorted(
-                    topic
-                    for topic in topics
-                    if matches(each.source.topic, topic) and topic[-4:] != DLQ_SUFFIX
-                )
-            )
-            != each.topics
+            tuple(sorted(topic for topic in topics if _feeds(each.source.topic, topic))) != each.topics
             for each in plan.inputs
         )
 
@@ -615,6 +611,11 @@ class Runner:
         )
 
 
+def _feeds(pattern: str, topic: str) -> bool:
+    """Whether a topic is one of a source. A pattern never means dead letters: they are copies of events that count."""
+    return matches(pattern, topic) and (pattern == topic or kind_of(topic) is None)
+
+
 def _ensure_topic(
     cluster: KafkaCluster, name: str, partitions: int, config: Mapping[str, str], settings: Settings
 ) -> None:
@@ -622,6 +623,36 @@ def _ensure_topic(
         cluster.create_topic(
             name, partitions=partitions, config=config, replication_factor=settings.replication_factor
         )
+
+
+def _check_gone(reached: Positions, begin: Positions) -> None:
+    """Raises HubError when retention has taken what a view has not read: to go on would lose it silently."""
+    gone = [(tp, offset, begin.get(tp)) for tp, offset in sorted(reached) if begin.get(tp) > offset]
+    if gone:
+        said = ", ".join(
+            f"{tp.topic} partition {tp.partition}: [{at}, {first})" for tp, at, first in gone[:5]
+        )
+        raise HubError(
+            f"retention has taken offsets that the view has not read: {said}",
+            hint="raise the topic's retention; to have the view of what is left, remove its folder under checkpoints",
+            code="HUB-3020",
+        )
+
+
+def _largest_records(cluster: KafkaCluster, topics: Sequence[str]) -> dict[str, int]:
+    """How many bytes a record of each topic may have."""
+    known = cluster.topic_config(topics)
+    return {topic: int(known[topic].get("max.message.bytes", _DEFAULT_LARGEST)) for topic in topics}
+
+
+def _ensure_letters(cluster: KafkaCluster, name: str, largest: int, settings: Settings) -> None:
+    """A topic of dead letters keeps them for ever, and takes what its source takes with the headers that say why: else
+    one large event that is dead would stop the view."""
+    config = {"retention.ms": "-1", "max.message.bytes": str(largest + _HEADROOM)}
+    if name not in cluster.topics():
+        _ensure_topic(cluster, name, 1, config, settings)
+    elif _largest_records(cluster, [name])[name] < largest + _HEADROOM:
+        cluster.alter_config(name, {"max.message.bytes": config["max.message.bytes"]})
 
 
 def _generations(folder: Path) -> list[int]:

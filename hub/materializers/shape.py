@@ -3,12 +3,14 @@
 Every event of every source becomes a row ``(_k, s_crm, s_orders, …)`` in which exactly one ``s_<source>`` struct is
 not null (its tag). One aggregation by ``_k`` then holds, per key::
 
-    l_<source>   the latest event:   max_by(struct(used columns, where it came from), struct(order, offset))
-    u_<source>   only with unique_by: the set of (order, offset, identity, used columns) of its events
+    l_<source>   the latest event:   max_by(struct(used columns, where it came from), struct(order, _at))
+    u_<source>   only with unique_by: the set of (order, _at, identity, used columns) of its events
     a_<n>        an aggregate that Spark keeps as it is: sum, count, max …
     _version     count(*): how many events are folded in; grows with every event, the same on every replay
 
-and a projection makes the row: a source's column outside an aggregate reads ``l_<source>``; an aggregate over a
+``_at`` is the event's place in its partition: twice its offset; of a replayed event that of its original and one.
+
+A projection makes the row: a source's column outside an aggregate reads ``l_<source>``; an aggregate over a
 ``unique_by`` source becomes a fold over the set's latest entry of each identity. State is one row a key for any
 number of sources; no join, no watermark, no Python per event.
 
@@ -331,7 +333,7 @@ class _Compiler:
         for source in sources:
             tag = source.tag
             several = any(mark in source.topic for mark in "*?")
-            position = [f"{tag}._topic", f"{tag}._offset"] if several else [f"{tag}._offset"]
+            position = [f"{tag}._topic", f"{tag}._at"] if several else [f"{tag}._at"]
             if source.order is not None:
                 rank = [f"{tag}._order", *position]
             else:
@@ -345,11 +347,7 @@ class _Compiler:
             if source.unique is not None:
                 kept = dict.fromkeys(self.in_sets[source.name])
                 entry = [f"{tag}._order AS _order"] if source.order is not None else []
-                entry += (
-                    [f"{tag}._offset AS _at", f"{tag}._topic AS _in"]
-                    if several
-                    else [f"{tag}._offset AS _at"]
-                )
+                entry += [f"{tag}._at AS _at", f"{tag}._topic AS _in"] if several else [f"{tag}._at AS _at"]
                 entry += [f"{tag}._unique AS _id", *(f"{tag}.{name} AS {name}" for name in kept)]
                 yield (
                     f"u_{source.name}",

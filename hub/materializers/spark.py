@@ -69,6 +69,8 @@ _SINK = {
     "kafka.enable.idempotence": "true",
     "kafka.compression.type": "lz4",
     "kafka.batch.size": "131072",
+    # The topic decides how large a record may be: a dead event is written as large as it came.
+    "kafka.max.request.size": "33554432",
     "kafka.delivery.timeout.ms": "30000",
     "kafka.request.timeout.ms": "10000",
     "kafka.max.block.ms": "15000",
@@ -183,6 +185,7 @@ def start(
         .option("kafka.request.timeout.ms", "10000")
         .option("kafka.default.api.timeout.ms", "15000")
         .option("kafka.fetch.max.wait.ms", "50")
+        .option("includeHeaders", "true")
     )
     if mode == "realtime":
         events = reading.load()  # a task a partition: each holds its own slot and waits there for its events
@@ -195,6 +198,7 @@ def start(
             else (settings.bulk_events_per_batch, settings.bulk_tasks)
         )
         events = reading.option("maxOffsetsPerTrigger", str(per_batch)).load().coalesce(tasks)
+    events = dataframes.taken_by(events, plan.shape.view)
     out = dataframes.records(
         _rows(events, plan.shape, plan.inputs, plan.answered),
         plan.shape.view,

@@ -42,6 +42,8 @@ from hub.materializers.dataframes import (
     Input,
     Writer,
     judged,
+    taken_by,
+    with_headers,
 )
 from hub.materializers.progress import Mode
 from hub.materializers.shape import META
@@ -51,7 +53,7 @@ from hub.record import Positions, TopicPartition
 
 _STREAMING = "spark.sql.streaming"
 _EVENTS = "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary"
-_WHY, _BYTES = "_why", ("_hub_key", "_hub_value")
+_WHY, _BYTES = "_why", ("_hub_key", "_hub_value", "_hub_headers")
 _ISO = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 # More batches of Spark's log are kept than for entity views: a sweep reads them after a crash.
 _KEPT_BATCHES = 100
@@ -138,8 +140,8 @@ def start(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode) 
             .option("failOnDataLoss", "true")
             .option("maxOffsetsPerTrigger", str(max(1, per_batch // len(streams))))
             .load()
-            .coalesce(tasks)
         )
+        events = taken_by(events, plan.view.name).coalesce(tasks)
         typed = _typed(events, given, source, plan.answered)
         observed = typed.observe(_metric(given), F.count(_WHY).alias("bad"))
         rows = _taken(observed)
@@ -180,6 +182,7 @@ def _reading(settings: Settings) -> Mapping[str, str]:
         "kafka.request.timeout.ms": "10000",
         "kafka.default.api.timeout.ms": "15000",
         "kafka.fetch.max.wait.ms": "50",
+        "includeHeaders": "true",
     }
 
 
@@ -221,7 +224,12 @@ def _typed(events: DataFrame, given: Input, source: SqlSource, answered: Answere
         )
         why = F.coalesce(why, F.when(~F.col("_deleted"), untimely))
     return known.select(
-        why.alias(_WHY), *columns, *META, F.col("key").alias(_BYTES[0]), F.col("value").alias(_BYTES[1])
+        why.alias(_WHY),
+        *columns,
+        *META,
+        F.col("key").alias(_BYTES[0]),
+        F.col("value").alias(_BYTES[1]),
+        F.col("_headers").alias(_BYTES[2]),
     )
 
 
@@ -380,7 +388,8 @@ def _sweep_range(
         unread = start.behind(end.of_topics(given.topics))
         if not len(unread):
             continue
-        typed = _typed(_range(session, settings, start, unread), given, source, plan.answered)
+        events = taken_by(_range(session, settings, start, unread), plan.view.name)
+        typed = _typed(events, given, source, plan.answered)
         found.append(_dead(typed, plan.view))
         for late in plan.classified.late:
             if late.source == given.source.name and watermark_ms > 0:
@@ -432,12 +441,14 @@ def _dead(typed: DataFrame, view: SqlView) -> DataFrame:
         F.concat("_topic", F.lit(DLQ_SUFFIX)).alias("topic"),
         F.col(_BYTES[0]).alias("key"),
         F.col(_BYTES[1]).alias("value"),
-        F.array(
+        with_headers(
+            F.col(_BYTES[2]),
             _header("hub.dlq.reason", F.col(_WHY)),
             _header("hub.dlq.view", F.lit(view.name)),
             _header("hub.dlq.topic", F.col("_topic")),
             _header("hub.dlq.partition", F.col("_partition")),
             _header("hub.dlq.offset", F.col("_offset")),
+            _header("hub.dlq.timestamp", F.unix_millis("_timestamp")),
         ).alias("headers"),
     )
 
@@ -458,10 +469,12 @@ def _late(rows: DataFrame, late: Late, view: SqlView, watermark_ms: int) -> Data
         F.lit(view.late_topic).alias("topic"),
         F.col(_BYTES[0]).alias("key"),
         F.col(_BYTES[1]).alias("value"),
-        F.array(
+        with_headers(
+            F.col(_BYTES[2]),
             _header("hub.late.topic", F.col("_topic")),
             _header("hub.late.partition", F.col("_partition")),
             _header("hub.late.offset", F.col("_offset")),
+            _header("hub.late.timestamp", F.unix_millis("_timestamp")),
             _header("hub.late.event_time", F.date_format(time, _ISO)),
             _header("hub.late.watermark", F.date_format(watermark, _ISO)),
         ).alias("headers"),

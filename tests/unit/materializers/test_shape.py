@@ -41,7 +41,7 @@ def test_a_column_outside_an_aggregate_is_the_latest_event_s() -> None:
     assert result.outputs == (("name", "UPPER(l_crm.name)"),)
     latest = dict(result.aggregates)["l_crm"]
     assert "s_crm.name AS name" in latest
-    assert latest.endswith("STRUCT(s_crm._order, s_crm._offset)) FILTER (WHERE s_crm IS NOT NULL)")
+    assert latest.endswith("STRUCT(s_crm._order, s_crm._at)) FILTER (WHERE s_crm IS NOT NULL)")
 
 
 def test_only_used_columns_are_decoded() -> None:
@@ -68,7 +68,7 @@ def test_an_aggregate_sees_its_own_source_s_events_only() -> None:
 def test_an_aggregate_of_a_unique_source_folds_the_latest_of_each_identity() -> None:
     result = compiled(fields={"paid": "coalesce(sum(if(pay.kind = 'x', pay.amount, 0)), 0)"})
     assert dict(result.aggregates)["u_pay"] == (
-        "COLLECT_SET(STRUCT(s_pay._order AS _order, s_pay._offset AS _at, s_pay._unique AS _id, "
+        "COLLECT_SET(STRUCT(s_pay._order AS _order, s_pay._at AS _at, s_pay._unique AS _id, "
         "s_pay.amount AS amount, s_pay.kind AS kind)) FILTER (WHERE s_pay._unique IS NOT NULL)"
     )
     assert [name for name, _ in result.uniques] == ["r_pay"]
@@ -82,7 +82,7 @@ def test_sums_keep_their_type() -> None:
 
 
 def test_a_source_over_several_topics_orders_by_time_first() -> None:
-    assert "STRUCT(s_web._timestamp, s_web._topic, s_web._offset)" in dict(compiled().aggregates)["l_web"]
+    assert "STRUCT(s_web._timestamp, s_web._topic, s_web._at)" in dict(compiled().aggregates)["l_web"]
 
 
 def test_earlier_fields_can_be_used_and_mixed_with_sources() -> None:

@@ -1,0 +1,89 @@
+"""[core] Late events of a SQL view, counted by window: how late they were, and what watermark would have taken them.
+
+A late event cannot go back through its topic: it is there already, and the view's watermark has passed it for good. The way
+out is another watermark: the view's file changes, and the hub computes it again from the start of its log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from hub.record import Record
+
+_UNIT_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": 604_800_000}
+_WINDOW = re.compile(
+    r"\bwindow\s*\(\s*[^,]+,\s*'(?:interval\s+)?(\d+)\s+(second|minute|hour|day|week)s?'", re.IGNORECASE
+)
+_DEFAULT_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class LateEvent:
+    """``event_ms`` and ``watermark_ms``: when it happened, and how far the view was. ``topic`` is the event's own."""
+
+    topic: str
+    event_ms: int
+    watermark_ms: int
+
+    @property
+    def behind_ms(self) -> int:
+        return max(0, self.watermark_ms - self.event_ms)
+
+
+def late_event(record: Record) -> LateEvent | None:
+    """What a record of ``views.<view>.late`` says; None when it does not."""
+    said = [record.header(f"hub.late.{name}") for name in ("topic", "event_time", "watermark")]
+    if any(each is None for each in said):
+        return None
+    topic, event, watermark = (each.decode(errors="replace") for each in said if each is not None)
+    try:
+        return LateEvent(topic, _ms(event), _ms(watermark))
+    except ValueError:
+        return None
+
+
+def window_ms(sql: str) -> int:
+    """The length of the first ``window(…)`` of a SELECT; an hour where there is none.
+
+    >>> window_ms("SELECT count(*) FROM t GROUP BY window(at, '5 minutes')")
+    300000
+    """
+    found = _WINDOW.search(sql)
+    return _DEFAULT_MS if found is None else int(found[1]) * _UNIT_MS[found[2].lower()]
+
+
+def by_window(events: Iterable[LateEvent], length_ms: int) -> list[dict[str, Any]]:
+    """One row a window and topic, in their order: how many, and how far behind the watermark at most."""
+    counts: dict[tuple[int, str], list[int]] = {}
+    for each in events:
+        counts.setdefault((each.event_ms // length_ms * length_ms, each.topic), []).append(each.behind_ms)
+    return [
+        {
+            "window": iso(start),
+            "until": iso(start + length_ms),
+            "topic": topic,
+            "late": len(behind),
+            "behind_ms": max(behind),
+        }
+        for (start, topic), behind in sorted(counts.items())
+    ]
+
+
+def needed_ms(events: Iterable[LateEvent], watermark_ms: int) -> int:
+    """The watermark's distance that would have taken all of them, in whole minutes: today's, and the most that one of
+    them was behind it."""
+    most = max((each.behind_ms for each in events), default=0)
+    return -(-(watermark_ms + most + 1) // 60_000) * 60_000 if most else watermark_ms
+
+
+def iso(milliseconds: int) -> str:
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{milliseconds % 1000:03d}Z"
+
+
+def _ms(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1000)

@@ -1,0 +1,637 @@
+"""[shell] Dead letters in the log: listed, shown, repaired, replayed, dismissed.
+
+Whoever acts opens the writer ``hub.dlq`` first and reads the ledger after: that fences an earlier one and ends its last
+transaction, so what the ledger says is all there is. An event and the entries that close its letters are one
+transaction. So a replay that is killed anywhere and started again appends nothing twice, and two at once cannot both.
+
+Reading is bounded (``MOST_LETTERS``, ``_READ_S``); an answer that does not cover all of it says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
+from hub.log import Cluster, Reader, TopicDescription, Writer
+from hub.record import NewRecord, Positions, Record, TopicPartition
+from hub.schema_registry.client import RegisteredSchema
+from hub.schema_registry.codec import frame
+from hub.schema_registry.sources import Source
+from hub.schema_registry.values import encoder_of
+from hub.topics import dead_letter, letter_repair
+from hub.topics.audit import judge, size_of
+from hub.topics.auditor import Known as KnownSchemas
+from hub.topics.dead_letter import LEDGER_TOPIC, Entry, Heap, Known, Letter, Place, kind_of, letter_of
+from hub.topics.key_fields import at_path
+from hub.topics.letter_repair import Sight, sight
+
+WRITER_NAME = "hub.dlq"
+MOST_LETTERS = 100_000
+MOST_AT_ONCE = 10_000
+_READ_S = 30.0
+_BATCH = 100
+_MOST_SCANNED = 100_000
+_SCAN_S = 5.0
+_DEFAULT_LARGEST = 1_048_588
+_LEDGER_CONFIG = {"cleanup.policy": "compact", "max.message.bytes": str(32 << 20)}
+
+
+class Log(Cluster, Protocol):
+    """A cluster that opens readers and writers."""
+
+    def reader(self) -> Reader: ...
+
+    def writer(self, name: str | None = None) -> Writer: ...
+
+
+class Schemas(Protocol):
+    """What is asked of the registry."""
+
+    def subjects(self) -> list[str]: ...
+
+    def subjects_of(self, schema_id: int) -> frozenset[str]: ...
+
+    def source(self, schema_id: int) -> Source: ...
+
+    def latest(self, subject: str) -> RegisteredSchema: ...
+
+
+# A new JSON value out of an event's and its letter; None: leave this letter as it is.
+Change = Callable[[Any, Letter], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What is to be done to letters: ``change`` makes the new event, or ``schema_id`` alone says what the bytes are."""
+
+    change: Change | None = None
+    schema_id: int | None = None
+    key: str | None = None
+
+
+@dataclass(slots=True)
+class Found:
+    """Letters that were read. ``complete`` False: there are more."""
+
+    letters: list[Known] = field(default_factory=list)
+    complete: bool = True
+
+
+@dataclass
+class DeadLetters:
+    """Thread safe: every call opens its own reader and writer. ``declared_key`` gives the field that the tree declares as
+    a topic's key."""
+
+    cluster: Log
+    registry: Schemas
+    declared_key: Callable[[str], str | None] = lambda topic: None
+    replication_factor: int = 1
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+
+    # ---- what there is
+
+    def topics(self) -> Mapping[str, TopicDescription]:
+        """The topics that hold dead letters."""
+        found = self.cluster.topics()
+        return {name: topic for name, topic in sorted(found.items()) if kind_of(name) is not None}
+
+    def resolved(self, topic: str) -> list[str]:
+        """The dead-letter topics that a name means: itself, or those of a topic or view of that name. Raises NotFound."""
+        there = self.topics()
+        if topic in there:
+            return [topic]
+        asked = (f"{topic}.dlq", f"{topic}.quarantine", f"views.{topic}.late", f"{topic}.late")
+        named = [name for name in asked if name in there]
+        if not named:
+            guess = nearest(topic, there)
+            raise NotFound(
+                f'topic "{topic}" has no dead letters',
+                hint=f'did you mean "{guess}"?' if guess else "hub dlq ls lists the topics that have",
+            )
+        return named
+
+    def heaps(self, topic: str | None = None) -> tuple[list[dict[str, Any]], bool]:
+        """(one row a topic that has letters: see dead_letter.Heap.row, whether all were read)."""
+        names = self.resolved(topic) if topic is not None else list(self.topics())
+        rows, complete = [], True
+        for name in names:
+            found = self.letters([name])
+            complete = complete and found.complete
+            heap = Heap(name, kind_of(name) or "view")
+            for each in found.letters:
+                heap.take(each)
+            if found.letters or topic is not None:
+                rows.append(heap.row(self.now_ms()))
+        return rows, complete
+
+    def letters(self, names: Sequence[str], most: int = MOST_LETTERS) -> Found:
+        """Every letter of these topics, in the order of their partitions, with what was done about it."""
+        there, ledger = self.topics(), self.ledger()
+        made = Found()
+        records, made.complete = self._read_all(names, most)
+        made.letters = [
+            dead_letter.known(letter_of(record), there[record.topic].topic_id, ledger) for record in records
+        ]
+        return made
+
+    def records(self, names: Sequence[str], most: int = MOST_LETTERS) -> tuple[list[Record], bool]:
+        """(the records of these topics by their places, whether that is all)."""
+        return self._read_all(names, most)
+
+    def letter(self, place: Place) -> Known:
+        """One letter. Raises NotFound."""
+        there = self.topics()
+        if place.topic not in there:
+            raise NotFound(
+                f'topic "{place.topic}" has no dead letters', hint="hub dlq ls lists the topics that have"
+            )
+        record = self._record(place)
+        if record is None:
+            raise NotFound(
+                f"dead letter {place} does not exist", hint=f"hub dlq ls {place.topic} tells which do"
+            )
+        return dead_letter.known(letter_of(record), there[place.topic].topic_id, self.ledger())
+
+    def ledger(self) -> dict[Place, Entry]:
+        """What was done about every letter so far."""
+        if LEDGER_TOPIC not in self.cluster.topics():
+            return {}
+        records, complete = self._read_all([LEDGER_TOPIC], 10_000_000, 60.0)
+        if not complete:
+            raise PeerError(f'topic "{LEDGER_TOPIC}" is not read to its end in 60 s', hint="try again")
+        return dead_letter.folded(records)
+
+    def show(self, place: Place) -> dict[str, Any]:
+        """A letter closely, as far as it can be decoded; see letter_repair.Sight."""
+        found = self.letter(place)
+        letter, entry = found.letter, found.entry
+        seen = sight(found.value, self._source)
+        row: dict[str, Any] = {
+            "letter": str(letter.at),
+            "state": found.state,
+            "kind": letter.kind,
+            "by": letter.by,
+            "reason": letter.reason,
+            "detail": letter.detail,
+            "from": None if letter.of is None else str(letter.of),
+            "producer": letter.producer,
+            "key": _text(found.key),
+            "timestamp_ms": letter.timestamp_ms,
+            "written_at_ms": letter.written_at_ms,
+            **seen.row(),
+            "bytes": None if found.value is None else len(found.value),
+            "hex": letter_repair.hex_of(found.value),
+            "headers": {name: _text(value) for name, value in letter.headers},
+        }
+        if entry is not None:
+            row["done"] = {
+                "state": entry.state,
+                "by": entry.by,
+                "at_ms": entry.at_ms,
+                "why": entry.why,
+                "went": None if entry.went is None else str(entry.went),
+            }
+            if found.is_repaired:
+                row["original_hex"] = letter_repair.hex_of(letter.value)
+        if letter.of is not None and found.state in ("open", "repaired"):
+            row["later"] = self.later(letter)
+        return row
+
+    def later(self, letter: Letter) -> dict[str, Any]:
+        """Whether later events of the letter's key are in its topic: over how many records it was looked, and the first.
+
+        The look is bounded; ``complete`` False says that what was not found may still be there.
+        """
+        of = letter.first
+        answer: dict[str, Any] = {"events": 0, "first_offset": None, "scanned": 0, "complete": True}
+        if of is None or of.topic not in self.cluster.topics():
+            return answer
+        end = self.cluster.end_offsets([of.topic]).get(of.topic_partition)
+        begin = max(of.offset + 1, self.cluster.beginning_offsets([of.topic]).get(of.topic_partition))
+        if begin >= end:
+            return answer
+        records, complete = self._read(
+            Positions({of.topic_partition: begin}),
+            Positions({of.topic_partition: end}),
+            _MOST_SCANNED,
+            _SCAN_S,
+        )
+        after = [record.offset for record in records if record.key == letter.key]
+        return {
+            "events": len(after),
+            "first_offset": min(after, default=None),
+            "scanned": len(records),
+            "complete": complete,
+        }
+
+    # ---- what is done
+
+    def repair(
+        self, places: Sequence[Place], how: Repair, by: str, *, why: str | None = None, dry_run: bool = False
+    ) -> list[dict[str, Any]]:
+        """Make each letter's event right. Every one is made and judged before the first is written: one that is not right
+        refuses all. Raises CallerError naming the letter."""
+        _few(places)
+        if dry_run:
+            return [row for row, _ in self._repaired(places, how, by, why)]
+        with self._acting() as writer:
+            made = self._repaired(places, how, by, why)
+            entries = [entry.record() for _, entry in made if entry is not None]
+            for start in range(0, len(entries), _BATCH):
+                writer.append(entries[start : start + _BATCH])
+        return [row for row, _ in made]
+
+    def replay(
+        self,
+        places: Sequence[Place],
+        by: str,
+        *,
+        as_is: bool = False,
+        dry_run: bool = False,
+        look: bool = True,
+    ) -> list[dict[str, Any]]:
+        """Append each letter's event to the topic that it is from: same partition and key, its own time, and headers that
+        tell where it came from. A letter that was replayed before is left out, so a second call does nothing twice.
+
+        ``as_is``: also what would be dead again for the same view. ``look``: tell whether later events of its key exist.
+        """
+        _few(places)
+        if dry_run:
+            return self._replay(None, places, by, as_is=as_is, look=look)
+        with self._acting() as writer:
+            return self._replay(writer, places, by, as_is=as_is, look=look)
+
+    def dismiss(
+        self, places: Sequence[Place], by: str, *, why: str | None = None, undo: bool = False
+    ) -> list[dict[str, Any]]:
+        """Nothing is to be done about these letters; or, with ``undo``, something is after all."""
+        _few(places)
+        with self._acting() as writer:
+            there, known = self.topics(), self._known(places)
+            entries = []
+            for place in places:
+                topic_id = there[place.topic].topic_id
+                if undo:
+                    entries.append(dead_letter.reopen(known[place], topic_id, by, self.now_ms()))
+                else:
+                    entries.append(dead_letter.dismiss(known[place], topic_id, by, self.now_ms(), why))
+            for start in range(0, len(entries), _BATCH):
+                writer.append([entry.record() for entry in entries[start : start + _BATCH]])
+        return [{"letter": str(entry.at), "state": entry.state} for entry in entries]
+
+    # ---- repairing
+
+    def _repaired(
+        self, places: Sequence[Place], how: Repair, by: str, why: str | None
+    ) -> list[tuple[dict[str, Any], Entry | None]]:
+        there, known = self.topics(), self._known(places)
+        made: list[tuple[dict[str, Any], Entry | None]] = []
+        for place in places:
+            found = known[place]
+            before = sight(found.value, self._source)
+            key, value = self._made(found, how)
+            if value is found.value and key == found.key:
+                made.append(({"letter": str(place), "state": found.state, "changes": []}, None))
+                continue
+            self._right(found.letter, key, value)
+            entry = dead_letter.repair(found, there[place.topic].topic_id, key, value, by, self.now_ms(), why)
+            after = sight(value, self._source)
+            row = {
+                "letter": str(place),
+                "state": entry.state,
+                "changes": letter_repair.difference(before.value, after.value),
+                "before": before.row(),
+                "after": after.row(),
+                "key": _text(key),
+                "hex_before": letter_repair.hex_of(found.value),
+                "hex_after": letter_repair.hex_of(value),
+            }
+            made.append((row, entry))
+        return made
+
+    def _made(self, found: Known, how: Repair) -> tuple[bytes | None, bytes | None]:
+        """(key, value) of the repaired event."""
+        letter = found.letter
+        topic = self._target(letter)
+        key = found.key if how.key is None else how.key.encode()
+        seen = sight(found.value, self._source, how.schema_id)
+        if how.change is None:
+            if how.schema_id is None:
+                return key, found.value
+            if found.value is None:
+                raise CallerError(f"dead letter {letter.at} has no value that a schema could describe")
+            body = found.value[5:] if len(found.value) >= 5 and found.value[0] == 0 else found.value
+            return key, frame(how.schema_id, body)
+        try:
+            value = how.change(seen.value, letter)
+            if value is None:
+                return key, found.value
+            schema_id, source = self._schema(topic, how.schema_id or seen.schema_id)
+            return key, frame(schema_id, encoder_of(source).body(value))
+        except CallerError as error:
+            raise CallerError(
+                f"dead letter {letter.at}: {error.message}",
+                hint=error.hint
+                or f"hub dlq show {letter.at.topic} {letter.at.offset} has what could be read of it",
+                code=error.code,
+            ) from None
+
+    def _schema(self, topic: str, wanted: int | None) -> tuple[int, Source]:
+        """The schema that an event of the topic is written with: its own when that is one of the topic's, else the latest."""
+        subject = f"{topic}-value"
+        if wanted is not None:
+            with contextlib.suppress(NotFound):
+                if subject in self.registry.subjects_of(wanted):
+                    return wanted, self.registry.source(wanted)
+        latest = self.registry.latest(subject)
+        return latest.id, self.registry.source(latest.id)
+
+    def _right(self, letter: Letter, key: bytes | None, value: bytes | None) -> None:
+        """The event may go back to its topic: by its schema, by the key that the tree declares, by its size."""
+        topic = self._target(letter)
+        where = f"dead letter {letter.at}"
+        assert letter.of is not None
+        event = Record(topic, letter.of.partition, letter.of.offset, 0, key, value)
+        if f"{topic}-value" in self.registry.subjects():
+            wrong = judge(event, KnownSchemas(self.registry).of(f"{topic}-value"))
+            if wrong is not None:
+                raise CallerError(
+                    f'{where}: its event is not what topic "{topic}" promises: {wrong.reason}: {wrong.detail}',
+                    hint=f"repair it: hub dlq repair {letter.at.topic} {letter.at.offset} --set FIELD=VALUE",
+                    code="HUB-1330",
+                )
+        declared = self.declared_key(topic)
+        if declared is not None and value is not None:
+            self._key_right(where, topic, declared, key, value)
+        largest = int(self.cluster.topic_config([topic])[topic].get("max.message.bytes", _DEFAULT_LARGEST))
+        size = size_of(NewRecord(topic, key, value, letter.headers)) + 200
+        if size > largest:
+            raise CallerError(
+                f'{where}: its event takes {size} bytes, topic "{topic}" takes {largest}',
+                hint="raise max.message.bytes of the topic, or make the event smaller",
+                code="HUB-1330",
+            )
+
+    def _key_right(self, where: str, topic: str, declared: str, key: bytes | None, value: bytes) -> None:
+        seen = sight(value, self._source)
+        said = at_path(seen.value, declared) if isinstance(seen.value, Mapping) else None
+        if str(said) != _text(key):
+            raise CallerError(
+                f'{where}: the tree says that "{declared}" is the key of topic "{topic}"; it is '
+                f"{said!r} in the event, and the record's key is {_text(key)!r}",
+                hint=f"--set {declared}=…, or --key …: an event with another key belongs to another partition, publish it",
+                code="HUB-1330",
+            )
+
+    def _target(self, letter: Letter) -> str:
+        """The topic that a letter's event goes back to. Raises CallerError, NotFound."""
+        if letter.of is None:
+            raise CallerError(
+                f"dead letter {letter.at} does not say where it is from",
+                hint="publish its event yourself, and dismiss it",
+            )
+        topic = self.cluster.topics().get(letter.of.topic)
+        if topic is None or letter.of.partition >= topic.partitions:
+            raise NotFound(
+                f"dead letter {letter.at}: {letter.of.topic} partition {letter.of.partition} does not exist any more",
+                hint="create the topic again (hub topic apply), or dismiss the letter",
+            )
+        return letter.of.topic
+
+    # ---- replaying
+
+    def _replay(
+        self, writer: Writer | None, places: Sequence[Place], by: str, *, as_is: bool, look: bool
+    ) -> list[dict[str, Any]]:
+        there, ledger = self.topics(), self.ledger()
+        known = self._known(places, ledger)
+        beside = self._beside(known)
+        closed: set[Place] = set()
+        rows: list[dict[str, Any]] = []
+        records: list[NewRecord] = []
+        pending: list[dict[str, Any]] = []
+
+        def send() -> None:
+            nonlocal records, pending
+            if writer is not None and records:
+                writer.append(records)
+            rows.extend(pending)
+            records, pending = [], []
+
+        # In the order of the log they are from, so that events of one key keep theirs.
+        order = sorted(places, key=lambda place: (known[place].letter.first or place, place))
+        for place in order:
+            found = known[place]
+            letter = found.letter
+            if found.state == "replayed" or place in closed:
+                pending.append({"letter": str(place), "state": "replayed", "done": "before"})
+                continue
+            target = self._target(letter)
+            self._replayable(found, as_is)
+            self._right(letter, found.key, found.value)
+            same = [each for each in beside.get(letter.first, ()) if each.letter.at not in closed] or [found]
+            if all(each.letter.at != place for each in same):
+                same.append(found)
+            same = [found if each.letter.at == place else each for each in same]
+            timestamp_ms = self._time(letter)
+            end = self.cluster.end_offsets([target]).get(
+                TopicPartition(target, letter.of.partition if letter.of else 0)
+            )
+            ids = {name: topic.topic_id for name, topic in there.items()}
+            event, entries = dead_letter.replay(found, same, ids, end, timestamp_ms, by, self.now_ms())
+            records += [event, *(entry.record() for entry in entries)]
+            closed |= {entry.at for entry in entries}
+            views = dead_letter.views_of(event)
+            row: dict[str, Any] = {
+                "letter": str(place),
+                "state": "replayed" if writer is not None else found.state,
+                "to": f"{target}:{event.partition}",
+                "key": _text(event.key),
+                "timestamp_ms": timestamp_ms,
+                "for": "all" if views is None else views,
+                "repaired": found.is_repaired,
+            }
+            if look:
+                row["later"] = self.later(letter)
+            pending.append(row)
+            if len(records) >= _BATCH:
+                send()
+        send()
+        return rows
+
+    def _replayable(self, found: Known, as_is: bool) -> None:
+        letter = found.letter
+        if letter.kind == "late":
+            raise CallerError(
+                f"{letter.at} is a late event: in its topic it is there already, and for the view it would be late again",
+                hint=f"hub view replay-late {letter.by} says the way out",
+                code="HUB-1331",
+            )
+        if letter.kind == "view" and not letter.everywhere and not found.is_repaired and not as_is:
+            raise CallerError(
+                f'dead letter {letter.at} would be dead again for view "{letter.by}": {letter.detail}',
+                hint="repair it first; or, when the view has been changed since, --as-is",
+                code="HUB-1331",
+            )
+
+    def _beside(self, known: Mapping[Place, Known]) -> dict[Place | None, list[Known]]:
+        """By original: every letter of it that is not closed. One replay stands for all of them."""
+        originals = {each.letter.of.topic for each in known.values() if each.letter.of is not None}
+        there = self.topics()
+        names = [
+            name
+            for topic in sorted(originals)
+            for name in (f"{topic}.dlq", f"{topic}.quarantine")
+            if name in there
+        ]
+        wanted = {each.letter.first for each in known.values()}
+        grouped: dict[Place | None, list[Known]] = {}
+        found = self.letters(names) if names else Found()
+        if not found.complete:
+            raise Conflict(
+                f"more than {MOST_LETTERS} dead letters: those of one event cannot be told together",
+                hint="dismiss what is closed with, or trim the dead-letter topic",
+            )
+        for each in found.letters:
+            first = each.letter.first
+            if first is not None and first in wanted and each.state in ("open", "repaired"):
+                grouped.setdefault(first, []).append(each)
+        return grouped
+
+    def _time(self, letter: Letter) -> int | None:
+        """The event's own time: as the letter says it, or as the original has it while it is there."""
+        if letter.timestamp_ms is not None and letter.timestamp_ms >= 0:
+            return letter.timestamp_ms
+        if letter.of is not None:
+            original = self._record(letter.of)
+            if original is not None and original.timestamp_ms >= 0:
+                return original.timestamp_ms
+        return letter.written_at_ms
+
+    # ---- the log
+
+    @contextmanager
+    def _acting(self) -> Iterator[Writer]:
+        """The name first: then nobody else acts, and what an earlier one wrote is all there."""
+        if LEDGER_TOPIC not in self.cluster.topics():
+            with contextlib.suppress(Conflict):
+                self.cluster.create_topic(
+                    LEDGER_TOPIC,
+                    partitions=1,
+                    config=_LEDGER_CONFIG,
+                    replication_factor=self.replication_factor,
+                )
+        writer = self.cluster.writer(WRITER_NAME)
+        try:
+            yield writer
+        finally:
+            writer.close()
+
+    def _known(
+        self, places: Sequence[Place], ledger: Mapping[Place, Entry] | None = None
+    ) -> dict[Place, Known]:
+        """The letters at these places. Raises NotFound naming the first that is not there."""
+        there = self.topics()
+        ledger = self.ledger() if ledger is None else ledger
+        found: dict[Place, Known] = {}
+        for place in places:
+            if place.topic not in there:
+                raise NotFound(
+                    f'topic "{place.topic}" has no dead letters', hint="hub dlq ls lists the topics that have"
+                )
+        wanted = set(places)
+        if len(wanted) > 20:  # one pass instead of a look each
+            records, _ = self._read_all(sorted({place.topic for place in wanted}), MOST_LETTERS)
+            by_place = {Place(each.topic, each.partition, each.offset): each for each in records}
+        else:
+            by_place = {place: each for place in wanted if (each := self._record(place)) is not None}
+        for place in places:
+            record = by_place.get(place)
+            if record is None:
+                raise NotFound(
+                    f"dead letter {place} does not exist", hint=f"hub dlq ls {place.topic} tells which do"
+                )
+            found[place] = dead_letter.known(letter_of(record), there[place.topic].topic_id, ledger)
+        return found
+
+    def _record(self, place: Place) -> Record | None:
+        """The record at exactly this place; None when it is gone, or no record."""
+        topics = self.cluster.topics()
+        if place.topic not in topics or place.partition >= topics[place.topic].partitions:
+            return None
+        where = place.topic_partition
+        end = self.cluster.end_offsets([place.topic]).get(where)
+        begin = self.cluster.beginning_offsets([place.topic]).get(where)
+        if not begin <= place.offset < end:
+            return None
+        records, _ = self._read(
+            Positions({where: place.offset}), Positions({where: place.offset + 1}), 1, _SCAN_S
+        )
+        return next((record for record in records if record.offset == place.offset), None)
+
+    def _read_all(
+        self, names: Sequence[str], most: int, timeout_s: float = _READ_S
+    ) -> tuple[list[Record], bool]:
+        if not names:
+            return [], True
+        return self._read(
+            self.cluster.beginning_offsets(names), self.cluster.end_offsets(names), most, timeout_s
+        )
+
+    def _read(
+        self, start: Positions, end: Positions, most: int, timeout_s: float
+    ) -> tuple[list[Record], bool]:
+        """(the records from start to end, sorted by place, whether that is all of them)."""
+        reader = self.cluster.reader()
+        found: list[Record] = []
+        deadline = time.monotonic() + timeout_s
+        try:
+            reader.assign(Positions({tp: start.get(tp) for tp, _ in end}))
+            while not reader.position().covers(end):
+                if len(found) >= most or time.monotonic() > deadline:
+                    break
+                found += reader.poll(min(5_000, most - len(found)), 0.2)
+            complete = reader.position().covers(end)
+        finally:
+            reader.close()
+        inside = [each for each in found if each.offset < end.get(each.topic_partition)]
+        return sorted(inside, key=lambda each: (each.topic, each.partition, each.offset)), complete
+
+    def _source(self, schema_id: int) -> Source | None:
+        try:
+            return self.registry.source(schema_id)
+        except HubError as error:
+            if error.retriable:
+                raise
+            return None
+
+
+def sets(assignments: Sequence[tuple[str, Any]]) -> Change:
+    """A change that sets fields."""
+    return lambda value, _letter: letter_repair.changed(value, assignments)
+
+
+def whole(value: Any) -> Change:
+    """A change that takes a whole event."""
+    return lambda _value, _letter: value
+
+
+def _few(places: Sequence[Place]) -> None:
+    if not places:
+        raise CallerError("no dead letter is named", hint="hub dlq ls -l TOPIC lists their offsets")
+    if len(places) > MOST_AT_ONCE:
+        raise CallerError(
+            f"{len(places)} dead letters, {MOST_AT_ONCE} at once are allowed", hint="name fewer"
+        )
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode(errors="backslashreplace")
+
+
+__all__ = ["Change", "DeadLetters", "Found", "Repair", "Sight", "sets", "whole"]

@@ -1,0 +1,431 @@
+"""Dead letters on the in-memory log: what they say, repairs that are judged, and replays that are exactly once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.errors import CallerError, Conflict, HubFault, NotFound, PeerError
+from hub.log import MemoryCluster, MemoryWriter
+from hub.record import NewRecord, Positions, Record
+from hub.schema_registry.avro_twin import twin
+from hub.schema_registry.client import RegisteredSchema
+from hub.schema_registry.codec import encode, frame, parsed
+from hub.schema_registry.sources import Source
+from hub.schema_registry.values import encoder_of
+from hub.topics.dead_letter import (
+    LEDGER_TOPIC,
+    REPLAY_FOR,
+    REPLAY_LETTER,
+    REPLAY_OF,
+    Entry,
+    Place,
+    entry_of,
+    folded,
+    letter_of,
+)
+from hub.topics.dead_letters import DeadLetters, Repair, sets, whole
+from hub.topics.letter_repair import changed, difference
+
+AT = {"type": "long", "logicalType": "timestamp-millis"}
+ORDER: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "cents", "type": "long"},
+        {"name": "at", "type": ["null", AT], "default": None},
+        {
+            "name": "address",
+            "type": {"type": "record", "name": "Address", "fields": [{"name": "city", "type": "string"}]},
+        },
+    ],
+}
+EVENT = {"id": "o1", "cents": 5, "at": 1_700_000_000_123, "address": {"city": "Rome"}}
+GOOD = encode(1, parsed(ORDER), EVENT)
+
+
+@dataclass
+class Registry:
+    """Id 1 is the topic's, id 2 another's."""
+
+    texts: dict[int, str] = field(default_factory=lambda: {1: json.dumps(ORDER), 2: '"long"'})
+
+    def subjects(self) -> list[str]:
+        return ["t-value"]
+
+    def subjects_of(self, schema_id: int) -> frozenset[str]:
+        if schema_id not in self.texts:
+            raise NotFound("no such id")
+        return frozenset({"t-value"} if schema_id != 2 else {"other-value"})
+
+    def source(self, schema_id: int) -> Source:
+        if schema_id not in self.texts:
+            raise NotFound("no such id")
+        return Source.of("AVRO", self.texts[schema_id])
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        return RegisteredSchema(1, 1, self.texts[1])
+
+
+class Cluster(MemoryCluster):
+    """Writers fail, before or after they have written, when it is said."""
+
+    failures: list[str]
+
+    def writer(self, name: str | None = None) -> MemoryWriter:
+        made = super().writer(name)
+        return Failing(made.cluster, made.name, made.epoch)
+
+
+class Failing(MemoryWriter):
+    def append(self, records: Sequence[NewRecord]) -> Positions:
+        assert isinstance(self.cluster, Cluster)
+        said = self.cluster.failures.pop(0) if self.cluster.failures else ""
+        if said == "before":
+            raise PeerError("the outcome is unknown")
+        after = super().append(records)
+        if said == "after":
+            raise PeerError("the outcome is unknown")
+        return after
+
+
+@dataclass
+class Desk:
+    cluster: Cluster
+    letters: DeadLetters
+
+    def dead(
+        self, value: bytes | None, reason: str, of: int, key: str = "o1", view: str = "v", **more: str
+    ) -> Place:
+        """A letter in t.dlq; ``of`` is its original's offset."""
+        said = {"reason": reason, "view": view, "topic": "t", "partition": "0", "offset": str(of)}
+        headers = (
+            ("hub.producer", b"till"),
+            *((f"hub.dlq.{name}", text.encode()) for name, text in {**said, **more}.items()),
+        )
+        after = self.cluster.writer().append([NewRecord("t.dlq", key.encode(), value, headers, 9_000)])
+        ((tp, end),) = list(after)
+        return Place(tp.topic, tp.partition, end - 1)
+
+    def written(self, topic: str = "t") -> list[Record]:
+        return [record for log in self.cluster.logs[topic] for record in log]
+
+    def replays(self) -> list[Record]:
+        return [record for record in self.written() if record.header(REPLAY_LETTER)]
+
+
+def open_desk(declared: str | None = "id") -> Desk:
+    cluster = Cluster()
+    cluster.failures = []
+    for name in ("t", "t.dlq", "t.quarantine", "views.w.late"):
+        cluster.create_topic(name, partitions=1, config={}, replication_factor=1)
+    for n in range(4):
+        cluster.writer().append([NewRecord("t", b"o1", GOOD, (), 1_000 + n)])
+    return Desk(cluster, DeadLetters(cluster, Registry(), lambda _: declared, now_ms=lambda: 10_000))
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return open_desk()
+
+
+UNFIT = "its bytes do not fit its schema id 1"
+NULL_KEY = "the view's key is null in this event"
+
+
+def test_letters_say_where_they_are_from_and_are_counted(desk: Desk) -> None:
+    desk.dead(frame(1, b"\x04"), UNFIT, 1)
+    desk.dead(b"{}", "not in the Confluent wire format (no magic byte 0 and schema id)", 2)
+    desk.dead(GOOD, NULL_KEY, 3, view="w")
+    desk.cluster.writer().append([NewRecord("t.dlq", None, b"somebody else's", (), 8_000)])
+    late = (("hub.late.topic", b"t"), ("hub.late.partition", b"0"), ("hub.late.offset", b"0"))
+    desk.cluster.writer().append([NewRecord("views.w.late", b"o1", GOOD, late, 8_000)])
+    rows, complete = desk.letters.heaps()
+    assert complete
+    by_topic = {row["topic"]: row for row in rows}
+    assert by_topic["t.dlq"]["open"] == 4
+    assert by_topic["t.dlq"]["by_reason"] == {"undecodable": 1, "framing": 1, "null_key": 1, "other": 1}
+    assert by_topic["t.dlq"]["by_producer"] == {"till": 3, "unknown": 1}
+    assert by_topic["t.dlq"]["oldest_age_ms"] == 2_000
+    assert by_topic["views.w.late"]["by_reason"] == {"late": 1}
+    assert "t.quarantine" not in by_topic
+    assert desk.letters.resolved("t") == ["t.dlq", "t.quarantine"] and desk.letters.resolved("w") == [
+        "views.w.late"
+    ]
+    with pytest.raises(NotFound):
+        desk.letters.heaps("nowhere")
+
+
+def test_show_tells_the_field_and_the_byte(desk: Desk) -> None:
+    cut = GOOD[:-3]  # within the city
+    row = desk.letters.show(desk.dead(cut, UNFIT, 1))
+    assert (row["schema_id"], row["format"], row["field"]) == (1, "AVRO", "address.city")
+    assert row["json"] == {"id": "o1", "cents": 5, "at": "2023-11-14T22:13:20.123Z", "address": {}}
+    assert row["json_is_partial"] and row["offset"] == len(GOOD) - 4 and "[" in row["hex_there"]
+    assert row["later"] == {"events": 2, "first_offset": 2, "scanned": 2, "complete": True}
+    assert desk.letters.show(desk.dead(frame(77, b"x"), "its schema id 77 is no record schema", 1))[
+        "wrong"
+    ] == ("schema id 77 is not registered")
+    assert desk.letters.show(desk.dead(b'{"id": "o1"}', "not in the Confluent wire format", 1))["json"] == {
+        "id": "o1"
+    }
+    with pytest.raises(NotFound):
+        desk.letters.show(Place("t.dlq", 0, 99))
+
+
+def test_a_repair_is_judged_before_it_is_written_and_the_first_bytes_stay(desk: Desk) -> None:
+    place = desk.dead(GOOD[:-3], UNFIT, 1)
+    other = desk.dead(frame(2, b"\x02"), UNFIT, 2)
+    fix = Repair(sets([("address.city", "Oslo")]))
+    (dry,) = desk.letters.repair([place], fix, "ann", dry_run=True)
+    assert dry["changes"] == [{"field": "address.city", "before": None, "after": "Oslo"}]
+    assert LEDGER_TOPIC not in desk.cluster.logs
+    with pytest.raises(CallerError, match="t.dlq:0:1"):
+        desk.letters.repair(
+            [place, other], fix, "ann"
+        )  # the second one cannot be: the first is not written either
+    assert desk.letters.letter(place).state == "open"
+    with pytest.raises(CallerError, match="cents"):
+        desk.letters.repair([place], Repair(sets([("address.city", "Oslo"), ("cents", "many")])), "ann")
+    with pytest.raises(CallerError, match='"id" is the key'):
+        desk.letters.repair([place], Repair(whole({**EVENT, "id": "o2"})), "ann")
+    desk.letters.repair([place], fix, "ann", why="cut off")
+    found = desk.letters.letter(place)
+    assert found.state == "repaired" and found.letter.value == GOOD[:-3]
+    row = desk.letters.show(place)
+    assert row["wrong"] is None and row["original_hex"] == GOOD[:-3].hex()
+    assert row["done"]["by"] == "ann" and row["done"]["why"] == "cut off"
+
+
+def test_only_the_schema_id_was_wrong(desk: Desk) -> None:
+    place = desk.dead(frame(2, GOOD[5:]), UNFIT, 1)
+    desk.letters.repair([place], Repair(schema_id=1), "ann")
+    assert desk.letters.letter(place).value == GOOD
+    bare = desk.dead(GOOD[5:], "not in the Confluent wire format", 2)
+    desk.letters.repair([bare], Repair(schema_id=1), "ann")
+    assert desk.letters.letter(bare).value == GOOD
+    with pytest.raises(CallerError, match="foreign_schema"):
+        desk.letters.repair([desk.dead(frame(1, b"\x02"), UNFIT, 3)], Repair(schema_id=2), "ann")
+
+
+def test_a_replay_keeps_key_partition_and_time_and_says_where_it_is_from(desk: Desk) -> None:
+    place = desk.dead(GOOD[:-3], UNFIT, 1)
+    desk.letters.repair([place], Repair(whole(EVENT)), "ann")
+    (row,) = desk.letters.replay([place], "ann")
+    (event,) = desk.replays()
+    assert (event.key, event.value, event.partition, event.timestamp_ms) == (b"o1", GOOD, 0, 1_001)
+    assert event.header(REPLAY_OF) == b"t:0:1" and event.header(REPLAY_LETTER) == str(place).encode()
+    assert event.header(REPLAY_FOR) is None and event.header("hub.producer") == b"till"
+    assert not any(name.startswith("hub.dlq.") for name, _ in event.headers)
+    assert row["later"]["events"] == 2 and row["for"] == "all"
+    (again,) = desk.letters.replay([place], "ann")
+    assert again["done"] == "before" and len(desk.replays()) == 1
+    with pytest.raises(Conflict):
+        desk.letters.repair([place], Repair(whole(EVENT)), "ann")
+    assert desk.letters.letter(place).entry.went == Place("t", 0, 4)  # type: ignore[union-attr]
+
+
+def test_the_time_that_the_letter_says_goes_before_the_original_s(desk: Desk) -> None:
+    desk.letters.replay([desk.dead(GOOD, UNFIT, 1, timestamp="777")], "ann")
+    assert desk.replays()[0].timestamp_ms == 777
+
+
+def test_two_letters_of_one_event_are_one_replay(desk: Desk) -> None:
+    one, two = desk.dead(GOOD, UNFIT, 1, view="v"), desk.dead(GOOD, UNFIT, 1, view="w")
+    rows = desk.letters.replay([one, two], "ann")
+    assert len(desk.replays()) == 1 and rows[1]["done"] == "before"
+    assert desk.letters.letter(two).state == "replayed"
+    assert desk.letters.letter(two).entry.why == f"replayed with {one}"  # type: ignore[union-attr]
+
+
+def test_what_other_views_have_taken_is_for_the_view_that_has_not(desk: Desk) -> None:
+    place = desk.dead(GOOD, NULL_KEY, 1, view="w")
+    with pytest.raises(CallerError, match="would be dead again"):
+        desk.letters.replay([place], "ann")
+    desk.letters.repair([place], Repair(sets([("cents", 6)])), "ann")
+    desk.letters.replay([place], "ann")
+    assert desk.replays()[0].header(REPLAY_FOR) == b"w"
+
+
+def test_a_replay_that_died_again_keeps_its_first_place(desk: Desk) -> None:
+    again = {"hub.replay.of": "t:0:1", "hub.replay.letter": "t.dlq:0:0"}
+    headers = (
+        *((name, text.encode()) for name, text in again.items()),
+        *((f"hub.dlq.{n}", t) for n, t in (("topic", b"t"), ("partition", b"0"), ("offset", b"3"))),
+        ("hub.dlq.reason", UNFIT.encode()),
+    )
+    desk.cluster.writer().append([NewRecord("t.dlq", b"o1", GOOD, headers, 1)])
+    desk.letters.replay([Place("t.dlq", 0, 0)], "ann")
+    event = desk.replays()[0]
+    assert event.header(REPLAY_OF) == b"t:0:1"
+    assert [name for name, _ in event.headers].count(REPLAY_OF) == 1
+
+
+def test_late_events_and_those_without_origin_are_not_replayed(desk: Desk) -> None:
+    late = (("hub.late.topic", b"t"), ("hub.late.partition", b"0"), ("hub.late.offset", b"0"))
+    desk.cluster.writer().append([NewRecord("views.w.late", b"o1", GOOD, late, 1)])
+    with pytest.raises(CallerError, match="late event"):
+        desk.letters.replay([Place("views.w.late", 0, 0)], "ann")
+    desk.cluster.writer().append([NewRecord("t.dlq", None, GOOD, (), 1)])
+    with pytest.raises(CallerError, match="does not say where it is from"):
+        desk.letters.replay([Place("t.dlq", 0, 0)], "ann")
+    assert desk.replays() == []
+
+
+def test_a_dismissal_and_its_undoing(desk: Desk) -> None:
+    place = desk.dead(GOOD, UNFIT, 1)
+    desk.letters.repair([place], Repair(sets([("cents", 6)])), "ann")
+    desk.letters.dismiss([place], "ann", why="a test")
+    with pytest.raises(Conflict, match="dismissed already"):
+        desk.letters.replay([place], "ann")
+    desk.letters.dismiss([place], "bob", undo=True)
+    assert desk.letters.letter(place).state == "repaired"
+    desk.letters.replay([place], "bob")
+    with pytest.raises(Conflict):
+        desk.letters.dismiss([place], "bob")
+
+
+def test_a_topic_made_anew_has_letters_of_its_own(desk: Desk) -> None:
+    place = desk.dead(GOOD, UNFIT, 1)
+    desk.letters.dismiss([place], "ann")
+    desk.cluster.delete_topic("t.dlq")
+    desk.cluster.create_topic("t.dlq", partitions=1, config={}, replication_factor=1)
+    desk.dead(GOOD, UNFIT, 2)
+    assert desk.letters.letter(place).state == "open"
+
+
+def test_the_topic_that_it_is_from_is_gone(desk: Desk) -> None:
+    place = desk.dead(GOOD, UNFIT, 1)
+    desk.cluster.delete_topic("t")
+    with pytest.raises(NotFound, match="does not exist any more"):
+        desk.letters.replay([place], "ann")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["", "before", "after"])), max_size=12),
+    st.integers(1, 4),
+)
+def test_wherever_a_replay_is_killed_each_event_is_there_once(
+    steps: list[tuple[int, str]], batch: int
+) -> None:
+    """Tries that end before or after their transaction; at last one that does not."""
+    from hub.topics import dead_letters
+
+    desk = open_desk()
+    places = [desk.dead(GOOD, UNFIT, n) for n in range(4)]
+    size, dead_letters._BATCH = dead_letters._BATCH, batch
+    try:
+        for first, failure in steps:
+            desk.cluster.failures = [failure]
+            with contextlib.suppress(PeerError):
+                desk.letters.replay(places[first:], "ann", look=False)
+            desk.cluster.failures = []
+        desk.letters.replay(places, "ann", look=False)
+    finally:
+        dead_letters._BATCH = size
+    assert sorted(record.header(REPLAY_OF) or b"" for record in desk.replays()) == [
+        f"t:0:{n}".encode() for n in range(4)
+    ]
+    assert all(desk.letters.letter(place).state == "replayed" for place in places)
+
+
+def test_events_are_replayed_in_the_order_that_they_had(desk: Desk) -> None:
+    places = [desk.dead(GOOD, UNFIT, n) for n in (3, 1, 2)]
+    desk.letters.replay(places, "ann")
+    assert [record.header(REPLAY_OF) for record in desk.replays()] == [b"t:0:1", b"t:0:2", b"t:0:3"]
+
+
+def test_a_record_of_the_ledger_that_is_none_is_told() -> None:
+    entry = Entry(Place("t.dlq", 0, 1), "id", "repaired", "ann", 5, None, True, b"\x00\xff", b"k")
+    new = entry.record()
+    record = Record(LEDGER_TOPIC, 0, 3, 0, new.key, new.value)
+    assert entry_of(record) == entry
+    assert folded([record, Record(LEDGER_TOPIC, 0, 4, 0, new.key, None)]) == {}
+    with pytest.raises(HubFault, match="offset 7"):
+        entry_of(Record(LEDGER_TOPIC, 0, 7, 0, b"{}", b"{}"))
+    with pytest.raises(CallerError):
+        letter_of(record)
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "id": st.text(max_size=8),
+            "cents": st.integers(-(2**63), 2**63 - 1),
+            "at": st.none() | st.integers(-(2**62), 2**62),
+            "address": st.fixed_dictionaries({"city": st.text(max_size=8)}),
+        }
+    )
+)
+def test_the_twin_of_bytes_is_written_back_as_the_same_bytes(event: dict[str, Any]) -> None:
+    source = Source.of("AVRO", json.dumps(ORDER))
+    body = encode(1, parsed(ORDER), event)
+    read = twin(source.parsed(), body, 5)
+    assert read.broken is None and read.end == len(body)
+    assert frame(1, encoder_of(source).body(read.value)) == body
+
+
+RICH = {
+    "type": "record",
+    "name": "Rich",
+    "fields": [
+        {"name": "any", "type": ["null", "string", "long", {"type": "array", "items": "int"}]},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "clock", "type": {"type": "long", "logicalType": "time-micros"}},
+        {"name": "local", "type": {"type": "long", "logicalType": "local-timestamp-micros"}},
+        {"name": "ratio", "type": "double"},
+        {"name": "raw", "type": "bytes"},
+        {"name": "side", "type": {"type": "enum", "name": "Side", "symbols": ["L", "R"]}},
+        {"name": "tags", "type": {"type": "map", "values": "boolean"}},
+        {"name": "four", "type": {"type": "fixed", "name": "Four", "size": 4}},
+    ],
+}
+
+
+@pytest.mark.parametrize("branch", [None, {"string": "x"}, {"long": 3}, {"array": [1, 2]}])
+@pytest.mark.parametrize("ratio", [1.5, "NaN", "-Infinity"])
+def test_every_type_has_a_twin(branch: Any, ratio: Any) -> None:
+    source = Source.of("AVRO", json.dumps(RICH))
+    value = {
+        "any": branch,
+        "price": "-12.50",
+        "day": "2024-02-29",
+        "clock": "12:30:00.000001",
+        "local": "2024-02-29T12:30:00.000001",
+        "ratio": ratio,
+        "raw": "\x00\xff",
+        "side": "R",
+        "tags": {"a": True},
+        "four": "abcd",
+    }
+    body = encoder_of(source).body(value)
+    assert twin(source.parsed(), body, 0).value == value
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_have_a_twin_or_a_break(data: bytes) -> None:
+    for schema in (ORDER, RICH):
+        read = twin(Source.of("AVRO", json.dumps(schema)).parsed(), data, 0)
+        assert read.broken is not None or read.end <= len(data)
+
+
+def test_fields_are_set_by_their_paths() -> None:
+    event = {"a": {"b": [{"c": 1}]}, "n": None}
+    assert changed(event, [("a.b.0.c", 2), ("n.m", 3)]) == {"a": {"b": [{"c": 2}]}, "n": {"m": 3}}
+    assert event == {"a": {"b": [{"c": 1}]}, "n": None}
+    with pytest.raises(CallerError, match=r"a\.b\.7"):
+        changed(event, [("a.b.7", 2)])
+    assert difference({"a": 1, "b": {"c": 1}}, {"b": {"c": 2}, "d": 1}) == [
+        {"field": "a", "before": 1, "after": None},
+        {"field": "b.c", "before": 1, "after": 2},
+        {"field": "d", "before": None, "after": 1},
+    ]
