@@ -13,36 +13,28 @@ an empty table. Kafka, registry or store away: the step fails, and the next one 
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
 
-from hub.config import Settings
 from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError
-from hub.kafka import KafkaCluster
 from hub.log import Cluster, Reader
 from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState, progress_of
 from hub.materializers.stores.columns import as_numbers
-from hub.materializers.stores.sql import Change, Store, StoreRefused, ViewBatch
+from hub.materializers.stores.port import ViewStore
+from hub.materializers.stores.sql import Change, StoreRefused, ViewBatch
 from hub.materializers.view import CHANGELOG_PREFIX, View, load_view, view_files
 from hub.record import Positions, Record, TopicPartition
-from hub.runtime import Backoff
-from hub.schema_registry.client import RegisteredSchema, RegistryClient
+from hub.schema_registry.client import RegisteredSchema
 from hub.schema_registry.codec import Undecodable, decode, parsed
 
 log = logging.getLogger(__name__)
 
-MOST_RECORDS = 5_000
 _POLL_S = 0.25
-_RESCAN_S = 2.0
-_PUBLISH_S = 1.0
-# A stopped view is tried again: the record may be compacted away by then, or the schema registered.
-_RETRY_STOPPED_S = 60.0
 # hub.version is generation · 2⁴⁰ + events folded into the key.
 GENERATION_SHIFT = 40
 _PROGRESS = TopicPartition(PROGRESS_TOPIC, 0)
@@ -83,12 +75,19 @@ class _Followed:
 
 
 class Applier:
-    """One reader, one store, all views. ``step`` is the whole of its work."""
+    """One reader, one store, its views. ``step`` is the whole of its work. ``group``: what its positions are published as."""
 
-    def __init__(self, log_: Log, schemas: Schemas, store: Store) -> None:
+    def __init__(
+        self,
+        log_: Log,
+        schemas: Schemas,
+        store: ViewStore,
+        group: Callable[[str], str] = "hub.store.{}".format,
+    ) -> None:
         self.log = log_
         self.schemas = schemas
         self.store = store
+        self.group = group
         self.followed: dict[str, _Followed] = {}
         self.reader: Reader | None = None
         self._parsed: dict[int, Any] = {}
@@ -157,10 +156,10 @@ class Applier:
         self.reader.assign(Positions(at))
 
     def step(self, timeout_s: float = _POLL_S) -> int:
-        """Apply what there is, at most MOST_RECORDS. Returns how many records were read; 0 after ``timeout_s``."""
+        """Apply what there is, at most what suits the store. Returns how many records were read; 0 after ``timeout_s``."""
         if self.reader is None:
             return 0
-        records = self.reader.poll(MOST_RECORDS, timeout_s)
+        records = self.reader.poll(self.store.rhythm.records, timeout_s)
         reached = self.reader.position()
         by_view: dict[str, list[Record]] = {}
         told: dict[str, Any] = {}
@@ -314,7 +313,7 @@ class Applier:
         now = {name: each.position for name, each in list(self.followed.items())}
         for name, position in now.items():
             if before.get(name) != position:
-                self.log.publish_group(f"hub.store.{name}", position)
+                self.log.publish_group(self.group(name), position)
         return now
 
     def retry_stopped(self) -> None:
@@ -360,64 +359,7 @@ def _unreadable(record: Record, why: str) -> HubFault:
     )
 
 
-def run(settings: Settings, stop: threading.Event) -> None:
-    """Apply every view of the project until ``stop``; whatever is away is waited for, and said in the log."""
-    backoff = Backoff(first_s=0.2, most_s=5.0)
-    store = _opened(settings.store, stop, backoff)
-    if store is None:
-        return
-    applier = Applier(
-        KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), RegistryClient(settings.registry), store
-    )
-    publishing = threading.Thread(target=_publish, args=(applier, stop), name="publish", daemon=True)
-    publishing.start()
-    files = _ViewFiles(settings.project)
-    rescan_at, retry_at = 0.0, time.monotonic() + _RETRY_STOPPED_S
-    try:
-        while not stop.is_set():
-            try:
-                now = time.monotonic()
-                if now >= retry_at:
-                    retry_at = now + _RETRY_STOPPED_S
-                    applier.retry_stopped()
-                if now >= rescan_at:
-                    rescan_at = now + _RESCAN_S
-                    applier.follow(files.views())
-                applier.step()
-                backoff.reset()
-            except HubError as error:
-                log.warning("%s: tried again", error.message)
-                applier.close()  # the next step starts from the store's positions
-                applier.followed.clear()
-                rescan_at = 0.0
-                stop.wait(backoff.next_s())
-    finally:
-        applier.close()
-        store.close()
-
-
-def _opened(url: str, stop: threading.Event, backoff: Backoff) -> Store | None:
-    """The store, once it answers; None when the process is to stop before."""
-    while not stop.is_set():
-        try:
-            return Store(url)
-        except HubError as error:
-            log.warning("%s: tried again", error.message)
-            stop.wait(backoff.next_s())
-    return None
-
-
-def _publish(applier: Applier, stop: threading.Event) -> None:
-    """Beside the steps, which do not wait for it: what it shows is for the eyes of other tools."""
-    published: Mapping[str, Positions] = {}
-    while not stop.wait(_PUBLISH_S):
-        try:
-            published = applier.publish(published)
-        except HubError as error:
-            log.debug("positions not published: %s", error.message)
-
-
-class _ViewFiles:
+class ViewFiles:
     """The project's views, each file read again only when it changed; one that does not load now counts as it was."""
 
     def __init__(self, project: Path) -> None:

@@ -14,6 +14,7 @@ from fastapi.responses import StreamingResponse
 from hub.errors import NotFound, PeerError, nearest
 from hub.materializers.push import Watcher, parse_event_id, subscribe
 from hub.materializers.query import conditions, limit_of
+from hub.materializers.store_reports import stores_of
 from hub.materializers.stores.columns import plain_type
 from hub.materializers.stores.sql import Store, StoredRow, ViewTable
 from hub.materializers.tokens import POSITION_HEADER, row_covers, wanted
@@ -163,6 +164,7 @@ def describe(store: Store, view: str) -> dict[str, Any]:
         "indexes": list(table.indexes) if table else [],
         "positions": str(store.positions(view, "source")) if has_table else "",
         "last_batch": progress or None,
+        "stores": stores_of(told, view),
     }
 
 

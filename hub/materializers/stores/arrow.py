@@ -76,7 +76,8 @@ def _rows_of(batch: pyarrow.RecordBatch) -> Iterator[KeptRow]:
 
 def _plain(column: pyarrow.Array) -> list[Any]:
     if pyarrow.types.is_timestamp(column.type):
-        column = column.cast(pyarrow.int64())
+        # DuckDB gives microseconds for what was written as milliseconds.
+        column = column.cast(pyarrow.timestamp("ms")).cast(pyarrow.int64())
     elif pyarrow.types.is_date32(column.type):
         column = column.cast(pyarrow.int32())
     values: list[Any] = column.to_pylist()

@@ -341,7 +341,7 @@ class ParquetStore:
     @contextmanager
     def _database(self, made: Manifest, files: Sequence[File]) -> Iterator[duckdb.DuckDBPyConnection]:
         """DuckDB in memory with the files' rows as ``hub_rows``: each column there, null where a file has it not."""
-        config: dict[str, str | int] = {
+        config: dict[str, str | bool | int | float | list[str]] = {
             "threads": 2,
             "memory_limit": _MEMORY,
             "temp_directory": str(self.folder / made.view / ".spill"),
