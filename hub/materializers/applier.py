@@ -24,13 +24,12 @@ import orjson
 from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError
 from hub.log import Cluster, Reader
 from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState, progress_of
-from hub.materializers.stores.columns import as_numbers
+from hub.materializers.row_decoder import RowDecoder, unreadable
 from hub.materializers.stores.port import ViewStore
 from hub.materializers.stores.sql import Change, StoreRefused, ViewBatch
 from hub.materializers.view import CHANGELOG_PREFIX, View, load_view, view_files
 from hub.record import Positions, Record, TopicPartition
 from hub.schema_registry.client import RegisteredSchema
-from hub.schema_registry.codec import Undecodable, decode, parsed
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +89,7 @@ class Applier:
         self.group = group
         self.followed: dict[str, _Followed] = {}
         self.reader: Reader | None = None
-        self._parsed: dict[int, Any] = {}
+        self._decoder = RowDecoder(schemas)
         self._said: set[str] = set()
 
     def follow(self, views: Sequence[View]) -> None:
@@ -265,14 +264,14 @@ class Applier:
         """The newest row of each key, decoded. Raises HubFault naming topic, partition and offset."""
         newest: dict[bytes, tuple[int, Record]] = {}
         for record in records:
-            version = _version(record)
+            version = version_of(record)
             if record.key is None:
-                raise _unreadable(record, "it has no key")
+                raise unreadable(record, "it has no key")
             if record.key not in newest or newest[record.key][0] < version:
                 newest[record.key] = (version, record)
         self._know_schemas(followed, [record for _, record in newest.values()])
         return [
-            Change(_key(record), version, record.partition, record.offset, self._row(record))
+            Change(key_of(record), version, record.partition, record.offset, self._decoder.row(record))
             for version, record in newest.values()
         ]
 
@@ -285,28 +284,12 @@ class Applier:
         try:
             fresh = self._fit(view, followed.topic_id, self.schemas.latest(f"{view.changelog}-value"))
         except (StoreRefused, CallerError) as error:
-            raise _unreadable(records[0], f"its table cannot be made for it: {error.message}") from None
+            raise unreadable(records[0], f"its table cannot be made for it: {error.message}") from None
         if fresh:
             raise PeerError(
                 f"view {view.name}: a column changed its type; its table is filled anew", code="HUB-3051"
             )
         followed.schema_ids |= seen
-
-    def _row(self, record: Record) -> Mapping[str, Any] | None:
-        if record.value is None:
-            return None
-        try:
-            _, row = decode(record.value, self._schema)
-        except (Undecodable, NotFound) as error:  # NotFound: the registry answers, and has no such schema
-            raise _unreadable(record, error.message) from None
-        if not isinstance(row, dict):
-            raise _unreadable(record, "not a row")
-        return row
-
-    def _schema(self, schema_id: int) -> Any:
-        if schema_id not in self._parsed:
-            self._parsed[schema_id] = parsed(as_numbers(orjson.loads(self.schemas.schema(schema_id))))
-        return self._parsed[schema_id]
 
     def publish(self, before: Mapping[str, Positions]) -> Mapping[str, Positions]:
         """Show the views' positions as consumer groups, for other tools, as far as they changed since ``before``."""
@@ -337,26 +320,20 @@ def _state(followed: _Followed) -> dict[str, Any]:
     return said
 
 
-def _version(record: Record) -> int:
+def version_of(record: Record) -> int:
+    """The header hub.version. Raises HubFault for a record without."""
     header = record.header("hub.version")
     if header is None or not header.isdigit() or len(header) > 18:
-        raise _unreadable(record, "it has no header hub.version that is a number")
+        raise unreadable(record, "it has no header hub.version that is a number")
     return int(header)
 
 
-def _key(record: Record) -> str:
+def key_of(record: Record) -> str:
+    """The row's key. Raises HubFault when it is no text."""
     try:
         return (record.key or b"").decode()
     except UnicodeDecodeError:
-        raise _unreadable(record, "its key is no UTF-8 text") from None
-
-
-def _unreadable(record: Record, why: str) -> HubFault:
-    return HubFault(
-        f'topic "{record.topic}" partition {record.partition} offset {record.offset}: no changelog row: {why}',
-        hint="who wrote there? Delete the changelog topic and the view's checkpoint to build the view anew",
-        code="HUB-5020",
-    )
+        raise unreadable(record, "its key is no UTF-8 text") from None
 
 
 class ViewFiles:
