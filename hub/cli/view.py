@@ -11,14 +11,17 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.http import get
 from hub.cli.output import Output, OutputOption, note, show, show_one
+from hub.cli.view_verify import verify_view
 from hub.errors import NotFound, nearest
 
 app = typer.Typer(
-    help="Views: list, show, check their files.",
+    help="Views: list, show, check their files, prove their stores.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog="Examples: hub view ls; hub view show customer_360; hub view validate",
 )
+
+app.command("verify")(verify_view)
 
 
 @app.command("ls")
