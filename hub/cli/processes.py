@@ -41,8 +41,8 @@ def audit_topics() -> None:
 
 
 def apply_changelogs() -> None:
-    """Changelog topics into the store, until a stop signal comes."""
-    from hub.materializers.applier import run
+    """Changelog topics into the stores, until a stop signal comes."""
+    from hub.materializers.store_threads import run
 
     run(*_begin_loop())
 

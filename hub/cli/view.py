@@ -12,6 +12,7 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.http import get
 from hub.cli.output import Output, OutputOption, note, show, show_one
+from hub.cli.view_verify import verify_view
 from hub.errors import CallerError, NotFound, nearest
 
 if TYPE_CHECKING:
@@ -19,23 +20,37 @@ if TYPE_CHECKING:
     from hub.materializers.view import View
 
 app = typer.Typer(
-    help="Views: list, show, check and explain their files.",
+    help="Views: list, show, check and explain their files, prove their stores.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog="Examples: hub view ls; hub view show customer_360; hub view validate; hub view explain late_departures",
 )
 
+app.command("verify")(verify_view)
+
 
 @app.command("ls")
 def list_views(output: OutputOption = Output.table) -> None:
-    """Every view: what its engine does, how many rows are served, why it does not run."""
+    """Every view: what its engine does, how many rows are served, the stores it is in, why it does not run."""
     views = get("/views")["views"]
-    show(views, output, ("view", "state", "rows", "owner", "reason"))
+    if output is Output.table:
+        views = [{**each, "stores": _in_short(each.get("stores", []))} for each in views]
+    show(views, output, ("view", "state", "rows", "stores", "owner", "reason"))
+
+
+def _in_short(stores: list[dict[str, Any]]) -> str:
+    """``serving, lake (filling, 1200 behind)``"""
+    return ", ".join(
+        each["store"]
+        if each["state"] == "live"
+        else f"{each['store']} ({each['state']}, {'?' if each['lag'] is None else each['lag']} behind)"
+        for each in stores
+    )
 
 
 @app.command("show")
 def show_view(view: str, output: OutputOption = Output.table) -> None:
-    """One view: its sources, fields, positions and last batch."""
+    """One view: its sources, fields, positions, last batch, and how far each of its stores is."""
     views: list[dict[str, Any]] = get("/views")["views"]
     found = next((each for each in views if each["view"] == view), None)
     if found is None:

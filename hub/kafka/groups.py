@@ -25,6 +25,17 @@ from hub.log import GroupDescription
 from hub.record import Positions, TopicPartition
 
 T = TypeVar("T")
+# kafka-python's names of librdkafka's settings; what is fetched from a token endpoint it cannot.
+_SECURITY = {
+    "security.protocol": "security_protocol",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+}
 AT_ONCE = 200
 REFUSED = "HUB-3012"
 _WITHOUT_MEMBERS = ("EMPTY", "DEAD")
@@ -43,8 +54,10 @@ class GroupMember:
 class Groups(Connection):
     """Consumer groups of a cluster."""
 
-    def __init__(self, bootstrap: str, timeout_s: float = 15.0) -> None:
-        super().__init__(bootstrap, timeout_s)
+    def __init__(
+        self, bootstrap: str, timeout_s: float = 15.0, security: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(bootstrap, timeout_s, security)
         self._group_lock = threading.Lock()
         self._group_admin: Any = None
 
@@ -162,6 +175,7 @@ class Groups(Connection):
                         request_timeout_ms=int(self.timeout_s * 1000),
                         bootstrap_timeout_ms=int(self.timeout_s * 1000),
                         reconnect_backoff_max_ms=1_000,
+                        **_secured(self._security),
                     )
                 return ask(self._group_admin)
             except kafka_errors.BrokerResponseError as error:
@@ -212,4 +226,11 @@ def _description(group: str, found: Mapping[str, Any]) -> GroupDescription:
 def _error_of(failed: KafkaError | KafkaException) -> KafkaError:
     """Some lists of errors hold exceptions, others what is in them."""
     found: KafkaError = failed.args[0] if isinstance(failed, KafkaException) else failed
+    return found
+
+
+def _secured(security: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {_SECURITY[name]: said for name, said in security.items() if name in _SECURITY}
+    if security.get("ssl.endpoint.identification.algorithm") == "none":
+        found["ssl_check_hostname"] = False
     return found

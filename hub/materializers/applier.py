@@ -13,37 +13,28 @@ an empty table. Kafka, registry or store away: the step fails, and the next one 
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
 
-from hub.config import Settings
 from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError
-from hub.kafka import KafkaCluster
 from hub.log import Cluster, Reader
 from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState, progress_of, seen_record
+from hub.materializers.row_decoder import RowDecoder, unreadable
 from hub.materializers.sql_view import SqlView
-from hub.materializers.stores.columns import as_numbers
-from hub.materializers.stores.sql import Change, Store, StoreRefused, ViewBatch
+from hub.materializers.stores.port import ViewStore
+from hub.materializers.stores.sql import Change, StoreRefused, ViewBatch
 from hub.materializers.view import CHANGELOG_PREFIX, View, load_view, view_files
 from hub.record import Positions, Record, TopicPartition
-from hub.runtime import Backoff
-from hub.schema_registry.client import RegisteredSchema, RegistryClient
-from hub.schema_registry.codec import Undecodable, decode, parsed
+from hub.schema_registry.client import RegisteredSchema
 
 log = logging.getLogger(__name__)
 
-MOST_RECORDS = 5_000
 _POLL_S = 0.25
-_RESCAN_S = 2.0
-_PUBLISH_S = 1.0
-# A stopped view is tried again: the record may be compacted away by then, or the schema registered.
-_RETRY_STOPPED_S = 60.0
 # How often it is told what rows of a realtime view show to be read; between its checkpoints nothing else tells.
 _SEEN_EVERY_MS = 500
 SOURCES_HEADER = "hub.sources"
@@ -90,15 +81,22 @@ class _Followed:
 
 
 class Applier:
-    """One reader, one store, all views. ``step`` is the whole of its work."""
+    """One reader, one store, its views. ``step`` is the whole of its work. ``group``: what its positions are published as."""
 
-    def __init__(self, log_: Log, schemas: Schemas, store: Store) -> None:
+    def __init__(
+        self,
+        log_: Log,
+        schemas: Schemas,
+        store: ViewStore,
+        group: Callable[[str], str] = "hub.store.{}".format,
+    ) -> None:
         self.log = log_
         self.schemas = schemas
         self.store = store
+        self.group = group
         self.followed: dict[str, _Followed] = {}
         self.reader: Reader | None = None
-        self._parsed: dict[int, Any] = {}
+        self._decoder = RowDecoder(schemas)
         self._said: set[str] = set()
 
     def follow(self, views: Sequence[View | SqlView]) -> None:
@@ -164,10 +162,10 @@ class Applier:
         self.reader.assign(Positions(at))
 
     def step(self, timeout_s: float = _POLL_S) -> int:
-        """Apply what there is, at most MOST_RECORDS. Returns how many records were read; 0 after ``timeout_s``."""
+        """Apply what there is, at most what suits the store. Returns how many records were read; 0 after ``timeout_s``."""
         if self.reader is None:
             return 0
-        records = self.reader.poll(MOST_RECORDS, timeout_s)
+        records = self.reader.poll(self.store.rhythm.records, timeout_s)
         reached = self.reader.position()
         by_view: dict[str, list[Record]] = {}
         told: dict[str, Any] = {}
@@ -276,15 +274,20 @@ class Applier:
         """The newest row of each key, decoded. Raises HubFault naming topic, partition and offset."""
         newest: dict[bytes, tuple[int, Record]] = {}
         for record in records:
-            version = _version(record)
+            version = version_of(record)
             if record.key is None:
-                raise _unreadable(record, "it has no key")
+                raise unreadable(record, "it has no key")
             if record.key not in newest or newest[record.key][0] < version:
                 newest[record.key] = (version, record)
         self._know_schemas(followed, [record for _, record in newest.values()])
         return [
             Change(
-                _key(record), version, record.partition, record.offset, self._row(record), _deleted_by(record)
+                key_of(record),
+                version,
+                record.partition,
+                record.offset,
+                self._decoder.row(record),
+                _deleted_by(record),
             )
             for version, record in newest.values()
         ]
@@ -298,35 +301,19 @@ class Applier:
         try:
             fresh = self._fit(view, followed.topic_id, self.schemas.latest(f"{view.changelog}-value"))
         except (StoreRefused, CallerError) as error:
-            raise _unreadable(records[0], f"its table cannot be made for it: {error.message}") from None
+            raise unreadable(records[0], f"its table cannot be made for it: {error.message}") from None
         if fresh:
             raise PeerError(
                 f"view {view.name}: a column changed its type; its table is filled anew", code="HUB-3051"
             )
         followed.schema_ids |= seen
 
-    def _row(self, record: Record) -> Mapping[str, Any] | None:
-        if record.value is None:
-            return None
-        try:
-            _, row = decode(record.value, self._schema)
-        except (Undecodable, NotFound) as error:  # NotFound: the registry answers, and has no such schema
-            raise _unreadable(record, error.message) from None
-        if not isinstance(row, dict):
-            raise _unreadable(record, "not a row")
-        return row
-
-    def _schema(self, schema_id: int) -> Any:
-        if schema_id not in self._parsed:
-            self._parsed[schema_id] = parsed(as_numbers(orjson.loads(self.schemas.schema(schema_id))))
-        return self._parsed[schema_id]
-
     def publish(self, before: Mapping[str, Positions]) -> Mapping[str, Positions]:
         """Show the views' positions as consumer groups, for other tools, as far as they changed since ``before``."""
         now = {name: each.position for name, each in list(self.followed.items())}
         for name, position in now.items():
             if before.get(name) != position:
-                self.log.publish_group(f"hub.store.{name}", position)
+                self.log.publish_group(self.group(name), position)
         return now
 
     def retry_stopped(self) -> None:
@@ -368,10 +355,11 @@ def _tell_seen(followed: _Followed, told: dict[str, Any]) -> None:
         told[f"seen:{followed.view.name}"] = seen_record(followed.seen, now)
 
 
-def _version(record: Record) -> int:
+def version_of(record: Record) -> int:
+    """The header hub.version. Raises HubFault for a record without."""
     header = record.header("hub.version")
     if header is None or not header.isdigit() or len(header) > 18:
-        raise _unreadable(record, "it has no header hub.version that is a number")
+        raise unreadable(record, "it has no header hub.version that is a number")
     return int(header)
 
 
@@ -381,83 +369,19 @@ def _deleted_by(record: Record) -> dict[str, Any] | None:
     try:
         origins = orjson.loads(told) if told is not None else None
     except ValueError:
-        raise _unreadable(record, f"its header {SOURCES_HEADER} is no JSON") from None
+        raise unreadable(record, f"its header {SOURCES_HEADER} is no JSON") from None
     return origins if isinstance(origins, dict) else None
 
 
-def _key(record: Record) -> str:
+def key_of(record: Record) -> str:
+    """The row's key. Raises HubFault when it is no text."""
     try:
         return (record.key or b"").decode()
     except UnicodeDecodeError:
-        raise _unreadable(record, "its key is no UTF-8 text") from None
+        raise unreadable(record, "its key is no UTF-8 text") from None
 
 
-def _unreadable(record: Record, why: str) -> HubFault:
-    return HubFault(
-        f'topic "{record.topic}" partition {record.partition} offset {record.offset}: no changelog row: {why}',
-        hint="who wrote there? Delete the changelog topic and the view's checkpoint to build the view anew",
-        code="HUB-5020",
-    )
-
-
-def run(settings: Settings, stop: threading.Event) -> None:
-    """Apply every view of the project until ``stop``; whatever is away is waited for, and said in the log."""
-    backoff = Backoff(first_s=0.2, most_s=5.0)
-    store = _opened(settings.store, stop, backoff)
-    if store is None:
-        return
-    applier = Applier(
-        KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), RegistryClient(settings.registry), store
-    )
-    publishing = threading.Thread(target=_publish, args=(applier, stop), name="publish", daemon=True)
-    publishing.start()
-    files = _ViewFiles(settings.project)
-    rescan_at, retry_at = 0.0, time.monotonic() + _RETRY_STOPPED_S
-    try:
-        while not stop.is_set():
-            try:
-                now = time.monotonic()
-                if now >= retry_at:
-                    retry_at = now + _RETRY_STOPPED_S
-                    applier.retry_stopped()
-                if now >= rescan_at:
-                    rescan_at = now + _RESCAN_S
-                    applier.follow(files.views())
-                applier.step()
-                backoff.reset()
-            except HubError as error:
-                log.warning("%s: tried again", error.message)
-                applier.close()  # the next step starts from the store's positions
-                applier.followed.clear()
-                rescan_at = 0.0
-                stop.wait(backoff.next_s())
-    finally:
-        applier.close()
-        store.close()
-
-
-def _opened(url: str, stop: threading.Event, backoff: Backoff) -> Store | None:
-    """The store, once it answers; None when the process is to stop before."""
-    while not stop.is_set():
-        try:
-            return Store(url)
-        except HubError as error:
-            log.warning("%s: tried again", error.message)
-            stop.wait(backoff.next_s())
-    return None
-
-
-def _publish(applier: Applier, stop: threading.Event) -> None:
-    """Beside the steps, which do not wait for it: what it shows is for the eyes of other tools."""
-    published: Mapping[str, Positions] = {}
-    while not stop.wait(_PUBLISH_S):
-        try:
-            published = applier.publish(published)
-        except HubError as error:
-            log.debug("positions not published: %s", error.message)
-
-
-class _ViewFiles:
+class ViewFiles:
     """The project's views, each file read again only when it changed; one that does not load now counts as it was."""
 
     def __init__(self, project: Path) -> None:

@@ -23,6 +23,7 @@ from hub.materializers.query import (
     order_of,
     parse_cursor,
 )
+from hub.materializers.store_reports import stores_of
 from hub.materializers.stores.columns import plain_type
 from hub.materializers.stores.sql import Store, StoredRow, ViewTable
 from hub.materializers.tokens import POSITION_HEADER, row_covers, wanted
@@ -238,6 +239,7 @@ def describe(store: Store, view: str) -> dict[str, Any]:
         "indexes": list(table.indexes) if table else [],
         "positions": str(store.positions(view, "source")) if has_table else "",
         "last_batch": progress or None,
+        "stores": stores_of(told, view),
     }
 
 

@@ -120,6 +120,7 @@ class SqlView(BaseModel):
     indexes: list[Name] = Field(default_factory=list)
     partitions: int | None = Field(None, ge=1, le=256)
     mode: RunMode = "auto"
+    stores: list[Name] = Field(default_factory=list)
 
     @field_validator("mode")
     @classmethod
@@ -136,7 +137,7 @@ class SqlView(BaseModel):
     def _one_or_many(cls, key: Any) -> Any:
         return [key] if isinstance(key, str) else key
 
-    @field_validator("indexes", "key")
+    @field_validator("indexes", "key", "stores")
     @classmethod
     def _distinct(cls, names: list[str]) -> list[str]:
         return list(dict.fromkeys(names))

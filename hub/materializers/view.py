@@ -63,11 +63,12 @@ class View(BaseModel):
     delete_when: Sql | None = None
     indexes: list[Name] = Field(default_factory=list)
     partitions: int | None = Field(None, ge=1, le=256)
+    stores: list[Name] = Field(default_factory=list)
 
-    @field_validator("indexes")
+    @field_validator("indexes", "stores")
     @classmethod
-    def _distinct(cls, indexes: list[str]) -> list[str]:
-        return list(dict.fromkeys(indexes))
+    def _distinct(cls, names: list[str]) -> list[str]:
+        return list(dict.fromkeys(names))
 
     @model_validator(mode="after")
     def _consistent(self) -> View:

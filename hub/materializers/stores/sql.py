@@ -42,6 +42,7 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
+    cast,
     collate,
     create_engine,
     delete,
@@ -66,7 +67,10 @@ from sqlalchemy.exc import (
 
 from hub.errors import CallerError, HubError, NotFound, PeerError
 from hub.materializers.avro_shape import AvroType
-from hub.materializers.stores.columns import Convert, from_sql, json_text, kept_alike, sql_type, to_sql
+from hub.materializers.stores.columns import Convert, from_sql, json_text, kept_alike, sql_type
+from hub.materializers.stores.kept import Shaper, sources_text, without_nul
+from hub.materializers.stores.port import Cut, KeptRow, Rhythm
+from hub.materializers.stores.postgres_copy import copy_and_merge, driver_refused, is_driver_error
 from hub.record import Positions, TopicPartition
 
 RowKind = Literal["changelog", "source"]
@@ -74,7 +78,9 @@ RowKind = Literal["changelog", "source"]
 Filter = tuple[str, str, Any]
 
 # How many rows one statement carries; bounds memory and the time that the write lock is held between steps.
-_CHUNK = 500
+_CHUNK = 10_000
+# From so many rows on, Postgres takes them by COPY; below, the temporary table costs more than it saves.
+_COPY_FROM = 200
 # Two processes that open a new SQLite file at once: the one waits for the other's switch to WAL.
 _OPEN_TRIES, _OPEN_PAUSE_S = 100, 0.05
 # Postgres cuts longer names off, each to the same.
@@ -151,12 +157,15 @@ class ViewTable:
     types: Mapping[str, AvroType]
     indexes: tuple[str, ...]
     table: Table
-    keep: tuple[tuple[str, Convert], ...]
+    shaper: Shaper
+    upsert: str
     show: tuple[tuple[str, Convert], ...]
 
 
 class Store:
     """Thread safe. One writer at a time; readers never wait for it."""
+
+    rhythm = Rhythm(10_000)
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -309,7 +318,7 @@ class Store:
             list(types),
         ):
             return known
-        keep = {each: self._kept(kind) for each, kind in types.items()}
+        table = _table(name, types, indexes)
         show = {each: from_sql(kind) for each, kind in types.items()}
         known = ViewTable(
             name,
@@ -317,22 +326,17 @@ class Store:
             incarnation,
             types,
             tuple(indexes),
-            _table(name, types, indexes),
-            tuple((each, convert) for each, convert in keep.items() if convert is not None),
+            table,
+            Shaper(types, nul=not self._postgres),
+            _upsert_text(connection, table, "key", "_version"),
             tuple((each, convert) for each, convert in show.items() if convert is not None),
         )
         with self._lock:
             self._known[name] = known
         return known
 
-    def _kept(self, avro_type: AvroType) -> Convert | None:
-        convert = to_sql(avro_type)
-        if convert is None and self._postgres and isinstance(sql_type(avro_type), Text):
-            return _without_nul
-        return convert
-
     def _key(self, key: str) -> str:
-        return _without_nul(key) if self._postgres else key
+        return without_nul(key) if self._postgres else key
 
     # ---- write
 
@@ -344,11 +348,7 @@ class Store:
         with self._errors(), self._writer.begin() as connection:
             for batch in batches:
                 known = self._definition(connection, batch.view)
-                rows = [_row(known, self._key(change.key), change, now) for change in batch.changes]
-                for start in range(0, len(rows), _CHUNK):
-                    self._upsert(
-                        connection, known.table, rows[start : start + _CHUNK], ["key"], newer="_version"
-                    )
+                self._take(connection, known, batch.changes, now)
                 if batch.expire_below:
                     self._expire(connection, known, batch.expire_below, now)
                 kinds: tuple[tuple[RowKind, Positions], ...] = (
@@ -374,6 +374,20 @@ class Store:
                     {"key": key, "value": value} for key, value in progress.items() if value is not None
                 ]
                 self._upsert(connection, self._progress, entries, ["key"])
+
+    def _take(self, connection: Connection, known: ViewTable, changes: Sequence[Change], now: int) -> None:
+        """Rows by the driver's own bulk ways: SQLAlchemy's handling of each value costs more than the database."""
+        newest = {self._key(change.key): change for change in changes}
+        if len(newest) < len(changes):  # one statement may not touch a row twice
+            for change in changes:
+                key = self._key(change.key)
+                newest[key] = max(newest[key], change, key=lambda each: each.version)
+        rows = [_row(known, key, change, now) for key, change in newest.items()]
+        if self._postgres and len(rows) >= _COPY_FROM:
+            copy_and_merge(connection, known.table, rows)
+            return
+        for start in range(0, len(rows), _CHUNK):
+            connection.exec_driver_sql(known.upsert, rows[start : start + _CHUNK])
 
     def _expire(self, connection: Connection, known: ViewTable, below: int, now: int) -> None:
         """No record says that these rows are gone, so no position does: subscribers are made to start over."""
@@ -600,6 +614,28 @@ class Store:
             table = self._definition(connection, view).table
             return int(connection.execute(select(func.max(table.c._version))).scalar() or 0)
 
+    @contextmanager
+    def cut(self, view: str) -> Iterator[Cut]:
+        """See ViewStore. The rows are read in the transaction that read the positions."""
+        with self._reading() as connection:
+            known = self._definition(connection, view)
+            where = (self._positions.c.view == view, self._positions.c.kind == "swept")
+            swept = connection.execute(select(self._positions.c.next_offset).where(*where)).scalar()
+            positions = self._positions_of(connection, view, "changelog")
+
+            def rows() -> Iterator[KeptRow]:
+                columns = known.table.c
+                kept = [
+                    cast(columns[each], Text) if isinstance(columns[each].type, JSON) else columns[each]
+                    for each in (*known.types, "_sources")
+                ]
+                query = select(columns.key, columns._version, *kept).where(columns._deleted.is_(False))
+                streamed = connection.execution_options(yield_per=_CHUNK).execute(query)
+                for key, version, *values in streamed:
+                    yield key, version, values
+
+            yield Cut(known.topic_id, known.types, positions, int(swept or 0), rows)
+
     def stamp(self) -> int:
         """A number that changes whenever a process applied something: cheap to ask often."""
         with self._reading() as connection:
@@ -616,10 +652,14 @@ class Store:
             yield
         except HubError:
             raise
-        except SQLAlchemyError as error:
+        except Exception as error:
+            if not (isinstance(error, SQLAlchemyError | OverflowError) or is_driver_error(error)):
+                raise
             said = str(getattr(error, "orig", None) or error).split("\n")[0]
-            refused = isinstance(error, DataError | IntegrityError | ProgrammingError) or (
-                type(error) is StatementError
+            refused = (
+                isinstance(error, DataError | IntegrityError | ProgrammingError | OverflowError)
+                or type(error) is StatementError
+                or driver_refused(error)
             )
             if refused:
                 raise StoreRefused(
@@ -750,20 +790,25 @@ def _reshape(connection: Connection, table: Table) -> None:
             index.create(connection)
 
 
-def _row(known: ViewTable, key: str, change: Change, now: int) -> dict[str, Any]:
-    values = change.row or {}
-    row = {name: values.get(name) for name in known.types}
-    for name, convert in known.keep:
-        if row[name] is not None:
-            row[name] = convert(row[name])
-    row["key"] = key
-    row["_version"] = change.version
-    row["_partition"] = change.partition
-    row["_offset"] = change.offset
-    row["_sources"] = change.deleted_by if change.row is None else values.get("_sources")
-    row["_deleted"] = change.row is None
-    row["_applied_at_ms"] = now
-    return row
+def _row(known: ViewTable, key: str, change: Change, now: int) -> tuple[Any, ...]:
+    """Values in the order of the table's columns."""
+    row = change.row
+    values = known.shaper.values(row or {})
+    sources = sources_text(row, change.deleted_by)
+    return (key, *values, change.version, change.partition, change.offset, sources, row is None, now)
+
+
+def _upsert_text(connection: Connection, table: Table, key: str, newer: str) -> str:
+    """The statement that takes a row unless the table has one as new; placeholders in the order of the columns."""
+    quote = connection.dialect.identifier_preparer.quote_identifier
+    names = [quote(column.name) for column in table.columns]
+    place = "?" if connection.dialect.paramstyle == "qmark" else "%s"
+    replaced = ", ".join(f"{each} = excluded.{each}" for each in names if each != quote(key))
+    return (
+        f"INSERT INTO {quote(table.name)} ({', '.join(names)}) VALUES ({', '.join([place] * len(names))}) "
+        f"ON CONFLICT ({quote(key)}) DO UPDATE SET {replaced} "
+        f"WHERE excluded.{quote(newer)} > {quote(table.name)}.{quote(newer)}"
+    )
 
 
 def _stored(known: ViewTable, found: Mapping[Any, Any]) -> StoredRow:
@@ -778,10 +823,6 @@ def _stored(known: ViewTable, found: Mapping[Any, Any]) -> StoredRow:
     return StoredRow(
         found["key"], found["_version"], found["_partition"], found["_offset"], values, found["_sources"]
     )
-
-
-def _without_nul(value: str) -> str:
-    return value.replace("\0", "\ufffd")
 
 
 def _now_ms() -> int:

@@ -1,0 +1,211 @@
+"""[shell] The applier process: one thread a store, each with an applier, a reader and a back-off of its own.
+
+A store that is down, or held by somebody, stops itself alone: its thread closes what it has, says why, and tries again
+after a growing pause, from the positions that the store then has. The others go on. One more thread tells how far each
+is: as consumer groups for other tools, and as records of ``_hub.progress`` for the hub's own lists.
+
+Limits: each store decodes the changelog for itself, so n stores of a view cost n times its decoding.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from hub.config import SERVING, Settings
+from hub.errors import HubError
+from hub.kafka import KafkaCluster
+from hub.log import Writer
+from hub.materializers.applier import Applier, ViewFiles
+from hub.materializers.progress import PROGRESS_TOPIC
+from hub.materializers.sql_view import SqlView
+from hub.materializers.store_reports import PREFIX, Reach, StoreReport, StoreState, gone, reach, state_of
+from hub.materializers.stores.named import kind_of, open_store, shown
+from hub.materializers.stores.port import ViewStore
+from hub.materializers.view import View
+from hub.record import Positions
+from hub.runtime import Backoff
+from hub.schema_registry.client import RegistryClient
+
+log = logging.getLogger(__name__)
+
+_RESCAN_S = 2.0
+_PUBLISH_S = 1.0
+_STOP_S = 10.0
+# A stopped view is tried again: the record may be compacted away by then, or the schema registered.
+_RETRY_STOPPED_S = 60.0
+
+
+def belongs(view: View | SqlView, store: str) -> bool:
+    """Whether a view is kept in a store."""
+    return store in (view.stores or (SERVING,))
+
+
+@dataclass
+class StoreThread:
+    """One store of the project and what its thread is doing."""
+
+    name: str
+    url: str
+    settings: Settings
+    schemas: RegistryClient
+    reason: str | None = None
+    state: StoreState = "starting"
+    since_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    store: ViewStore | None = None
+    applier: Applier | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        """Until ``stop``. Whatever fails is said and tried again: no store's trouble is another's."""
+        backoff = Backoff(first_s=0.2, most_s=5.0)
+        log_ = KafkaCluster(self.settings.bootstrap, self.settings.kafka_timeout_s)
+        while not stop.is_set():
+            try:
+                self._drive(log_, stop, backoff)
+            except HubError as error:
+                log.warning("store %s: %s: tried again", self.name, error.message)
+                self._say("down", error.message)
+            except (
+                Exception
+            ) as error:  # a fault of ours: it must not end the other stores' threads with the process
+                log.exception("store %s", self.name)
+                self._say("down", f"{type(error).__name__}: {error}")
+            finally:
+                self._close()
+            stop.wait(backoff.next_s())
+
+    def _drive(self, log_: KafkaCluster, stop: threading.Event, backoff: Backoff) -> None:
+        self.store = open_store(self.url)
+        self.applier = Applier(log_, self.schemas, self.store, self._group)
+        rhythm = self.store.rhythm
+        files = ViewFiles(self.settings.project)
+        rescan_at, retry_at = 0.0, time.monotonic() + _RETRY_STOPPED_S
+        while not stop.is_set():
+            now = time.monotonic()
+            if now >= retry_at:
+                retry_at = now + _RETRY_STOPPED_S
+                self.applier.retry_stopped()
+            if now >= rescan_at:
+                rescan_at = now + _RESCAN_S
+                self.applier.follow([view for view in files.views() if belongs(view, self.name)])
+            records = self.applier.step()
+            backoff.reset()
+            if self.state in ("starting", "down"):
+                self._say("live", None)
+            if rhythm.pause_s and records < rhythm.records:
+                stop.wait(rhythm.pause_s)
+
+    def _group(self, view: str) -> str:
+        return f"hub.store.{view}" if self.name == SERVING else f"hub.store.{view}@{self.name}"
+
+    def _say(self, state: StoreState, reason: str | None) -> None:
+        if (state, reason) != (self.state, self.reason):
+            self.state, self.reason, self.since_ms = state, reason, time.time_ns() // 1_000_000
+
+    def _close(self) -> None:
+        applier, store = self.applier, self.store
+        self.applier = self.store = None
+        with suppress(HubError):
+            if applier is not None:
+                applier.close()
+        with suppress(HubError):
+            if store is not None:
+                store.close()
+
+    def report(self, views: Mapping[str, Reach]) -> StoreReport:
+        state = state_of(views) if self.state == "live" else self.state
+        return StoreReport(
+            self.name, kind_of(self.url), shown(self.url), state, self.reason, self.since_ms, views
+        )
+
+
+def run(settings: Settings, stop: threading.Event) -> None:
+    """Every view of the project into its stores until ``stop``; whatever is away is waited for, and said in the log."""
+    schemas = RegistryClient(settings.registry)
+    stores = [StoreThread(name, url, settings, schemas) for name, url in settings.store_urls.items()]
+    threads = [
+        threading.Thread(target=each.run, args=(stop,), name=each.name, daemon=True) for each in stores
+    ]
+    teller = _Teller(KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), stores)
+    threads.append(threading.Thread(target=teller.run, args=(stop,), name="publish", daemon=True))
+    for thread in threads:
+        thread.start()
+    known: set[str] = set()
+    files = ViewFiles(settings.project)
+    while not stop.wait(_RESCAN_S):
+        for view in files.views():
+            for name in set(view.stores) - set(settings.store_urls) - known:
+                known.add(name)
+                log.error('view %s: store "%s" is not in hub.yaml: it is not filled', view.name, name)
+    deadline = time.monotonic() + _STOP_S
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+@dataclass
+class _Teller:
+    """Tells how far the stores are. Beside the appliers' steps, which do not wait for it."""
+
+    cluster: KafkaCluster
+    stores: list[StoreThread]
+    groups: dict[str, Mapping[str, Positions]] = field(default_factory=dict)
+    reaches: dict[str, dict[str, Reach]] = field(default_factory=dict)
+    told: dict[str, StoreReport] = field(default_factory=dict)
+    cleared: bool = False
+    writer: Writer | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        try:
+            while not stop.wait(_PUBLISH_S):
+                try:
+                    self.step()
+                except HubError as error:
+                    log.debug("not told how far the stores are: %s", error.message)
+        finally:
+            if self.writer is not None:
+                self.writer.close()
+
+    def step(self) -> None:
+        for each in self.stores:
+            applier = each.applier
+            if applier is not None:
+                self.groups[each.name] = applier.publish(self.groups.get(each.name, {}))
+        reports = [each.report(self._reach(each)) for each in self.stores]
+        changed = [each for each in reports if self.told.get(each.store) != each]
+        if not changed or PROGRESS_TOPIC not in self.cluster.topics():
+            return
+        if self.writer is None:
+            self.writer = self.cluster.writer()
+        self.writer.append([each.record() for each in changed] + [gone(name) for name in self._strangers()])
+        self.told.update({each.store: each for each in changed})
+
+    def _reach(self, store: StoreThread) -> dict[str, Reach]:
+        """Of each view; of a store that is down what was known last, with the lag as it grows."""
+        applier = store.applier
+        followed = {} if applier is None else dict(applier.followed)
+        at = {name: (each.position, each.stopped) for name, each in followed.items()} or {
+            name: (each.positions, each.stopped) for name, each in self.reaches.get(store.name, {}).items()
+        }
+        ends = self.cluster.end_offsets(
+            sorted({tp.topic for position, _ in at.values() for tp, _ in position})
+        )
+        found = {
+            name: reach(position, ends.of_topics({tp.topic for tp, _ in position}), stopped)
+            for name, (position, stopped) in at.items()
+        }
+        self.reaches[store.name] = found
+        return found
+
+    def _strangers(self) -> list[str]:
+        """Stores that are told of and are not in hub.yaml any more. Looked for once, when the serving store answers."""
+        serving = self.stores[0].store
+        if self.cleared or serving is None:
+            return []
+        known = {f"{PREFIX}{each.name}" for each in self.stores}
+        found = [key.removeprefix(PREFIX) for key in serving.progress() if key.startswith(PREFIX)]
+        self.cleared = True
+        return [name for name in found if f"{PREFIX}{name}" not in known]

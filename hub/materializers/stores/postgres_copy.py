@@ -1,0 +1,47 @@
+"""[edge] psycopg: many rows into a Postgres table by COPY and one merge, in the transaction that is under way.
+
+COPY cannot say what to do with a row that is there, so it fills a temporary table (no log, no indexes, gone with the
+transaction), and one statement takes from that what is newer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from sqlalchemy import Connection, Table
+
+_STAGE = "hub_stage"
+
+
+def copy_and_merge(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Take rows (values in the table's column order, each key once) that have a higher ``_version``.
+
+    Raises psycopg.Error."""
+    quote = connection.dialect.identifier_preparer.quote_identifier
+    name = quote(table.name)
+    names = [quote(column.name) for column in table.columns]
+    columns = ", ".join(names)
+    replaced = ", ".join(f"{each} = excluded.{each}" for each in names if each != quote("key"))
+    driver: Any = connection.connection.driver_connection
+    with driver.cursor() as cursor:
+        cursor.execute(f"CREATE TEMPORARY TABLE {_STAGE} (LIKE {name}) ON COMMIT DROP")
+        with cursor.copy(f"COPY {_STAGE} ({columns}) FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(row)
+        cursor.execute(
+            f"INSERT INTO {name} ({columns}) SELECT {columns} FROM {_STAGE} "
+            f"ON CONFLICT ({quote('key')}) DO UPDATE SET {replaced} "
+            f"WHERE excluded._version > {name}._version"
+        )
+        cursor.execute(f"DROP TABLE {_STAGE}")  # the next view of this transaction makes its own
+
+
+def is_driver_error(error: Exception) -> bool:
+    return isinstance(error, psycopg.Error)
+
+
+def driver_refused(error: Exception) -> bool:
+    """The database answered, and does not take the rows."""
+    return isinstance(error, psycopg.DataError | psycopg.IntegrityError | psycopg.ProgrammingError)

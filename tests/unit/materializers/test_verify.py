@@ -1,0 +1,134 @@
+"""``verify`` on every kind of store: equal after any history, and each kind of difference found when it is planted."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from changelog import CHANGELOG, Bench
+
+from hub.errors import Conflict, NotFound, PeerError
+from hub.materializers.applier import GENERATION_SHIFT, Applier
+from hub.materializers.stores.named import open_store
+from hub.materializers.stores.sql import Change, ViewBatch
+from hub.materializers.verify import verify
+from hub.record import Positions
+
+KINDS: dict[str, Callable[[Path], str]] = {
+    "sqlite": lambda folder: f"sqlite:///{folder / 'other.db'}",
+    "duckdb": lambda folder: f"duckdb:///{folder / 'other.duckdb'}",
+    "parquet": lambda folder: f"parquet:///{folder / 'lake'}",
+}
+
+
+@pytest.fixture(params=sorted(KINDS))
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """A history of 300 records over 40 keys, and an applier of another store than the Bench's own."""
+    made: Any = Bench(tmp_path)
+    made.other = open_store(KINDS[request.param](tmp_path))
+    made.other_applier = Applier(made.cluster, made.schemas, made.other)
+    chance = random.Random(4)
+    for version in range(1, 301):
+        row = (
+            None
+            if chance.random() < 0.2
+            else {"points": version, "city": chance.choice(["Oslo", "n\0l", None])}
+        )
+        made.write(f"k{chance.randrange(40)}", version, row)
+        if chance.random() < 0.2:
+            made.write(f"k{chance.randrange(40)}", 1, {"points": 0})  # a zombie
+    made.other_applier.follow([made.view])
+    yield made
+    made.store.close()
+    made.other.close()
+
+
+def drained(bench: Any) -> Any:
+    while bench.other_applier.step(0):
+        pass
+    return bench
+
+
+def test_a_store_that_applied_all_is_equal(bench: Any) -> None:
+    drained(bench)
+    heard: list[tuple[int, int]] = []
+    found = verify(bench.cluster, bench.schemas, "v", bench.other, told=lambda *each: heard.append(each))
+    assert found.equal and found.changelog_rows == found.store_rows > 20
+    assert found.changelog_hash == found.store_hash and not found.differing
+    assert heard[-1][0] == heard[-1][1] == sum(offset for _, offset in found.positions)
+    bench.drain()
+    assert verify(bench.cluster, bench.schemas, "v", bench.store).store_hash == found.store_hash
+
+
+def test_it_says_which_keys_differ_and_how(bench: Any) -> None:
+    drained(bench)
+    good = {f"k{n}": 0 for n in range(40)}
+    with bench.other.cut("v") as cut:
+        good = {key: version for key, version, _ in cut.rows()}
+    first, second, third = sorted(good)[:3]
+    at = bench.other.positions("v", "changelog")
+    planted = [
+        Change("ghost", 5, 0, 0, {"points": 1}),
+        Change(first, 999, 0, 0, {"points": 1}),
+        Change(second, good[second] + 1000, 0, 0, None),
+    ]
+    bench.other.apply([ViewBatch("v", planted, at)])
+    found = verify(bench.cluster, bench.schemas, "v", bench.other)
+    assert not found.equal and (found.store_rows, found.changelog_rows) == (len(good), len(good))
+    assert {each.key: each.why for each in found.differing} == {
+        "ghost": "the changelog has no such key, the store version 5",
+        first: f"version {good[first]}, the store has version 999",
+        second: f"the store has not version {good[second]}",
+    }
+    assert third in good
+    assert len(verify(bench.cluster, bench.schemas, "v", bench.other, most=1).differing) == 1
+
+
+def test_one_wrong_value_is_found(bench: Any) -> None:
+    bench.cluster.delete_topic(CHANGELOG)
+    bench.cluster.create_topic(CHANGELOG, partitions=2, config={}, replication_factor=1)
+    bench.write("a", 7, {"points": 1})
+    bench.other_applier.follow([bench.view])
+    end = bench.cluster.end_offsets([CHANGELOG])
+    bench.other.apply([ViewBatch("v", [Change("a", 7, 0, 0, {"points": 2})], end)])
+    found = verify(bench.cluster, bench.schemas, "v", bench.other)
+    assert [(each.key, each.why) for each in found.differing] == [("a", "another row of version 7")]
+
+
+def test_what_a_later_generation_swept_out_is_no_difference(bench: Any) -> None:
+    bench.write("k1", (2 << GENERATION_SHIFT) + 1, {"points": 2})
+    bench.tell(3, generation=2)
+    drained(bench)
+    bench.other_applier.step(0)
+    found = verify(bench.cluster, bench.schemas, "v", bench.other)
+    assert found.equal and found.store_rows == 1
+
+
+def test_it_waits_for_the_store_and_reads_on_to_where_it_is(bench: Any) -> None:
+    with pytest.raises(PeerError, match="records behind"):
+        verify(bench.cluster, bench.schemas, "v", bench.other, timeout_s=0.0)
+
+    def go_on() -> None:
+        bench.write("late", 1, {"points": 9})  # behind the end that verify fixed
+        drained(bench)
+
+    later = threading.Timer(0.3, go_on)
+    later.start()
+    found = verify(bench.cluster, bench.schemas, "v", bench.other, timeout_s=60.0)
+    later.join()
+    assert found.equal and found.positions == bench.cluster.end_offsets([CHANGELOG])
+
+
+def test_other_views_and_other_logs_are_refused(bench: Any) -> None:
+    with pytest.raises(NotFound):
+        verify(bench.cluster, bench.schemas, "w", bench.other)
+    drained(bench)
+    bench.cluster.delete_topic(CHANGELOG)
+    bench.cluster.create_topic(CHANGELOG, partitions=2, config={}, replication_factor=1)
+    with pytest.raises(Conflict):
+        verify(bench.cluster, bench.schemas, "v", bench.other)
+    assert bench.other.positions("v", "changelog") != Positions()
