@@ -19,6 +19,7 @@ import pyarrow as pa
 from hub.config import Settings
 from hub.materializers import delta_engine, spark
 from hub.materializers.delta import Table
+from hub.materializers.slots import Slots
 
 TABLES = [
     Table("orders", {"order_id": "bigint", "customer_id": "bigint", "amount": "double"}, ("order_id",)),
