@@ -218,6 +218,7 @@ class Runner:
         self.registry = registry
         self.board = board
         self.stopping = threading.Event()
+        self.replaced = False  # what it still says after this is no news
         self.view: View | SqlView | None = None
         self.inputs: tuple[Input, ...] = ()
         self.answered = Answered()
@@ -239,6 +240,7 @@ class Runner:
     def stop(self, timeout_s: float = 20.0) -> None:
         self.stopping.set()
         self.thread.join(timeout_s)
+        self.replaced = True
 
     def _run(self) -> None:
         backoff = Backoff(first_s=0.5, most_s=10.0)
@@ -596,6 +598,8 @@ class Runner:
         )
 
     def _say(self, state: EngineState, reason: str | None = None) -> None:
+        if self.replaced:
+            return
         view = self.view
         sources = {name: source.topic for name, source in view.sources.items()} if view else {}
         self.board.say(
