@@ -249,13 +249,9 @@ class Calls:
         request = Request("POST", "/query", headers=_JSON, body=orjson.dumps(asked))
         reply = yield from self._ask(request, budget)
         body = orjson.loads(reply.body)
-        positions = body.get("positions") or reply.headers.get(_POSITION.lower(), "")
-        return Result(
-            tuple(Column(each["name"], each["type"]) for each in body["columns"]),
-            [tuple(row) for row in body["rows"]],
-            bool(body["truncated"]),
-            Positions.parse(positions) if isinstance(positions, str) else Positions(),
-        )
+        columns = tuple(Column(each["name"], each["type"]) for each in body["columns"])
+        rows = [tuple(row[column.name] for column in columns) for row in body["rows"]]
+        return Result(columns, rows, bool(body["more"]), Positions.parse(body["positions"]))
 
     # ---- writes
 

@@ -89,6 +89,14 @@ def test_a_read_includes_the_write_whose_token_it_carries(heard: Pipeline) -> No
                 timeout_s=0.2,
             )
         assert late.value.lag_records == 9
+        sql = f"SELECT key, celsius, readings FROM {NAME} WHERE key = :sensor"
+        result = hub.query(sql, {"sensor": "a"}, after=token)
+        assert result.rows == [("a", 1999.0, 2001)] and not result.truncated
+        assert result.positions.covers(token)
+        with pytest.raises(Refused, match="celsious"):
+            hub.query(sql.replace("celsius", "celsious"), {"sensor": "a"})
+        ordered = hub.rows(NAME, where={"key.gte": "a"}, order="-celsius", fields=["celsius"], page_rows=1)
+        assert next(ordered) == {"key": "a", "celsius": 1999.0}
         with pytest.raises(Refused) as refused:
             hub.produce_many(
                 TOPIC, [Event(reading("b", 1.0), key="b"), Event({"sensor": "b", "celsius": "x"}, key="b")]

@@ -229,8 +229,8 @@ def test_conditions_as_the_routes_take_them() -> None:
 def test_sql_with_parameters() -> None:
     body = {
         "columns": [{"name": "n", "type": "bigint"}],
-        "rows": [[1], [2]],
-        "truncated": True,
+        "rows": [{"n": 1}, {"n": 2}],
+        "more": True,
         "positions": "t:0:4",
     }
     result, asked = run(
@@ -245,7 +245,7 @@ def test_sql_with_parameters() -> None:
         "limit": 2,
         "after": "t:0:3",
     }
-    assert result.dicts() == [{"n": 1}, {"n": 2}] and result.truncated
+    assert result.rows == [(1,), (2,)] and result.dicts() == body["rows"] and result.truncated
     assert result.columns[0].type == "bigint" and str(result.positions) == "t:0:4"
 
 
