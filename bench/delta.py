@@ -19,6 +19,7 @@ import pyarrow as pa
 from hub.config import Settings
 from hub.materializers import delta_engine, spark
 from hub.materializers.delta import Table
+from hub.materializers.slots import Slots
 
 TABLES = [
     Table("orders", {"order_id": "bigint", "customer_id": "bigint", "amount": "double"}, ("order_id",)),
@@ -64,7 +65,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hub-bench-") as folder:
         settings = Settings(home=Path(folder), project=Path(folder), spark_master="local[2]")
-        session, gateway = spark.open_session(settings)
+        session, gateway = spark.open_session(settings, Slots(2, 2, 2))
         made = delta_engine.prepare(session, SQL, TABLES, ["order_id"])
         schema = delta_engine.row_schema(session, made)
         print(f"{'rows':>9} {'first batch':>12} {'rows/s':>8} {'ms/batch':>9} {'touched/s':>9}  parts, ms")

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from hub.config import Settings
 from hub.embedded import ensure_jars
 from hub.materializers import spark
+from hub.materializers.slots import Slots
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +19,7 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSes
     home: Path = tmp_path_factory.mktemp("spark-home")
     settings = Settings(home=home, project=home, spark_master="local[2]", spark_heap_mb=1024)
     ensure_jars(settings)
-    session, gateway = spark.open_session(settings)
+    session, gateway = spark.open_session(settings, Slots(2, 2, 2))
     try:
         yield session
     finally:
