@@ -102,7 +102,7 @@ class SqlSource(BaseModel):
         if isinstance(given, str | list):
             names = ", ".join([given] if isinstance(given, str) else [str(each) for each in given])
             raise ValueError(f"write table: {{key: {names if isinstance(given, str) else f'[{names}]'}}}")
-        return {} if given is None or given is True else given
+        return {} if given is True else given
 
     @model_validator(mode="before")
     @classmethod
