@@ -83,6 +83,7 @@ def judged(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> Da
         "value",
         "value IS NULL AS _deleted",
         "substring(value, 1, 5) AS _head",
+        *(each for each in ("headers",) if each in events.columns),
     )
     decoded = framed.withColumn("_event", _decoded(inputs)).select(
         "*", *(_event(each, inputs).alias(each.source.event) for each in inputs)

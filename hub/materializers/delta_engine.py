@@ -326,6 +326,15 @@ class DeltaRun:
         """Changed rows as ``step`` takes them, from rows with the table's columns, key, ``_deleted`` and ``_order``."""
         return changes.select("*", *self.input_columns(table))
 
+    def derived(self, table: str) -> list[str]:
+        """The names of those expressions."""
+        return list(self.plan.derived.get(table.lower(), {}))
+
+    def has_below(self, table: str, version: int) -> bool:
+        """Whether a versioned input has rows of a version lower than that."""
+        sql = f"SELECT 1 FROM {_q(_t(table))} WHERE {ORDER} < ? LIMIT 1"
+        return self.state.has(_t(table)) and self.state.one(sql, [version]) is not None
+
     # ---- a batch
 
     @property

@@ -101,7 +101,8 @@ class SqlSource(BaseModel):
     def _says_its_key(cls, given: Any) -> Any:
         if isinstance(given, str | list):
             names = ", ".join([given] if isinstance(given, str) else [str(each) for each in given])
-            raise ValueError(f"write table: {{key: {names if isinstance(given, str) else f'[{names}]'}}}")
+            said = names if isinstance(given, str) else f"[{names}]"
+            raise ValueError(f"write table: {{key: {said}}}")  # noqa: TRY004 - pydantic wants it
         return {} if given is True else given
 
     @model_validator(mode="before")
@@ -517,9 +518,7 @@ def _check_event_time(
         )
 
 
-def _check_table(
-    view: SqlView, name: str, source: SqlSource, types: Mapping[str, AvroType] | None
-) -> None:
+def _check_table(view: SqlView, name: str, source: SqlSource, types: Mapping[str, AvroType] | None) -> None:
     """The columns of ``table:`` exist, and its key can be told apart. Raises ConfigError."""
     table = source.table
     if table is None:
@@ -567,7 +566,9 @@ def delete_columns(name: str, source: SqlSource, view: SqlView | None = None) ->
         ) from None
     whole = tree[0] if len(tree) == 1 else None
     never = None if whole is None else whole.find(exp.Query, exp.AggFunc, exp.Window, exp.Star)
-    called = {_called(node) for node in whole.find_all(exp.Func)} & set(_REFUSED) if whole is not None else set()
+    called = (
+        {_called(node) for node in whole.find_all(exp.Func)} & set(_REFUSED) if whole is not None else set()
+    )
     if whole is None or never is not None or isinstance(whole, exp.Alias) or called:
         raise ConfigError(
             f"{where}: `{text[:60]}` is no expression over one event",
