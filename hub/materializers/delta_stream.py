@@ -100,21 +100,13 @@ class DeltaQuery:
     loads_until: Positions | None
     query: StreamingQuery = field(init=False)
     failure: BaseException | None = None
+    # Of the last batch: whether the view has rows of what its batches brought, so that they may be told of; and how many
+    # events could not be taken since the generation began.
+    computed: bool = False
+    left_out: int = 0
     expired: dict[str, int] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     closed: bool = False
-
-    @property
-    def computed(self) -> bool:
-        """Whether the view has rows of what its batches brought, so that they may be told of."""
-        with self.lock:
-            return not self.closed and self.run.computed
-
-    @property
-    def left_out(self) -> int:
-        """How many events could not be taken since the generation began."""
-        with self.lock:
-            return 0 if self.closed else self.run.state.left_out()
 
     def take(self, rows: DataFrame, batch_id: int) -> None:
         """For ``foreachBatch``. An error is also kept as it was: Spark would pass on its text only."""
@@ -143,6 +135,10 @@ class DeltaQuery:
 
     def _emit(self, emitted: Emitted) -> None:
         delta_engine.emit(emitted, self.writer, self.plan.view.changelog)
+        self._note()
+
+    def _note(self) -> None:
+        self.computed, self.left_out = self.run.computed, self.run.state.left_out()
 
     def _settle(self, below: Mapping[str, int]) -> None:
         self._emit(self.run.settle(below))
@@ -154,6 +150,7 @@ class DeltaQuery:
             if self.run.state.unsent():
                 self._emit(self.run.last())
                 self.run.state.sent()
+            self._note()
 
     def finish(self) -> None:
         """At the end of a load: run the SQL when no batch did."""
