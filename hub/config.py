@@ -74,6 +74,14 @@ class Settings(BaseSettings):
     spark_slots_most: int = Field(
         128, ge=1, description="most task slots of a local Spark; realtime views hold theirs for ever"
     )
+    delta_events_per_batch: int = Field(
+        200_000,
+        ge=1,
+        description="events of a batch of a view of class D, which this process holds in memory",
+    )
+    delta_memory_mb: int = Field(
+        256, ge=64, description="most memory of DuckDB for a view of class D; what does not fit is spilled"
+    )
     audit_core_share: float = Field(
         0.1, gt=0.0, le=1.0, description="of one processor core that the auditor of topics may take"
     )

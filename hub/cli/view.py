@@ -16,6 +16,7 @@ from hub.cli.view_verify import verify_view
 from hub.errors import CallerError, NotFound, nearest
 
 if TYPE_CHECKING:
+    from hub.materializers.classify import Classified
     from hub.materializers.sql_view import SqlView
     from hub.materializers.view import View
 
@@ -70,6 +71,7 @@ def validate(
 ) -> None:
     """Check the files of a project's views, and their fields against the schemas that topics.yaml names. Needs no Kafka."""
     from hub.materializers.classify import classify
+    from hub.materializers.delta_inputs import planned
     from hub.materializers.shape import shape
     from hub.materializers.sql_view import SqlView, checked
     from hub.materializers.view import load_view, view_files
@@ -84,7 +86,9 @@ def validate(
         said = "fine"
         if isinstance(view, SqlView):
             found = classify(checked(view, schemas))
-            said = f"fine; class {found.name}" + ("" if found.native else ": needs the delta operator")
+            if not found.native and not unknown:
+                planned(found, schemas)
+            said = f"fine; class {found.name}" + ("" if found.native else ", by the delta operator")
         elif not unknown:
             shape(view, schemas)
         if unknown:
@@ -137,6 +141,12 @@ def explain(
         }
     if unknown:
         told["not checked"] = f"no schema in topics.yaml for {', '.join(unknown)}"
+    plan = told.get("plan")
+    if isinstance(plan, list) and output is Output.table:
+        told = dict(
+            row for name, value in told.items()
+            for row in ([(f"plan {n}", line) for n, line in enumerate(plan, 1)] if name == "plan" else [(name, value)])
+        )  # fmt: skip
     show_one(told, output)
 
 
@@ -214,6 +224,8 @@ def _told(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]:
     told: dict[str, object] = {"view": view.name, "class": found.name, "why": found.reason}
     if found.nearest:
         told["nearest native form" if not found.native else "note"] = found.nearest
+    if not found.native:
+        told |= _delta(found, schemas)
     told |= {
         "engine": f"Spark, {found.mode} mode" if found.native else "the delta operator",
         "key": list(found.key),
@@ -224,12 +236,31 @@ def _told(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]:
         told[f"source {name}"] = {
             "topic": source.topic,
             "as": source.read_as,
+            **({"table": source.table.model_dump(exclude_defaults=True)} if source.table is not None else {}),
             "reads": sorted(found.query.used[name]),
             **({"event_time": source.event_time, "watermark": source.watermark} if source.event_time else {}),
         }
     told["changelog"] = view.changelog
     if found.late:
         told["late events"] = view.late_topic
+    return told
+
+
+def _delta(found: Classified, schemas: Mapping[str, Any]) -> dict[str, object]:
+    """How the delta operator keeps a view: by what each input is tied to it, and what it keeps for that."""
+    from hub.materializers.delta_inputs import planned
+
+    sources = found.query.view.sources
+    unknown = [name for name in sources if name not in schemas]
+    streams = [name for name, source in sources.items() if source.read_as == "stream"]
+    told: dict[str, object] = {}
+    if unknown:
+        told["plan"] = f"depends on the types of {', '.join(unknown)}: the hub says when it starts the view"
+    else:
+        told["plan"] = planned(found, schemas).explain()
+    told["keeps"] = "the current rows of every input and of the view" + (
+        f", and every event of {', '.join(streams)}" if streams else ""
+    )
     return told
 
 

@@ -219,6 +219,73 @@ def _definition(
     return spelled
 
 
+# How Spark reads Avro's types, as its DDL writes them (Avro Data Source Guide, "Supported types").
+_READ: Mapping[str, str] = {
+    "null": "void",
+    "boolean": "boolean",
+    "int": "int",
+    "long": "bigint",
+    "float": "float",
+    "double": "double",
+    "bytes": "binary",
+    "fixed": "binary",
+    "string": "string",
+    "enum": "string",
+}
+_READ_LOGICAL: Mapping[str, str] = {
+    "timestamp-millis": "timestamp",
+    "timestamp-micros": "timestamp",
+    "local-timestamp-millis": "timestamp_ntz",
+    "local-timestamp-micros": "timestamp_ntz",
+    "date": "date",
+}
+
+
+def spark_types(schema: AvroType) -> dict[str, str]:
+    """A record schema's fields as Spark types them, in DDL; "" for a type that only Spark can tell."""
+    definitions = dict(_named_types(schema, ""))
+    namespace = schema.get("namespace", "") if isinstance(schema, Mapping) else ""
+    return {
+        name: _spark_type(avro_type, namespace, definitions, 0)
+        for name, avro_type in field_types(schema).items()
+    }
+
+
+def _spark_type(avro_type: AvroType, namespace: str, definitions: Mapping[str, AvroType], depth: int) -> str:
+    def inner(of: AvroType, inside: str = namespace) -> str:
+        return _spark_type(of, inside, definitions, depth + 1)
+
+    if depth > 32:
+        return ""
+    if isinstance(avro_type, list):
+        branches = [branch for branch in avro_type if branch != "null"]
+        return inner(branches[0]) if len(branches) == 1 else ""
+    if isinstance(avro_type, str):
+        if avro_type in _READ:
+            return _READ[avro_type]
+        known = definitions.get(avro_type) or definitions.get(f"{namespace}.{avro_type}")
+        return inner(known) if known is not None else ""
+    logical, of = avro_type.get("logicalType"), avro_type["type"]
+    if logical == "decimal":
+        return f"decimal({avro_type['precision']},{avro_type.get('scale', 0)})"
+    if logical in _READ_LOGICAL:
+        return _READ_LOGICAL[logical]
+    if of == "array":
+        item = inner(avro_type["items"])
+        return f"array<{item}>" if item else ""
+    if of == "map":
+        value = inner(avro_type["values"])
+        return f"map<string,{value}>" if value else ""
+    if of in ("record", "error"):
+        inside = _full_name(avro_type, namespace).rpartition(".")[0]
+        parts = {field["name"]: inner(field["type"], inside) for field in avro_type["fields"]}
+        listed = ",".join(f"{name}:{part}" for name, part in parts.items())
+        return f"struct<{listed}>" if all(parts.values()) else ""
+    if isinstance(of, str):
+        return "" if (logical or "").startswith("time-") else _READ.get(of, "")
+    return inner(of)
+
+
 # Spark's names for its types (StructType.jsonValue) and how a changelog writes them.
 _WRITTEN: Mapping[str, AvroType] = {
     "string": "string",

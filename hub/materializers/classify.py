@@ -290,8 +290,9 @@ class _Classifier:
         return _Shape(
             "D",
             f"reads {what}: its rows change and go, and what was made of them must follow",
-            "with {as: stream} every change is an event of its own (a count then counts changes); "
-            "with {as: static} it only enriches",
+            "with {as: stream}"
+            + (", without table:," if source.table is not None else "")
+            + " every change is an event of its own (a count then counts changes); with {as: static} it only enriches",
         )
 
     def _join(self, joins: list[exp.Expr], scope: Scope, shapes: list[_Shape]) -> _Shape:

@@ -47,12 +47,14 @@ class Table:
 
     A *table* keeps the last row of each ``key`` and forgets it on a delete; a *stream* only grows, and its key are the
     record's coordinates (``STREAM_KEY``). Key columns that are not among ``columns`` are stored and not shown to the SQL.
+    Of a *versioned* table the order of changes is kept with each row, and a change of a lower one is none.
     """
 
     name: str
     columns: Mapping[str, str]
     key: tuple[str, ...]
     kind: Literal["table", "stream"] = "table"
+    versioned: bool = False
 
 
 STREAM_KEY = ("_topic", "_partition", "_offset")
@@ -731,14 +733,14 @@ class _Planning:
                 best = loose
         form = (
             "group by a column and make it the view's key, or select the column that rows are joined or ranked by "
-            "(PARTITION BY); or declare up to how many rows may be computed whole at every batch"
+            "(PARTITION BY); or declare up to how many rows may be computed whole at every batch (whole_rows: 10000)"
         )
         if isinstance(root, _Select) and (
             root.limited or (isinstance(root.groups, list) and not root.groups)
         ):
             form = (
                 "rank within groups: row_number() OVER (PARTITION BY …), or GROUP BY a column that is the view's key; "
-                "or declare up to how many rows may be computed whole at every batch"
+                "or declare up to how many rows may be computed whole at every batch (whole_rows: 10000)"
             )
         said = ", ".join(f'"{table}"' for table in dict.fromkeys(best))
         return self.refuse(

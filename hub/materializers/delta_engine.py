@@ -1,7 +1,7 @@
 """[edge] pyspark and DuckDB: a DeltaPlan carried out, batch by batch, exactly once.
 
 ``DeltaState`` is a DuckDB file in the view's checkpoint folder: every input as a table of current rows, every stage's
-result, and the last batch's output. ``DeltaRun.step`` brings in a batch: rows as they were and as they are → affected
+result, and the last output. ``DeltaRun.step`` brings in a batch: rows as they were and as they are → affected
 handles → the input rows that these need → the view's own SQL in Spark over just those rows → difference with the
 stored result. All of it is one transaction, and what the batch emits is part of it: a batch that is asked for again
 gives the same rows with the same versions, from the state, without computing anything.
@@ -10,11 +10,17 @@ The store finds and compares rows; only Spark evaluates expressions. So the sema
 
 Orders of events around a crash: state committed → emitted → Spark's commit. Before the first nothing has happened; between
 them Spark asks for the same batch again, and it is emitted again; consumers take a row only with a higher version.
+
+Two things happen outside of batches' deltas. While a view *loads* (``step(…, load=True)``: its first computation, far behind),
+batches only fill the inputs, and the SQL runs once over all of it. And ``settle`` is a change without a batch: it ends
+the loading, or takes the rows away that an input's next generation no longer has. What it gave counts as unsent until
+``sent``: no batch would ask for it again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,11 +39,12 @@ from pyspark.sql.avro.functions import to_avro
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from hub.errors import CallerError, ConfigError, HubFault
+from hub.errors import CallerError, ConfigError, HubFault, PeerError
 from hub.log import Writer
 from hub.materializers.avro_shape import AvroType, changelog_schema
 from hub.materializers.dataframes import GENERATION_SHIFT, VERSION_HEADER
 from hub.materializers.delta import DeltaPlan, Leaf, Stage, Table, plan
+from hub.materializers.sql_stream import key_text
 from hub.materializers.view import CHANGELOG_PREFIX
 from hub.record import NewRecord
 
@@ -45,7 +52,8 @@ from hub.record import NewRecord
 DELETED, ORDER = "_deleted", "_order"
 
 RECORD_KEY, VALUE = "_record_key", "_value"
-_FORMAT = 1
+_FORMAT = 2
+_MEMORY_MB = 256
 # Above this, rows go to Spark as a file: it reads it in parallel, and holds no copy of it in this process.
 _ROWS_BY_FILE = 100_000
 _EMIT_ROWS = 10_000
@@ -66,33 +74,45 @@ _FIXED: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """What a batch changes in the view.
+    """What a batch changes in the view, as the state has it until the next batch.
 
     ``upserts``: the view's columns, ``_record_key`` (text) and, where the run encodes, ``_value`` (a changelog record's bytes).
     ``deletes``: ``_record_key``. Both have all rows at ``version``, which is higher than at every batch before. ``replayed``
     says that the batch was in the state already.
     """
 
+    state: DeltaState
     batch_id: int
     version: int
-    upserts: pa.Table
-    deletes: pa.Table
     replayed: bool = False
 
+    @property
+    def upserts(self) -> pa.Table:
+        return self.state.table("emitted_upserts")
+
+    @property
+    def deletes(self) -> pa.Table:
+        return self.state.table("emitted_deletes")
+
     def records(self, topic: str) -> Iterator[NewRecord]:
-        """As records of the changelog: rows, then tombstones, with the header ``hub.version``."""
+        """As records of the changelog: rows, then tombstones, with the header ``hub.version``. Read piece by piece: the
+        state does nothing else meanwhile."""
         headers = ((VERSION_HEADER, str(self.version).encode()),)
-        for batch in self.upserts.select([RECORD_KEY, VALUE]).to_batches(max_chunksize=_EMIT_ROWS):
+        if not self.state.has("emitted_upserts"):
+            return
+        for batch in self.state.pieces(f"SELECT {RECORD_KEY}, {VALUE} FROM emitted_upserts"):
             keys, values = batch.column(0).to_pylist(), batch.column(1).to_pylist()
             for key, value in zip(keys, values, strict=True):
                 yield NewRecord(topic, key.encode(), value, headers)
-        for key in self.deletes.column(RECORD_KEY).to_pylist():
-            yield NewRecord(topic, key.encode(), None, headers)
+        for batch in self.state.pieces(f"SELECT {RECORD_KEY} FROM emitted_deletes"):
+            for key in batch.column(0).to_pylist():
+                yield NewRecord(topic, key.encode(), None, headers)
 
 
 @dataclass
@@ -155,38 +175,52 @@ def prepare(
     return plan(sql, tables, key, view=view, whole_rows=whole_rows, catalog=SparkCatalog(session, tables))
 
 
-def row_schema(session: SparkSession, made: DeltaPlan) -> AvroType:
-    """The changelog's Avro schema of the view's rows: its columns and ``_version``."""
+def row_schema(session: SparkSession, made: DeltaPlan, view: str = "") -> AvroType:
+    """The changelog's Avro schema of the view's rows: its columns and ``_version``. ``view``: its name, where that is not
+    its stage's."""
     catalog = SparkCatalog(session, made.tables)
     for stage in made.stages[:-1]:
         catalog.define(stage.name, stage.sql)
     fields = catalog.schema(made.view.sql).jsonValue()["fields"]
     fields.append({"name": "_version", "type": "long", "nullable": False, "metadata": {}})
-    return changelog_schema(made.view.name, fields, required=("_version",))
+    return changelog_schema(view or made.view.name, fields, required=("_version",))
 
 
 class DeltaState:
     """The view's tables in ``<folder>/delta.duckdb``. One process at a time (DuckDB locks the file).
 
-    Raises HubFault when the file was written by another version of the hub or for another plan.
+    ``memory_mb`` is the most that DuckDB takes; what does not fit is spilled beside the file. Raises HubFault (HUB-5021) when
+    the file is damaged or was written by another version of the hub or for another plan, PeerError while another process
+    has it.
     """
 
-    def __init__(self, folder: Path, fingerprint: str = "") -> None:
+    def __init__(self, folder: Path, fingerprint: str = "", memory_mb: int = _MEMORY_MB) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.spill = folder / "spill"
         shutil.rmtree(self.spill, ignore_errors=True)
-        self.db = duckdb.connect(str(folder / "delta.duckdb"))
+        try:
+            self.db = duckdb.connect(str(folder / "delta.duckdb"))
+        except duckdb.Error as error:
+            said = str(error).split("\n")[0]
+            if "lock" in said.lower():
+                raise PeerError(f"{folder}: another process has the state: {said}") from None
+            raise HubFault(f"{folder}: the state there cannot be read: {said}", code="HUB-5021") from None
+        self.db.execute(f"SET memory_limit = '{memory_mb}MB'")
+        self.db.execute(f"SET threads = {min(4, os.cpu_count() or 1)}")
         self.db.execute("SET TimeZone = 'UTC'")
         self.db.execute("SET preserve_insertion_order = false")
         self.db.execute(f"SET temp_directory = '{str(self.spill).replace(chr(39), chr(39) * 2)}'")
         self.db.execute(
             "CREATE TABLE IF NOT EXISTS delta_state "
-            "(format INT, fingerprint VARCHAR, batch_id BIGINT, version BIGINT, positions VARCHAR)"
+            "(format INT, fingerprint VARCHAR, batch_id BIGINT, version BIGINT, positions VARCHAR, "
+            "unsent BOOLEAN, left_out BIGINT)"
         )
         found = self.one("SELECT format, fingerprint FROM delta_state")
         if found is None:
-            self.db.execute("INSERT INTO delta_state VALUES (?, ?, -1, -1, '')", [_FORMAT, fingerprint])
+            self.db.execute(
+                "INSERT INTO delta_state VALUES (?, ?, -1, -1, '', false, 0)", [_FORMAT, fingerprint]
+            )
         elif found != (_FORMAT, fingerprint):
             self.db.close()
             raise HubFault(
@@ -205,6 +239,26 @@ class DeltaState:
         found = self.one("SELECT batch_id, version, positions FROM delta_state")
         assert found is not None
         return int(found[0]), int(found[1]), str(found[2])
+
+    def unsent(self) -> bool:
+        """Whether the last output may not be in the log, and no batch will ask for it."""
+        return self.one("SELECT 1 FROM delta_state WHERE unsent") is not None
+
+    def sent(self) -> None:
+        self.db.execute("UPDATE delta_state SET unsent = false")
+
+    def left_out(self) -> int:
+        """How many events were not taken so far, as ``step`` was told."""
+        found = self.one("SELECT left_out FROM delta_state")
+        assert found is not None
+        return int(found[0])
+
+    def table(self, name: str) -> pa.Table:
+        """All of a table; one without columns when it is not there."""
+        return self.db.sql(f"SELECT * FROM {_q(name)}").to_arrow_table() if self.has(name) else pa.table({})
+
+    def pieces(self, sql: str) -> Iterator[pa.RecordBatch]:
+        yield from self.db.sql(sql).to_arrow_reader(_EMIT_ROWS)
 
     def has(self, table: str) -> bool:
         return bool(self.one("SELECT 1 FROM duckdb_tables() WHERE table_name = ? AND NOT temporary", [table]))
@@ -272,47 +326,79 @@ class DeltaRun:
         """Changed rows as ``step`` takes them, from rows with the table's columns, key, ``_deleted`` and ``_order``."""
         return changes.select("*", *self.input_columns(table))
 
+    def derived(self, table: str) -> list[str]:
+        """The names of those expressions."""
+        return list(self.plan.derived.get(table.lower(), {}))
+
+    def has_below(self, table: str, version: int) -> bool:
+        """Whether a versioned input has rows of a version lower than that."""
+        sql = f"SELECT 1 FROM {_q(_t(table))} WHERE {ORDER} < ? LIMIT 1"
+        return self.state.has(_t(table)) and self.state.one(sql, [version]) is not None
+
     # ---- a batch
 
-    def step(self, batch_id: int, changes: Mapping[str, pa.Table], positions: str = "") -> Emitted:
+    @property
+    def computed(self) -> bool:
+        """Whether the SQL was run: False before the first batch, and while the view loads."""
+        return self.state.has(_t(self.plan.view.name))
+
+    def step(
+        self,
+        batch_id: int,
+        changes: Mapping[str, pa.Table],
+        positions: str = "",
+        *,
+        load: bool = False,
+        left_out: int = 0,
+    ) -> Emitted:
         """Bring in a batch, by input: the table's columns, key, derived columns, ``_deleted`` and ``_order``.
 
-        The last row by ``_order`` of each key counts. ``positions`` are kept with the batch. Batches are counted from 0; the
+        The last row by ``_order`` of each key counts. ``positions`` are kept with the batch, and ``left_out`` is added up. With
+        ``load``, until the SQL ran once, the batch only fills the inputs and gives nothing. Batches are counted from 0; the
         last one committed gives again what it gave, any other but the next raises HubFault (HUB-5022). Raises CallerError (HUB-2140) when the SQL
         has two rows for one key, (HUB-2141) when a part that is computed whole has outgrown ``whole_rows``.
         """
-        self.timing = Timing()
         last, last_version, _ = self.state.committed()
         if batch_id == last:
             return self._again(batch_id, last_version)
-        version = (self.generation << GENERATION_SHIFT) + batch_id + 1
+        first = (self.generation << GENERATION_SHIFT) + batch_id + 1
         if batch_id != last + 1:
             raise HubFault(
                 f'view "{self.plan.view.name}": batch {batch_id} is asked for, and its state is at batch {last}',
                 hint="state and checkpoint are of different times; delete both, the view is computed anew",
                 code="HUB-5022",
             )
-        if version <= last_version:
+        if last_version >> GENERATION_SHIFT > self.generation:
             raise HubFault(
                 f'view "{self.plan.view.name}": generation {self.generation} batch {batch_id} is older than its state',
                 hint="delete its checkpoint; the view is computed anew",
                 code="HUB-5022",
             )
+        # What was settled between batches had versions too.
+        version = max(first, last_version + 1)
         with self.state.transaction():
-            touched = {}
-            for table in self.plan.tables:
-                name = table.name.lower()
-                given = next((rows for key, rows in changes.items() if key.lower() == name), None)
-                with self.timing.part("store"):
-                    touched[name] = self._take(table, given)
-            for stage in self.plan.stages:
-                touched[stage.name] = self._stage(stage, touched, version)
+            self._change(changes, version, {}, load=load and not self.computed)
             self.state.db.execute(
-                "UPDATE delta_state SET batch_id = ?, version = ?, positions = ?",
-                [batch_id, version, positions],
+                "UPDATE delta_state SET batch_id = ?, version = ?, positions = ?, unsent = false, "
+                "left_out = left_out + ?",
+                [batch_id, version, positions, left_out],
             )
-            self._keep(self.plan.view)
-        return self._emitted(batch_id, version, replayed=False)
+        return Emitted(self.state, batch_id, version)
+
+    def settle(self, below: Mapping[str, int] | None = None) -> Emitted:
+        """A change without a batch: run the SQL over what was loaded, and take away the rows of versioned inputs whose
+        version is ``below`` (by input). The caller sends what it gives and says ``state.sent()``."""
+        last, last_version, _ = self.state.committed()
+        version = max(last_version, self.generation << GENERATION_SHIFT) + 1
+        with self.state.transaction():
+            self._change({}, version, below or {}, load=False)
+            self.state.db.execute("UPDATE delta_state SET version = ?, unsent = true", [version])
+        return Emitted(self.state, last, version)
+
+    def last(self) -> Emitted:
+        """What the last batch or ``settle`` gave."""
+        batch_id, version, _ = self.state.committed()
+        return Emitted(self.state, batch_id, version, replayed=True)
 
     def _again(self, batch_id: int, version: int) -> Emitted:
         if version >> GENERATION_SHIFT != self.generation:
@@ -321,33 +407,61 @@ class DeltaRun:
                 hint="delete its checkpoint; the view is computed anew",
                 code="HUB-5022",
             )
-        return self._emitted(batch_id, version, replayed=True)
+        return Emitted(self.state, batch_id, version, replayed=True)
+
+    def _change(
+        self, changes: Mapping[str, pa.Table], version: int, below: Mapping[str, int], *, load: bool
+    ) -> None:
+        self.timing = Timing()
+        touched = {}
+        given = {name.lower(): rows for name, rows in changes.items()}
+        oldest = {name.lower(): each for name, each in below.items()}
+        for table in self.plan.tables:
+            name = table.name.lower()
+            with self.timing.part("store"):
+                touched[name] = self._take(table, given.get(name), oldest.get(name, 0))
+        if load:
+            self.state.db.execute("DROP TABLE IF EXISTS emitted_upserts")
+            self.state.db.execute("DROP TABLE IF EXISTS emitted_deletes")
+            return
+        for stage in self.plan.stages:
+            touched[stage.name] = self._stage(stage, touched, version)
+        self._keep(self.plan.view)
 
     # ---- inputs: rows as they were and as they are
 
-    def _take(self, table: Table, given: pa.Table | None) -> int:
+    def _take(self, table: Table, given: pa.Table | None, below: int = 0) -> int:
         """Bring changes into the table. Leaves ``old_<t>`` and ``new_<t>``: the images of the rows that changed."""
-        name = table.name.lower()
+        name = _t(table.name)
         stored, old, new = _q(name), _q(f"old_{name}"), _q(f"new_{name}")
         db = self.state.db
         if given is None or given.num_rows == 0:
-            if self.state.has(name):
+            if self.state.has(name) and not below:
                 db.execute(f"CREATE OR REPLACE TEMP TABLE {old} AS SELECT * FROM {stored} LIMIT 0")
                 db.execute(f"CREATE OR REPLACE TEMP TABLE {new} AS SELECT * FROM {stored} LIMIT 0")
                 return 0
             given = self._empty(table)
         columns = [each for each in given.column_names if each not in (DELETED, ORDER)]
+        kept = [*columns, ORDER] if table.versioned else columns
         keys = ", ".join(_q(each) for each in table.key)
+        same = _same("t", "n", table.key)
         db.register("given_rows", given)
         db.execute(
             f"CREATE OR REPLACE TEMP TABLE taken AS SELECT * FROM given_rows "
             f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY {ORDER} DESC) = 1"
         )
         db.unregister("given_rows")
-        listed = ", ".join(_q(each) for each in columns)
+        listed = ", ".join(_q(each) for each in kept)
         if not self.state.has(name):
             db.execute(f"CREATE TABLE {stored} AS SELECT {listed} FROM taken LIMIT 0")
-        same = _same("t", "n", table.key)
+        if table.versioned:
+            db.execute(
+                f"DELETE FROM taken n WHERE EXISTS (SELECT 1 FROM {stored} t WHERE {same} AND t.{ORDER} > n.{ORDER})"
+            )
+            db.execute(
+                f"INSERT INTO taken BY NAME SELECT t.*, true AS {DELETED} FROM {stored} t "
+                f"ANTI JOIN taken n ON {same} WHERE t.{ORDER} < {below}"
+            )
         db.execute(
             f"CREATE OR REPLACE TEMP TABLE old_all AS SELECT t.*, t.rowid AS _rowid FROM {stored} t SEMI JOIN taken n ON {same}"
         )
@@ -363,6 +477,10 @@ class DeltaRun:
         db.execute(f"DELETE FROM {stored} WHERE rowid IN (SELECT _rowid FROM {old})")
         db.execute(f"ALTER TABLE {old} DROP _rowid")
         db.execute(f"INSERT INTO {stored} SELECT {listed} FROM {new}")
+        if table.versioned:  # though its version did count
+            db.execute(
+                f"UPDATE {stored} AS t SET {ORDER} = n.{ORDER} FROM taken n WHERE {same} AND t.{ORDER} < n.{ORDER}"
+            )
         return self.state.rows(f"old_{name}") + self.state.rows(f"new_{name}")
 
     def _empty(self, table: Table) -> pa.Table:
@@ -376,12 +494,12 @@ class DeltaRun:
     # ---- a stage: affected, fetched, recomputed, compared
 
     def _stage(self, stage: Stage, touched: Mapping[str, int], version: int) -> int:
-        db, name = self.state.db, stage.name
-        first = not self.state.has(name)
+        db = self.state.db
+        first = not self.state.has(_t(stage.name))
         changed = sum(touched[table] for table in stage.tables)
         if not first and not changed:
             return self._unchanged(stage)
-        stored = sum(self.state.rows(table) for table in stage.tables)
+        stored = sum(self.state.rows(_t(table)) for table in stage.tables)
         whole = first or not stage.handle or changed > stored
         if not stage.handle and stored > self.plan.whole_rows:
             raise CallerError(
@@ -401,16 +519,22 @@ class DeltaRun:
         with self.timing.part("spark"):
             fresh = self._recompute(stage, rows, version)
         with self.timing.part("compare"):
-            db.register("fresh_rows", fresh)
             within = "" if whole else f" SEMI JOIN affected a ON {_same('f', 'a', stage.handle)}"
-            db.execute(f"CREATE OR REPLACE TEMP TABLE fresh AS SELECT f.* FROM fresh_rows f{within}")
-            db.unregister("fresh_rows")
+            if isinstance(fresh, Path):
+                source = f"read_parquet('{_text(fresh)}/*.parquet')"
+                db.execute(f"CREATE OR REPLACE TEMP TABLE fresh AS SELECT f.* FROM {source} f{within}")
+                shutil.rmtree(self.state.folder / "rows", ignore_errors=True)
+            else:
+                db.register("fresh_rows", fresh)
+                db.execute(f"CREATE OR REPLACE TEMP TABLE fresh AS SELECT f.* FROM fresh_rows f{within}")
+                db.unregister("fresh_rows")
             return self._compare(stage, first, whole)
 
     def _unchanged(self, stage: Stage) -> int:
         for image in ("old", "new"):
             self.state.db.execute(
-                f"CREATE OR REPLACE TEMP TABLE {_q(f'{image}_{stage.name}')} AS SELECT * FROM {_q(stage.name)} LIMIT 0"
+                f"CREATE OR REPLACE TEMP TABLE {_q(f'{image}_{_t(stage.name)}')} AS "
+                f"SELECT * FROM {_q(_t(stage.name))} LIMIT 0"
             )
         return 0
 
@@ -419,9 +543,8 @@ class DeltaRun:
         as they are."""
         parts = []
         for leaf in stage.leaves:
-            rows = (
-                f"(SELECT * FROM {_q(f'old_{leaf.table}')} UNION ALL SELECT * FROM {_q(f'new_{leaf.table}')})"
-            )
+            changed = _t(leaf.table)
+            rows = f"(SELECT * FROM {_q(f'old_{changed}')} UNION ALL SELECT * FROM {_q(f'new_{changed}')})"
             at: Leaf = leaf
             while True:
                 bound = at.bound
@@ -434,9 +557,8 @@ class DeltaRun:
                     parts.append(f"SELECT {listed} FROM {rows}")
                     break
                 parent = stage.leaves[bound.parent]
-                both = (
-                    f"(SELECT * FROM {_q(parent.table)} UNION ALL SELECT * FROM {_q(f'old_{parent.table}')})"
-                )
+                above = _t(parent.table)
+                both = f"(SELECT * FROM {_q(above)} UNION ALL SELECT * FROM {_q(f'old_{above}')})"
                 on = " AND ".join(
                     f"p.{_q(of)} = c.{_q(column)}" for column, of in zip(bound.columns, bound.of, strict=True)
                 )
@@ -447,7 +569,7 @@ class DeltaRun:
     def _fetch(self, stage: Stage, whole: bool) -> dict[str, str]:
         """By table, the temporary or stored table that has the rows which the affected handles need."""
         if whole:
-            return {table: table for table in stage.tables}
+            return {table: _t(table) for table in stage.tables}
         db = self.state.db
         by_table: dict[str, list[str]] = {}
         for number, leaf in enumerate(stage.leaves):
@@ -460,7 +582,7 @@ class DeltaRun:
             )
             db.execute(
                 f"CREATE OR REPLACE TEMP TABLE fetched_{number} AS "
-                f"SELECT t.*, t.rowid AS _rowid FROM {_q(leaf.table)} t SEMI JOIN {source} s ON {on}"
+                f"SELECT t.*, t.rowid AS _rowid FROM {_q(_t(leaf.table))} t SEMI JOIN {source} s ON {on}"
             )
             by_table.setdefault(leaf.table, []).append(f"fetched_{number}")
         found = {}
@@ -471,12 +593,12 @@ class DeltaRun:
                 union = " UNION ".join(f"SELECT _rowid FROM {part}" for part in parts)
                 db.execute(
                     f"CREATE OR REPLACE TEMP TABLE all_{parts[0]} AS "
-                    f"SELECT t.* FROM {_q(table)} t WHERE t.rowid IN ({union})"
+                    f"SELECT t.* FROM {_q(_t(table))} t WHERE t.rowid IN ({union})"
                 )
         return found
 
-    def _recompute(self, stage: Stage, rows: Mapping[str, str], version: int) -> pa.Table:
-        """The stage's SQL, as it was written, over those rows."""
+    def _recompute(self, stage: Stage, rows: Mapping[str, str], version: int) -> pa.Table | Path:
+        """The stage's SQL, as it was written, over those rows. The result of many is a folder of Parquet files."""
         sizes = {table: self.state.rows(at) for table, at in rows.items()}
         total = sum(sizes.values())
         self.timing.fetched += total
@@ -494,10 +616,15 @@ class DeltaRun:
         frame = self.session.sql(stage.sql)
         extra = [F.expr(sql).alias(name) for name, sql in self.plan.derived.get(stage.name, {}).items()]
         if stage is self.plan.view:
-            extra.append(_record_key(stage.key).alias(RECORD_KEY))
+            extra.append(_record_key(frame, stage.key).alias(RECORD_KEY))
             if self.schema is not None:
                 extra.append(self._encoded(stage, version).alias(VALUE))
-        return frame.select("*", *extra).toArrow()
+        made = frame.select("*", *extra)
+        if total <= _ROWS_BY_FILE:
+            return made.toArrow()
+        path = self.state.folder / "rows" / "fresh"
+        made.write.mode("overwrite").parquet(str(path))
+        return path
 
     def _frame(self, table: str, sql: str, shape: StructType, size: int) -> DataFrame:
         arrow_shape = to_arrow_schema(shape, timezone="UTC")
@@ -526,8 +653,9 @@ class DeltaRun:
 
     def _compare(self, stage: Stage, first: bool, whole: bool) -> int:
         """Bring ``fresh`` into the stored result. Leaves ``old_<stage>`` and ``new_<stage>``: what the difference is."""
-        db, stored = self.state.db, _q(stage.name)
-        old, new = _q(f"old_{stage.name}"), _q(f"new_{stage.name}")
+        name = _t(stage.name)
+        db, stored = self.state.db, _q(name)
+        old, new = _q(f"old_{name}"), _q(f"new_{name}")
         keys = ", ".join(_q(each) for each in stage.key)
         if stage.key:
             self._unique(stage, f"SELECT {keys} FROM fresh GROUP BY {keys} HAVING count(*) > 1 LIMIT 1")
@@ -558,7 +686,7 @@ class DeltaRun:
             )
         db.execute(f"INSERT INTO {stored} SELECT {listed} FROM {new}")
         db.execute(f"ALTER TABLE {old} DROP _rowid")
-        return self.state.rows(f"old_{stage.name}") + self.state.rows(f"new_{stage.name}")
+        return self.state.rows(f"old_{name}") + self.state.rows(f"new_{name}")
 
     def _unique(self, stage: Stage, sql: str) -> None:
         twice = self.state.one(sql)
@@ -575,7 +703,7 @@ class DeltaRun:
     def _keep(self, view: Stage) -> None:
         """The batch's difference, in the state until the next batch's."""
         db = self.state.db
-        old, new = _q(f"old_{view.name}"), _q(f"new_{view.name}")
+        old, new = _q(f"old_{_t(view.name)}"), _q(f"new_{_t(view.name)}")
         db.execute("DROP TABLE IF EXISTS emitted_upserts")
         db.execute("DROP TABLE IF EXISTS emitted_deletes")
         db.execute(f"CREATE TABLE emitted_upserts AS SELECT * FROM {new} ORDER BY {RECORD_KEY}")
@@ -584,23 +712,13 @@ class DeltaRun:
             f"ANTI JOIN {new} n ON o.{RECORD_KEY} = n.{RECORD_KEY} ORDER BY {RECORD_KEY}"
         )
 
-    def _emitted(self, batch_id: int, version: int, *, replayed: bool) -> Emitted:
-        upserts = self.state.db.sql("SELECT * FROM emitted_upserts").to_arrow_table()
-        deletes = self.state.db.sql("SELECT * FROM emitted_deletes").to_arrow_table()
-        return Emitted(batch_id, version, upserts, deletes, replayed)
-
 
 _COORDINATES: Mapping[str, str] = {"_topic": "string", "_partition": "int", "_offset": "bigint"}
 
 
-def _record_key(key: Sequence[str]) -> Column:
-    """A changelog record's key: one column's text; JSON of several, of a null, and of a text that looks like it."""
-    texts = [F.col(_b(each)).cast("string") for each in key]
-    as_json = F.to_json(F.array(*texts)) if texts else F.lit("[]")
-    if len(texts) != 1:
-        return as_json
-    (text,) = texts
-    return F.when(text.isNull() | text.startswith("["), as_json).otherwise(text)
+def _record_key(frame: DataFrame, key: Sequence[str]) -> Column:
+    """A changelog record's key, as that of every SQL view."""
+    return key_text(frame, key) if key else F.lit("[]")
 
 
 def foreach_batch(
@@ -610,7 +728,7 @@ def foreach_batch(
     topic = CHANGELOG_PREFIX + run.plan.view.name
 
     def take(rows: DataFrame, batch_id: int) -> None:
-        emit(run.step(batch_id, split(run, rows), positions(batch_id)), writer, topic)
+        emit(run.step(batch_id, split(run, rows.toArrow()), positions(batch_id)), writer, topic)
 
     return take
 
@@ -642,9 +760,8 @@ def tagged(run: DeltaRun, inputs: Mapping[str, DataFrame]) -> DataFrame:
     return union
 
 
-def split(run: DeltaRun, rows: DataFrame) -> dict[str, pa.Table]:
-    """A batch of ``tagged``'s frame as ``step`` takes it: one Spark job for all inputs."""
-    found = rows.toArrow()
+def split(run: DeltaRun, found: pa.Table) -> dict[str, pa.Table]:
+    """A batch of ``tagged``'s frame as ``step`` takes it, by input."""
     changes = {}
     for table in run.plan.tables:
         name = table.name.lower()
@@ -660,12 +777,21 @@ def _no_rows(session: SparkSession, columns: Mapping[str, str]) -> DataFrame:
     return session.sql(f"SELECT {listed} WHERE false")
 
 
+def _t(name: str) -> str:
+    """The stored table of an input or stage: out of the way of the working tables' names."""
+    return f"t_{name.lower()}"
+
+
 def _q(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
 def _b(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+def _text(path: Path) -> str:
+    return str(path).replace("'", "''")
 
 
 def _same(one: str, other: str, columns: Sequence[str]) -> str:

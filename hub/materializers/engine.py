@@ -26,7 +26,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
 
 import orjson
 from pyspark.errors import PySparkException
@@ -34,20 +33,22 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from hub.config import Settings
-from hub.errors import ConfigError, HubError, NotFound, nearest
+from hub.errors import ConfigError, HubError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
 from hub.log import TopicDescription, Writer
-from hub.materializers import spark, sql_stream
+from hub.materializers import delta_inputs, delta_stream, spark, sql_stream
 from hub.materializers.avro_shape import AvroType, field_types
 from hub.materializers.classify import Classified, classify
 from hub.materializers.dataframes import DLQ_SUFFIX, UNKNOWN_SCHEMA, Answered, Input
 from hub.materializers.dataframes import Writer as EventWriter
+from hub.materializers.delta import DeltaPlan
+from hub.materializers.delta_stream import DeltaQuery
 from hub.materializers.progress import PROGRESS_TOPIC, EngineState, Mode, Progress, ViewState, progress_of
 from hub.materializers.shape import META, Shape, SourceShape, shape
 from hub.materializers.slots import Slots, local_slots
 from hub.materializers.sql_stream import SqlPlan, Swept
-from hub.materializers.sql_view import SqlView, checked
-from hub.materializers.view import View, load_view, view_files
+from hub.materializers.sql_view import SqlSource, SqlView, checked
+from hub.materializers.view import CHANGELOG_PREFIX, View, load_view, view_files
 from hub.record import NewRecord, Positions, lag_records
 from hub.runtime import Backoff
 from hub.schema_registry.client import RegistryClient
@@ -67,6 +68,8 @@ _WARM_UP_S = 15.0
 _NOTE_S = 1.0
 _DEFAULT_LARGEST = 1_048_588  # a broker's message.max.bytes where nobody says another
 _HEADROOM = 65_536  # what headers may add
+# A view that reads another one looks this often whether it is there.
+_WAITS, _WAIT_S = "HUB-3054", 0.5
 _UNKNOWN = re.compile(UNKNOWN_SCHEMA + r" (\d+) ([\w.\-]+)")
 
 
@@ -148,6 +151,8 @@ class Board:
     lock: threading.Lock = field(default_factory=threading.Lock)
     progress: dict[str, tuple[Progress, str]] = field(default_factory=dict)
     states: dict[str, ViewState] = field(default_factory=dict)
+    # By view, what was last told of it live: from then on the generation has every key. For views that read it.
+    live: dict[str, Progress] = field(default_factory=dict)
 
     def report(self, progress: Progress, changelog: str) -> None:
         with self.lock:
@@ -167,11 +172,13 @@ class Board:
             return
         try:
             records: list[NewRecord] = [state.record() for state in states.values()]
-            for done, changelog in progress.values():
-                # Read after the commit: at or past the end of everything the batch wrote.
-                end = self.cluster.end_offsets([changelog])
-                records.append(_with_changelog(done, end).record())
-            self.writer.append(records)
+            # Read after the commit: at or past the end of everything the batch wrote.
+            told = [
+                _with_changelog(done, self.cluster.end_offsets([changelog]))
+                for done, changelog in progress.values()
+            ]
+            self.writer.append([*records, *(each.record() for each in told)])
+            self.live |= {each.view: each for each in told if each.mode != "bulk"}
             for done, _ in progress.values():
                 self.cluster.publish_group(f"hub.view.{done.view}", done.sources)
         except HubError as error:
@@ -231,6 +238,7 @@ class Runner:
         self.untold = Positions()  # no batch is told of until it covers this
         self.swept = Swept()
         self.noted_at = 0.0
+        self.delta: DeltaQuery | None = None
         self.thread = threading.Thread(target=self._run, name=f"view-{path.stem}", daemon=True)
 
     @property
@@ -255,6 +263,7 @@ class Runner:
                 self._hold(plan)
                 if self._unread(plan) > _BULK_FROM:
                     self._follow(plan, "bulk", stamp)
+                    self._unread(plan)  # tells that the generation has every key, if nothing comes any more
                 while self._follow(plan, self._mode(), stamp):
                     backoff.reset()
                     stamp = self.path.stat().st_mtime_ns
@@ -266,8 +275,11 @@ class Runner:
                 self._say("retrying", _first_line(str(error)))
                 self.stopping.wait(backoff.next_s())
             except HubError as error:
+                if error.code in delta_stream.LOST:
+                    # The plan is forgotten, so the next one is a new generation from the start of the log.
+                    (self.settings.checkpoints / self.path.stem / "plan.json").unlink(missing_ok=True)
                 self._say("retrying" if error.retriable else "failed", str(error))
-                self.stopping.wait(backoff.next_s())
+                self.stopping.wait(_WAIT_S if error.code == _WAITS else backoff.next_s())
             except FileNotFoundError:
                 break
             except Exception as error:  # whatever it is, this view says it and tries again; the others go on
@@ -286,11 +298,15 @@ class Runner:
     def _plan(self) -> AnyPlan:
         view = self.view = load_view(self.path)
         topics = self.cluster.topics()
+        delta: DeltaPlan | None = None
         if isinstance(view, SqlView):
             classified, inputs = self._sql_inputs(view, topics)
             self.inputs = inputs
-            schema = sql_stream.row_schema(self.session, view, classified, inputs)
-            fingerprint = _sql_fingerprint(classified, inputs)
+            if classified.native:
+                schema = sql_stream.row_schema(self.session, view, classified, inputs)
+            else:
+                delta, schema = delta_stream.planned(self.session, view, classified, inputs)
+            fingerprint = _sql_fingerprint(classified, inputs, delta)
         else:
             compiled, inputs = self._inputs(view, topics)
             self.inputs = inputs
@@ -323,7 +339,7 @@ class Runner:
         ready = (inputs, answered, schema, schema_id, generation, checkpoint, partitions)
         if isinstance(view, SqlView):
             self.swept = sql_stream.swept(checkpoint)
-            return SqlPlan(view, classified, *ready)
+            return SqlPlan(view, classified, *ready, delta)
         return spark.Plan(compiled, *ready)
 
     def _sql_inputs(
@@ -332,8 +348,6 @@ class Runner:
         found = self._found(view, topics)
         query = checked(view, {name: latest for name, (_, _, latest) in found.items()})
         classified = classify(query)
-        if not classified.native:
-            return self._delta(classified)
         inputs = tuple(
             Input(
                 SourceShape(name, source.topic, tuple(sorted(query.used[name])), "", None, False, None, None),
@@ -342,16 +356,6 @@ class Runner:
             for name, source in view.sources.items()
         )
         return classified, inputs
-
-    @staticmethod
-    def _delta(classified: Classified) -> NoReturn:
-        """Where a view of class D is handed to the operator that can take rows back."""
-        view = classified.query.view
-        raise ConfigError(
-            f'view "{view.name}" needs the delta operator: {classified.reason}',
-            hint=classified.nearest or "hub view explain shows what was understood",
-            code="HUB-2115",
-        )
 
     def _inputs(self, view: View, topics: Mapping[str, TopicDescription]) -> tuple[Shape, tuple[Input, ...]]:
         found = self._found(view, topics)
@@ -366,6 +370,8 @@ class Runner:
         found: dict[str, tuple[tuple[str, ...], tuple[EventWriter, ...], AvroType]] = {}
         for name, source in view.sources.items():
             names = tuple(sorted(topic for topic in topics if _feeds(source.topic, topic)))
+            if not names and isinstance(source, SqlSource) and source.view is not None:
+                raise self._waits(source.view)
             if not names:
                 guess = nearest(source.topic, topics)
                 raise NotFound(
@@ -373,9 +379,26 @@ class Runner:
                     hint=f'did you mean "{guess}"?' if guess else "create it: hub topic apply",
                     code="HUB-2106",
                 )
-            writers, latest = self._writers(view, name, names)
+            try:
+                writers, latest = self._writers(view, name, names)
+            except NotFound:
+                if isinstance(source, SqlSource) and source.view is not None:
+                    raise self._waits(source.view) from None
+                raise
             found[name] = (names, writers, latest)
         return found
+
+    def _waits(self, other: str) -> HubError:
+        """Another view's changelog is made when that view is planned, which may be after this one."""
+        known = [path.stem for path in view_files(self.settings.project)]
+        guess = None if other in known else nearest(other, known)
+        return PeerError(
+            f'view "{self.path.stem}" waits for the view "{other}", which has no changelog yet',
+            hint=f'did you mean "{guess}"?'
+            if guess
+            else ("it is starting" if other in known else f"there is no views/{other}.yaml"),
+            code=_WAITS,
+        )
 
     def _writers(
         self, view: View | SqlView, source: str, topics: tuple[str, ...]
@@ -457,17 +480,24 @@ class Runner:
 
     def _published_generation(self, view: View | SqlView) -> int:
         """The latest generation that the progress topic tells of: checkpoints may be lost, the log is not."""
+        told = self._published(view.name)
+        return told.generation if told is not None else 0
+
+    def _published(self, view: str) -> Progress | None:
+        """What the progress topic tells last of a view's latest generation."""
         end = self.cluster.end_offsets([PROGRESS_TOPIC])
         reader = self.cluster.reader()
         try:
             reader.assign(self.cluster.beginning_offsets([PROGRESS_TOPIC]))
-            latest = 0
+            latest: Progress | None = None
             deadline = time.monotonic() + self.settings.kafka_timeout_s
             while not reader.position().covers(end) and time.monotonic() < deadline:
                 for record in reader.poll(1_000, 0.5):
-                    progress = progress_of(record, view.changelog)
-                    if progress is not None and progress.view == view.name:
-                        latest = max(latest, progress.generation)
+                    if record.key != f"progress:{view}".encode():
+                        continue
+                    progress = progress_of(record, CHANGELOG_PREFIX + view)
+                    if progress is not None and (latest is None or progress.generation >= latest.generation):
+                        latest = progress
             return latest
         finally:
             reader.close()
@@ -487,7 +517,7 @@ class Runner:
         )
         _check_gone(reached, begin)
         unread = lag_records(self.cluster.end_offsets(plan.topics), begin.advanced(reached))
-        if committed is not None:
+        if committed is not None and not (isinstance(plan, SqlPlan) and plan.delta):
             # The progress of the batch that a crash may have kept from being told. "live" would also say that this
             # generation has every key, so it is said only when nothing much is unread.
             self._report(plan, committed, "bulk" if unread > _BULK_FROM else "live")
@@ -498,11 +528,7 @@ class Runner:
         warming = mode == "live" and self.view is not None and self.view.mode == "realtime"
         if mode == "realtime":
             _realtime_mark(plan).touch()
-        query = (
-            sql_stream.start(self.session, plan, self.settings, mode)
-            if isinstance(plan, SqlPlan)
-            else spark.start(self.session, plan, self.settings, mode, warming=warming)
-        )
+        query = self._started(plan, mode, warming=warming)
         self._say(mode, "warms up for real-time mode" if warming else None)
         reported = -1
         check_at = time.monotonic() + _STALE_CHECK_S
@@ -518,24 +544,61 @@ class Runner:
                     return True
                 if time.monotonic() >= check_at:
                     check_at = time.monotonic() + _STALE_CHECK_S
+                    if self.delta is not None:
+                        self.delta.expire(self.board.live)
                     if self._stale(plan, stamp):
                         return mode != "bulk"
+            failure = (self.delta.failure if self.delta is not None else None) or query.exception()
+            if failure is None and self.delta is not None:
+                self.delta.finish()
             self._report_last(plan, query, mode, reported)
-            failure = query.exception()
             if failure is not None:
-                raise spark.refusal(self.path.stem, failure) or failure
+                refused = isinstance(failure, PySparkException) and spark.refusal(self.path.stem, failure)
+                raise refused or failure
             return False
         finally:
             query.stop()
-            if isinstance(plan, SqlPlan):
+            if self.delta is not None:
+                self.delta.close()
+                self.delta = None
+            elif isinstance(plan, SqlPlan):
                 sql_stream.keep(plan.checkpoint, self.swept)
+
+    def _started(self, plan: AnyPlan, mode: Mode, *, warming: bool) -> StreamingQuery:
+        if not isinstance(plan, SqlPlan):
+            return spark.start(self.session, plan, self.settings, mode, warming=warming)
+        if plan.delta is None:
+            return sql_stream.start(self.session, plan, self.settings, mode)
+        known = {source.view for source in plan.view.sources.values() if source.view is not None}
+        self._know_live(known)
+        ends = self.cluster.end_offsets(plan.topics)
+        writer = self.cluster.writer()
+        try:
+            self.delta = delta_stream.start(self.session, plan, self.settings, mode, writer, ends)
+        except BaseException:
+            writer.close()
+            raise
+        committed = spark.committed_batch(plan.checkpoint)
+        if committed is not None and self.delta.computed:
+            self._report(plan, committed, mode)  # a crash may have kept it from being told
+        return self.delta.query
+
+    def _know_live(self, views: set[str]) -> None:
+        """What was told of views before this process began, for those of which nothing was told since."""
+        for name in views - self.board.live.keys():
+            told = self._published(name)
+            if told is not None and told.mode != "bulk":
+                self.board.live.setdefault(name, told)
 
     def _report_last(self, plan: AnyPlan, query: StreamingQuery, mode: Mode, reported: int) -> int:
         batch = spark.last_batch(query, reported)
         if batch is None:
             return reported
         self._report(
-            plan, batch, mode, sql_stream.quiet_batches(query) if isinstance(plan, SqlPlan) else None
+            plan,
+            batch,
+            mode,
+            sql_stream.quiet_batches(query) if isinstance(plan, SqlPlan) and not plan.delta else None,
         )
         return batch.batch_id
 
@@ -545,7 +608,11 @@ class Runner:
             return
         if mode != "realtime":
             _realtime_mark(plan).unlink(missing_ok=True)
-        if isinstance(plan, SqlPlan):
+        if self.delta is not None:
+            if not self.delta.computed:
+                return  # its events are loaded, and no row is made of them yet
+            self.swept = Swept(dead=self.delta.left_out)
+        elif isinstance(plan, SqlPlan):
             # Before the progress is told: what a view says it covers is in the view or beside it.
             self._sweep(plan, batch.batch_id, quiet or set())
         progress = Progress(
@@ -681,7 +748,7 @@ def _realtime_mark(plan: AnyPlan) -> Path:
     return plan.checkpoint / "hub.realtime"
 
 
-def _sql_fingerprint(classified: Classified, inputs: tuple[Input, ...]) -> str:
+def _sql_fingerprint(classified: Classified, inputs: tuple[Input, ...], delta: DeltaPlan | None) -> str:
     """The same of a SQL view. Its text counts as it is written, but for spaces and comments."""
     view = classified.query.view
     types = {each.source.name: field_types(each.latest) for each in inputs}
@@ -692,8 +759,13 @@ def _sql_fingerprint(classified: Classified, inputs: tuple[Input, ...]) -> str:
         for each in inputs
     }
     words = [token.text for token in classified.query.tokens]
-    sources = {name: source.model_dump(mode="json") for name, source in view.sources.items()}
+    sources = {
+        name: source.model_dump(mode="json", exclude=None if source.table else {"table"})
+        for name, source in view.sources.items()
+    }
     body = [words, sources, classified.key, used]
+    if delta is not None:
+        body.append(delta_inputs.fingerprint(delta))
     return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 

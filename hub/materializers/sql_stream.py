@@ -45,6 +45,7 @@ from hub.materializers.dataframes import (
     taken_by,
     with_headers,
 )
+from hub.materializers.delta import DeltaPlan
 from hub.materializers.progress import Mode
 from hub.materializers.shape import META
 from hub.materializers.spark import code_settings, logged_offsets, sink_options
@@ -52,8 +53,8 @@ from hub.materializers.sql_view import VERSION, SqlSource, SqlView
 from hub.record import Positions, TopicPartition
 
 _STREAMING = "spark.sql.streaming"
-_EVENTS = "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary"
-_WHY, _BYTES = "_why", ("_hub_key", "_hub_value", "_hub_headers")
+EVENTS = "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary"
+WHY, BYTES = "_why", ("_hub_key", "_hub_value", "_hub_headers")
 _ISO = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 # More batches of Spark's log are kept than for entity views: a sweep reads them after a crash.
 _KEPT_BATCHES = 100
@@ -62,7 +63,7 @@ _SWEPT = "hub_swept.json"
 
 @dataclass(frozen=True, slots=True)
 class SqlPlan:
-    """A SQL view, ready to run natively."""
+    """A SQL view, ready to run: natively, or by ``delta`` (``delta_stream.py``)."""
 
     view: SqlView
     classified: Classified
@@ -73,11 +74,12 @@ class SqlPlan:
     generation: int
     checkpoint: Path
     partitions: int
+    delta: DeltaPlan | None = None
 
     @property
     def topics(self) -> list[str]:
         """The topics whose offsets make up the view's position."""
-        streams = [each for each in self.inputs if self.source(each).read_as == "stream"]
+        streams = [each for each in self.inputs if self.delta or self.source(each).read_as == "stream"]
         return sorted({topic for each in streams for topic in each.topics})
 
     def source(self, given: Input) -> SqlSource:
@@ -95,16 +97,16 @@ def row_schema(
     Raises ConfigError with Spark's own words when it does not type.
     """
     own = session.newSession()
-    empty = own.createDataFrame([], _EVENTS)
+    empty = own.createDataFrame([], EVENTS)
     for given in inputs:
-        _taken(_typed(empty, given, view.sources[given.source.name], Answered())).createOrReplaceTempView(
+        _taken(typed(empty, given, view.sources[given.source.name], Answered())).createOrReplaceTempView(
             given.source.name
         )
     try:
         frame = own.sql(classified.sql)
         fields = frame.withColumnRenamed(VERSION, "_version").schema.jsonValue()["fields"]
     except PySparkException as error:
-        raise _refused(view, error) from None
+        raise refused(view, error) from None
     return changelog_schema(view.name, fields, required=("_version",))
 
 
@@ -134,7 +136,7 @@ def start(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode) 
             continue
         events = (
             own.readStream.format("kafka")
-            .options(**_reading(settings))
+            .options(**reading(settings))
             .option("subscribe", ",".join(given.topics))
             .option("startingOffsets", "earliest")
             .option("failOnDataLoss", "true")
@@ -142,8 +144,8 @@ def start(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode) 
             .load()
         )
         events = taken_by(events, plan.view.name).coalesce(tasks)
-        typed = _typed(events, given, source, plan.answered)
-        observed = typed.observe(_metric(given), F.count(_WHY).alias("bad"))
+        events_ = typed(events, given, source, plan.answered)
+        observed = events_.observe(_metric(given), F.count(WHY).alias("bad"))
         rows = _taken(observed)
         if source.event_time is not None and source.watermark is not None:
             rows = rows.withWatermark(source.event_time, source.watermark)
@@ -163,10 +165,10 @@ def start(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode) 
             return writing.trigger(availableNow=True).start()
         return writing.trigger(processingTime=f"{settings.trigger_ms} milliseconds").start()
     except AnalysisException as error:
-        raise _refused(plan.view, error) from None
+        raise refused(plan.view, error) from None
 
 
-def _refused(view: SqlView, error: PySparkException) -> ConfigError:
+def refused(view: SqlView, error: PySparkException) -> ConfigError:
     said = str(error).strip().split("\n")[0]
     return ConfigError(
         f'view "{view.name}": Spark refuses the SQL: {said[:500]}',
@@ -175,7 +177,7 @@ def _refused(view: SqlView, error: PySparkException) -> ConfigError:
     )
 
 
-def _reading(settings: Settings) -> Mapping[str, str]:
+def reading(settings: Settings) -> Mapping[str, str]:
     return {
         "kafka.bootstrap.servers": settings.bootstrap,
         "kafka.isolation.level": "read_committed",
@@ -190,7 +192,7 @@ def _read(session: SparkSession, settings: Settings, given: Input) -> DataFrame:
     """All there is of a static source. In a stream it is read anew in each batch."""
     return (
         session.read.format("kafka")
-        .options(**_reading(settings))
+        .options(**reading(settings))
         .option("subscribe", ",".join(given.topics))
         .option("startingOffsets", "earliest")
         .option("endingOffsets", "latest")
@@ -205,8 +207,9 @@ def _metric(given: Input) -> str:
 # ---- rows in
 
 
-def _typed(events: DataFrame, given: Input, source: SqlSource, answered: Answered) -> DataFrame:
-    """Each event as ``_why`` it is not taken (null: it is), the source's columns, META, and its bytes."""
+def typed(events: DataFrame, given: Input, source: SqlSource, answered: Answered) -> DataFrame:
+    """Each event as ``_why`` it is not taken (null: it is), the source's columns, META, its bytes, and its headers where
+    they were read."""
     known = judged(events, [given], answered)
     event = F.col(given.source.event)
     columns = [event[name].alias(name) for name in given.source.columns]
@@ -224,26 +227,26 @@ def _typed(events: DataFrame, given: Input, source: SqlSource, answered: Answere
         )
         why = F.coalesce(why, F.when(~F.col("_deleted"), untimely))
     return known.select(
-        why.alias(_WHY),
+        why.alias(WHY),
         *columns,
         *META,
-        F.col("key").alias(_BYTES[0]),
-        F.col("value").alias(_BYTES[1]),
-        F.col("_headers").alias(_BYTES[2]),
+        F.col("key").alias(BYTES[0]),
+        F.col("value").alias(BYTES[1]),
+        F.col("_headers").alias(BYTES[2]),
     )
 
 
-def _taken(typed: DataFrame) -> DataFrame:
+def _taken(events: DataFrame) -> DataFrame:
     """The rows that the SQL sees. A tombstone is none: it says that something is gone, and a stream takes nothing back."""
-    return typed.where(F.col(_WHY).isNull() & ~F.col("_deleted")).drop(_WHY, *_BYTES)
+    return events.where(F.col(WHY).isNull() & ~F.col("_deleted")).drop(WHY, *BYTES)
 
 
 def _latest(events: DataFrame, given: Input, source: SqlSource, answered: Answered) -> DataFrame:
     """A table as its topic has it now: the latest event of each record key, without those deleted."""
-    typed = _typed(events, given, source, answered).where(F.col(_WHY).isNull())
+    rows = typed(events, given, source, answered).where(F.col(WHY).isNull())
     own = F.coalesce("_key", F.concat_ws("-", "_topic", "_partition", "_offset"))
     kept = [*given.source.columns, *META]
-    latest = typed.groupBy(own.alias("_of")).agg(
+    latest = rows.groupBy(own.alias("_of")).agg(
         F.max_by(F.struct(*kept), F.struct("_timestamp", "_topic", "_offset")).alias("_row")
     )
     return latest.select("_row.*").where(~F.col("_deleted"))
@@ -389,11 +392,11 @@ def _sweep_range(
         if not len(unread):
             continue
         events = taken_by(_range(session, settings, start, unread), plan.view.name)
-        typed = _typed(events, given, source, plan.answered)
-        found.append(_dead(typed, plan.view))
+        read = typed(events, given, source, plan.answered)
+        found.append(_dead(read, plan.view))
         for late in plan.classified.late:
             if late.source == given.source.name and watermark_ms > 0:
-                found.append(_late(_taken_with_bytes(typed), late, plan.view, watermark_ms))
+                found.append(_late(_taken_with_bytes(read), late, plan.view, watermark_ms))
     if not found:
         return 0, 0
     out = functools.reduce(DataFrame.unionByName, found).persist()
@@ -422,7 +425,7 @@ def _range(session: SparkSession, settings: Settings, start: Positions, end: Pos
     first = {tp: start.offsets.get(tp, -2) for tp, _ in end}
     return (
         session.read.format("kafka")
-        .options(**_reading(settings))
+        .options(**reading(settings))
         .option("assign", orjson.dumps(partitions).decode())
         .option("startingOffsets", by_topic(first))
         .option("endingOffsets", by_topic(dict(end.offsets)))
@@ -432,18 +435,18 @@ def _range(session: SparkSession, settings: Settings, start: Positions, end: Pos
     )
 
 
-def _taken_with_bytes(typed: DataFrame) -> DataFrame:
-    return typed.where(F.col(_WHY).isNull() & ~F.col("_deleted"))
+def _taken_with_bytes(events: DataFrame) -> DataFrame:
+    return events.where(F.col(WHY).isNull() & ~F.col("_deleted"))
 
 
-def _dead(typed: DataFrame, view: SqlView) -> DataFrame:
-    return typed.where(F.col(_WHY).isNotNull()).select(
+def _dead(events: DataFrame, view: SqlView) -> DataFrame:
+    return events.where(F.col(WHY).isNotNull()).select(
         F.concat("_topic", F.lit(DLQ_SUFFIX)).alias("topic"),
-        F.col(_BYTES[0]).alias("key"),
-        F.col(_BYTES[1]).alias("value"),
+        F.col(BYTES[0]).alias("key"),
+        F.col(BYTES[1]).alias("value"),
         with_headers(
-            F.col(_BYTES[2]),
-            _header("hub.dlq.reason", F.col(_WHY)),
+            F.col(BYTES[2]),
+            _header("hub.dlq.reason", F.col(WHY)),
             _header("hub.dlq.view", F.lit(view.name)),
             _header("hub.dlq.topic", F.col("_topic")),
             _header("hub.dlq.partition", F.col("_partition")),
@@ -467,10 +470,10 @@ def _late(rows: DataFrame, late: Late, view: SqlView, watermark_ms: int) -> Data
         )
     return behind.select(
         F.lit(view.late_topic).alias("topic"),
-        F.col(_BYTES[0]).alias("key"),
-        F.col(_BYTES[1]).alias("value"),
+        F.col(BYTES[0]).alias("key"),
+        F.col(BYTES[1]).alias("value"),
         with_headers(
-            F.col(_BYTES[2]),
+            F.col(BYTES[2]),
             _header("hub.late.topic", F.col("_topic")),
             _header("hub.late.partition", F.col("_partition")),
             _header("hub.late.offset", F.col("_offset")),

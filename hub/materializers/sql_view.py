@@ -49,11 +49,31 @@ def duration_ms(text: str) -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
+class TableOf(BaseModel):
+    """How a topic's events are a table: the latest of each ``key`` stands until a tombstone, or an event for which
+    ``delete_when`` is true.
+
+    ``key`` are columns of the event, [] the record's own key. A tombstone has no columns: its record key is the text of
+    that key (of several columns, a JSON array of their texts), as in every changelog.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    key: list[str] = Field(default_factory=list, max_length=8)
+    delete_when: Annotated[str, Field(min_length=1, max_length=2_000)] | None = None
+
+    @field_validator("key", mode="before")
+    @classmethod
+    def _one_or_many(cls, key: Any) -> Any:
+        return [key] if isinstance(key, str) else key
+
+
 class SqlSource(BaseModel):
     """A table of the SQL: the events of a topic (or pattern of topics), or the rows of another view.
 
     ``as``: *stream*, every event is a row, for ever (a topic's default); *table*, the latest event of each record key,
     until its tombstone (a view's default); *static*, such a table as it stands when a batch looks, for enrichment.
+    ``table`` says *table* and of which key.
     ``event_time`` names the column that says when it happened; the *watermark* follows its maximum at that distance,
     and an event behind it may come too late. An event further ahead of its broker's time than ``max_ahead`` is dead:
     it would pull the watermark past everyone else.
@@ -64,6 +84,7 @@ class SqlSource(BaseModel):
     topic: str = Field(default="", max_length=249)
     view: Name | None = None
     as_: As | None = Field(default=None, alias="as")
+    table: TableOf | None = None
     event_time: str | None = Field(default=None, min_length=1, max_length=200)
     watermark: str | None = None
     max_ahead: str = "1 hour"
@@ -74,6 +95,15 @@ class SqlSource(BaseModel):
         if text is not None:
             duration_ms(text)
         return text
+
+    @field_validator("table", mode="before")
+    @classmethod
+    def _says_its_key(cls, given: Any) -> Any:
+        if isinstance(given, str | list):
+            names = ", ".join([given] if isinstance(given, str) else [str(each) for each in given])
+            said = names if isinstance(given, str) else f"[{names}]"
+            raise ValueError(f"write table: {{key: {said}}}")  # noqa: TRY004 - pydantic wants it
+        return {} if given is True else given
 
     @model_validator(mode="before")
     @classmethod
@@ -89,6 +119,13 @@ class SqlSource(BaseModel):
     def _consistent(self) -> SqlSource:
         if not self.topic:
             raise ValueError('name a topic ("topic: nyc.*.departures") or a view ("view: customer_360")')
+        if self.table is not None and self.as_ not in (None, "table"):
+            raise ValueError(
+                f"as: {self.as_} and table: contradict each other; "
+                + ("leave out `as`" if self.as_ == "stream" else "a static table is by record key")
+            )
+        if self.table is not None and self.view is not None and self.table.key:
+            raise ValueError("the rows of a view have its key already: leave `key` out")
         if (self.event_time is None) != (self.watermark is None):
             raise ValueError(
                 "event_time and watermark go together: the column, and how late an event may come"
@@ -99,6 +136,8 @@ class SqlSource(BaseModel):
 
     @property
     def read_as(self) -> As:
+        if self.table is not None:
+            return "table"
         return self.as_ or ("stream" if self.view is None else "table")
 
     @property
@@ -131,6 +170,9 @@ class SqlView(BaseModel):
                 "not say which events made them; write `mode: live`, or the same as an entity view with `fields:`"
             )
         return mode
+
+    # Of class D: up to how many input rows a part that no column ties to the result is computed whole in each batch.
+    whole_rows: int = Field(0, ge=0, le=1_000_000)
 
     @field_validator("key", mode="before")
     @classmethod
@@ -192,7 +234,8 @@ class Scope:
 
 @dataclass
 class Query:
-    """A view's SQL, read. ``used``: by source, the columns that it reads."""
+    """A view's SQL, read. ``used``: by source, the event's columns that are read of it; ``seen``: what the SQL itself
+    reads, META among it."""
 
     view: SqlView
     text: str
@@ -200,6 +243,7 @@ class Query:
     tree: exp.Query
     columns: tuple[str, ...] = ()
     used: dict[str, dict[str, None]] = field(default_factory=dict)
+    seen: dict[str, dict[str, None]] = field(default_factory=dict)
     scopes: dict[int, Scope] = field(default_factory=dict)
     ctes: dict[int, exp.Query] = field(default_factory=dict)
 
@@ -258,8 +302,11 @@ def _read(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
     types = {name: field_types(schema) for name, schema in schemas.items()}
     for name, source in view.sources.items():
         _check_event_time(view, name, source, types.get(name))
+        _check_table(view, name, source, types.get(name))
     tokens, tree = _parsed(view)
-    query = Query(view, view.sql, tokens, tree, used={name: {} for name in view.sources})
+    query = Query(view, view.sql, tokens, tree)
+    query.used = {name: {} for name in view.sources}
+    query.seen = {name: {} for name in view.sources}
     _check_repeatable(query)
     columns = _Resolver(query, types).outputs(tree, {}, None)
     query.columns = tuple(columns)
@@ -267,6 +314,9 @@ def _read(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
     for name, source in view.sources.items():
         if source.event_time is not None and query.used[name]:
             query.used[name][source.event_time] = None
+        if source.table is not None:
+            also = [*source.table.key, *delete_columns(name, source)]
+            query.used[name] |= {each: None for each in also if each not in META}
     unread = [name for name, used in query.used.items() if not used and name not in _tables(tree)]
     if unread:
         raise wrong(
@@ -479,6 +529,74 @@ def _check_event_time(
             hint="name a column with logicalType timestamp-millis or timestamp-micros, or _timestamp, the broker's time",
             code="HUB-2101",
         )
+
+
+def _check_table(view: SqlView, name: str, source: SqlSource, types: Mapping[str, AvroType] | None) -> None:
+    """The columns of ``table:`` exist, and its key can be told apart. Raises ConfigError."""
+    table = source.table
+    if table is None:
+        return
+    for what, columns in (("key", table.key), ("delete_when", delete_columns(name, source, view))):
+        for column in columns:
+            if types is None or column in META:
+                continue
+            if column not in types:
+                guess = nearest(column, types)
+                raise ConfigError(
+                    f'view "{view.name}": source "{name}": table {what}: topic "{source.topic}" has no column "{column}"',
+                    hint=f'did you mean "{guess}"?' if guess else f"it has {', '.join(sorted(types))}",
+                    code="HUB-2101",
+                )
+            if what == "key" and kind(types[column]) in ("floating", "other"):
+                raise ConfigError(
+                    f'view "{view.name}": source "{name}": table key: column "{column}" is no value that tells rows apart',
+                    hint="a key is text, a whole or decimal number, a boolean, a date or a time; or leave `key` out: "
+                    "the record's own key",
+                    code="HUB-2101",
+                )
+    if table.key and set(table.key) & set(META):
+        raise ConfigError(
+            f'view "{view.name}": source "{name}": table key: {", ".join(sorted(set(table.key) & set(META)))} is of the '
+            "record, not of the event",
+            hint="leave `key` out to have the record's own key",
+            code="HUB-2101",
+        )
+
+
+def delete_columns(name: str, source: SqlSource, view: SqlView | None = None) -> list[str]:
+    """The event's columns in ``delete_when``. Raises ConfigError when it is no expression over one event."""
+    text = source.table.delete_when if source.table is not None else None
+    if text is None:
+        return []
+    where = f'view "{view.name if view else ""}": source "{name}": delete_when'
+    try:
+        tree = _SPARK.parser().parse(_SPARK.tokenize(text), text)
+    except SqlglotError as error:
+        raise ConfigError(
+            f"{where}: this is no SQL: {str(error).splitlines()[0]}",
+            hint="an expression over the event's columns, such as status = 'deleted'",
+            code="HUB-2110",
+        ) from None
+    whole = tree[0] if len(tree) == 1 else None
+    never = None if whole is None else whole.find(exp.Query, exp.AggFunc, exp.Window, exp.Star)
+    called = (
+        {_called(node) for node in whole.find_all(exp.Func)} & set(_REFUSED) if whole is not None else set()
+    )
+    if whole is None or never is not None or isinstance(whole, exp.Alias) or called:
+        raise ConfigError(
+            f"{where}: `{text[:60]}` is no expression over one event",
+            hint="compare the event's own columns, such as status = 'deleted'",
+            code="HUB-2112",
+        )
+    found: dict[str, None] = {}
+    for column in whole.find_all(exp.Column):
+        parts = [part.name for part in column.parts]
+        found[parts[1] if len(parts) > 1 and parts[0] == name else parts[0]] = None
+    return list(found)
+
+
+def _called(node: exp.Func) -> str:
+    return (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
 
 
 def _check_columns(query: Query) -> None:
@@ -753,6 +871,7 @@ class _Resolver:
                     column,
                     "HUB-2101",
                 )
+            self.query.seen[relation.source][name] = None
             if name not in META:
                 self.query.used[relation.source][name] = None
         elif relation.columns is not None and name not in relation.columns:

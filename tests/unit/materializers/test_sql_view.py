@@ -85,6 +85,28 @@ def test_a_mistake_in_the_sql_names_the_file(tmp_path: Path) -> None:
         ('topic: "nyc.*.departures"', "view: x, topic: y", "either a topic or a view"),
         ('topic: "nyc.*.departures"', "view: x", "a table has no watermark"),
         ('topic: "nyc.*.departures", ', "", "name a topic"),
+        (
+            "event_time: scheduled_at, watermark: 10 minutes",
+            "as: stream, table: {key: x}",
+            "contradict each other; leave out `as`",
+        ),
+        (
+            "event_time: scheduled_at, watermark: 10 minutes",
+            "as: static, table: {key: x}",
+            "a static table is by record key",
+        ),
+        (
+            "event_time: scheduled_at, watermark: 10 minutes",
+            "table: flight_id",
+            "write table: {key: flight_id}",
+        ),
+        ("event_time: scheduled_at, watermark: 10 minutes", "table: [a, b]", "write table: {key: [a, b]}"),
+        (
+            'topic: "nyc.*.departures", event_time: scheduled_at, watermark: 10 minutes',
+            "view: x, table: {key: x}",
+            "have its key already",
+        ),
+        ("event_time: scheduled_at, watermark: 10 minutes", "table: {kee: x}", "kee"),
         ("key: flight_id", "key: [flight]", 'did you mean "flight_id"'),
         ("key: flight_id", "key: flight_id\nindexes: [seat]", 'did you mean "seats"'),
         ("sources:", "source:", 'unknown key "source"'),
@@ -177,3 +199,41 @@ def test_deeply_nested_sql_is_refused_before_the_parser_sees_it() -> None:
     )
     with pytest.raises(ConfigError, match="nested deeper than 40"):
         query_of(view)
+
+
+def table_of(**table: Any) -> SqlView:
+    return SqlView.model_validate(
+        {
+            "view": "v",
+            "sources": {"d": {"topic": "t", "table": table}},
+            "sql": "SELECT origin, count(*) AS n FROM d GROUP BY origin",
+        }
+    )
+
+
+def test_a_table_reads_its_key_and_what_deletes_a_row_beside_what_the_sql_reads() -> None:
+    view = table_of(key="flight_id", delete_when="d.dep_delay < 0 OR plane IS NULL OR _key = ''")
+    assert (view.sources["d"].read_as, table_of().sources["d"].read_as) == ("table", "table")
+    query = checked(view, {"d": DEPARTURE})
+    assert set(query.used["d"]) == {"origin", "flight_id", "dep_delay", "plane"}
+    assert list(query.seen["d"]) == ["origin"]
+    assert SqlView.model_validate_json(view.model_dump_json(by_alias=True)) == view
+
+
+@pytest.mark.parametrize(
+    ("table", "said", "hint"),
+    [
+        ({"key": "flightid"}, 'table key: topic "t" has no column "flightid"', 'did you mean "flight_id"?'),
+        ({"key": "plane"}, 'column "plane" is no value that tells rows apart', "or leave `key` out"),
+        ({"key": "_key"}, "_key is of the record", "leave `key` out"),
+        ({"delete_when": "dep_dely > 3"}, 'table delete_when: topic "t" has no column', 'did you mean "dep_delay"?'),
+        ({"delete_when": "count(*) > 3"}, "is no expression over one event", "compare the event's own columns"),
+        ({"delete_when": "scheduled_at < now()"}, "is no expression over one event", "compare the event's own columns"),
+        ({"delete_when": "a = 'x"}, "this is no SQL", "status = 'deleted'"),
+    ],
+)  # fmt: skip
+def test_a_table_that_cannot_be_says_the_nearest_form(table: dict[str, Any], said: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        checked(table_of(**table), {"d": DEPARTURE})
+    assert said in caught.value.message
+    assert hint in (caught.value.hint or "")

@@ -1,0 +1,397 @@
+"""Views of class D on real Kafka and real Spark: tables joined, ranked, counted, built on each other, killed in the middle;
+always what plain Python makes of the same tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+import pytest
+from pipeline import Pipeline, plain, wait_until
+
+from hub.cli.context import environment_of
+from hub.config import Settings
+from hub.kafka import KafkaCluster
+from hub.materializers.applier import Applier
+from hub.materializers.stores.sql import Store
+from hub.materializers.view import load_view
+from hub.record import NewRecord, Positions, Record
+from hub.runtime import die_with_parent
+from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.codec import encode, parsed
+
+Row = dict[str, Any]
+Rows = dict[str, Row]
+
+
+def schema(record: str, /, **fields: Any) -> dict[str, Any]:
+    listed = [{"name": field, "type": of} for field, of in fields.items()]
+    return {"type": "record", "name": record, "fields": listed}
+
+
+MAYBE_TEXT, MAYBE_LONG = ["null", "string"], ["null", "long"]
+SCHEMAS: Mapping[str, dict[str, Any]] = {
+    "orders": schema(
+        "Order", orderId=MAYBE_LONG, customer=MAYBE_LONG, product="string", cents="long", status="string"
+    ),
+    "customers": schema("Customer", id="long", name=MAYBE_TEXT, region=MAYBE_TEXT),
+    "clicks": schema("Click", customer="long", page="string"),
+}
+ORDERS = {"table": {"key": "orderId", "delete_when": "o.status = 'gone'"}}
+JOINED = (
+    "SELECT o.orderId AS order_id, o.cents, c.name, c.region -- as they are now\n"
+    "FROM o LEFT JOIN c ON c.id = o.customer WHERE o.cents > 10"
+)
+TOP = (
+    "SELECT product, place, order_id, cents FROM (SELECT product, orderId AS order_id, cents, "
+    "row_number() OVER (PARTITION BY product ORDER BY cents DESC, orderId) AS place FROM o) r WHERE place <= 2"
+)
+OFTEN = (
+    "SELECT customer, count(*) AS n FROM o WHERE customer IS NOT NULL GROUP BY customer HAVING count(*) > 2"
+)
+VARIED = "SELECT customer, count(DISTINCT page) AS pages, count(*) AS n FROM k GROUP BY customer"  # a stream
+
+
+class World:
+    """The tables as they are after what was written, and what each view says of them."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.orders: dict[int, Row] = {}
+        self.customers: dict[int, Row] = {}
+        self.clicks: list[Row] = []
+
+    def change(self) -> tuple[str, str, Row | None]:
+        """One event: (topic, key, value)."""
+        some = self.chance
+        kind = some.choices(("orders", "customers", "clicks"), (6, 3, 2))[0]
+        if kind == "orders":
+            number = some.randrange(40)
+            row = {
+                "orderId": number, "customer": some.choice([None, *range(9)]), "product": some.choice("xyz"),
+                "cents": some.randrange(200), "status": "open",
+            }  # fmt: skip
+            how = some.random()
+            if how < 0.2:  # a tombstone, or an event that says so
+                self.orders.pop(number, None)
+                return kind, str(number), None if how < 0.1 else {**row, "status": "gone"}
+            self.orders[number] = row
+            return kind, str(number), row
+        if kind == "customers":
+            number = some.randrange(9)
+            row = {"id": number, "name": some.choice(["Ann", "Bob", None]), "region": some.choice(["n", "s"])}
+            if some.random() < 0.25:
+                self.customers.pop(number, None)
+                return kind, f"key-{number}", None
+            self.customers[number] = row
+            return kind, f"key-{number}", row
+        row = {"customer": some.randrange(9), "page": some.choice(["home", "shop", "help"])}
+        self.clicks.append(row)
+        return kind, str(row["customer"]), row
+
+    def joined(self) -> Rows:
+        nobody = {"name": None, "region": None}
+        return {
+            str(number): {
+                "order_id": number,
+                "cents": order["cents"],
+                **{name: self.customers.get(order["customer"], nobody)[name] for name in nobody},
+            }
+            for number, order in self.orders.items()
+            if order["cents"] > 10
+        }
+
+    def top(self) -> Rows:
+        found = {}
+        for product in "xyz":
+            mine = [order for order in self.orders.values() if order["product"] == product]
+            mine.sort(key=lambda order: (-order["cents"], order["orderId"]))
+            for place, order in enumerate(mine[:2], 1):
+                key = json.dumps([product, str(place)], separators=(",", ":"))
+                row = {"product": product, "place": place, "order_id": order["orderId"]}
+                found[key] = {**row, "cents": order["cents"]}
+        return found
+
+    def often(self) -> Rows:
+        counts: dict[int, int] = defaultdict(int)
+        for order in self.orders.values():
+            if order["customer"] is not None:
+                counts[order["customer"]] += 1
+        return {str(each): {"customer": each, "n": n} for each, n in counts.items() if n > 2}
+
+    def varied(self) -> Rows:
+        pages: dict[int, list[str]] = defaultdict(list)
+        for click in self.clicks:
+            pages[click["customer"]].append(click["page"])
+        return {
+            str(each): {"customer": each, "pages": len(set(seen)), "n": len(seen)}
+            for each, seen in pages.items()
+        }
+
+    def by_region(self, without: int | None = None) -> Rows:
+        """Clicks by region, through the entity view ``clicked``."""
+        found: dict[str, Row] = {}
+        for each, seen in self.varied().items():
+            customer = self.customers.get(int(each))
+            if customer is None or int(each) == without:
+                continue
+            row = found.setdefault(
+                customer["region"], {"region": customer["region"], "clicks": 0, "people": 0}
+            )
+            row["clicks"] += seen["n"]
+            row["people"] += 1
+        return found
+
+
+class Market:
+    """Topics of a test's own, views over them, events written to them."""
+
+    def __init__(self, pipeline: Pipeline, name: str, views: Path) -> None:
+        self.pipeline, self.name, self.folder = pipeline, name, views
+        self.writer = pipeline.cluster.writer()
+        self.views: list[Path] = []
+        self.forms = {kind: parsed(body) for kind, body in SCHEMAS.items()}
+        self.ids: dict[str, int] = {}
+        for kind, body in SCHEMAS.items():
+            pipeline.cluster.create_topic(self.topic(kind), partitions=2, config={}, replication_factor=1)
+            self.ids[kind] = pipeline.registry.register(f"{self.topic(kind)}-value", json.dumps(body))
+
+    def topic(self, kind: str) -> str:
+        return f"{self.name}.{kind}"
+
+    def declare(self, view: str, body: Mapping[str, Any]) -> str:
+        name = f"{self.name}_{view}"
+        path = self.folder / f"{name}.yaml"
+        path.write_text(json.dumps({"view": name, **body}))  # JSON is YAML
+        if path not in self.views:
+            self.views.append(path)
+        return name
+
+    def four(self) -> dict[str, tuple[str, Callable[[World], Rows]]]:
+        """The views of all four kinds: (name, what Python says of it)."""
+        o = {"o": {"topic": self.topic("orders"), **ORDERS}}
+        c = {"c": {"topic": self.topic("customers"), "as": "table"}}
+        k = {"k": {"topic": self.topic("clicks")}}
+        return {
+            "joined": (self.declare("joined", {"sources": {**o, **c}, "sql": JOINED, "key": "order_id"}), World.joined),
+            "top": (self.declare("top", {"sources": o, "sql": TOP, "key": ["product", "place"]}), World.top),
+            "often": (self.declare("often", {"sources": o, "sql": OFTEN}), World.often),
+            "varied": (self.declare("varied", {"sources": k, "sql": VARIED}), World.varied),
+        }  # fmt: skip
+
+    def write(self, changes: Sequence[tuple[str, str, Row | None]]) -> Positions:
+        return self.writer.append(
+            [
+                NewRecord(
+                    self.topic(kind),
+                    key.encode(),
+                    None if row is None else encode(self.ids[kind], self.forms[kind], row),
+                )
+                for kind, key, row in changes
+            ]
+        )
+
+    def rows(self, view: str, *kinds: str) -> Rows:
+        """The view's rows once it covers all that is in those topics."""
+        self.pipeline.covers(view, [self.topic(kind) for kind in kinds], 240.0)
+        return {key: plain(row) for key, row in self.pipeline.rows(view).items()}
+
+    def remove(self) -> None:
+        for path in self.views:
+            path.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def market(pipeline: Pipeline, request: pytest.FixtureRequest) -> Iterator[Market]:
+    name = request.node.name.removeprefix("test_")[:20].rstrip("_")
+    made = Market(pipeline, name, pipeline.settings.project / "views")
+    yield made
+    made.remove()
+
+
+def records_of(cluster: KafkaCluster, topic: str) -> list[Record]:
+    """Everything that is in a topic now."""
+    ends = cluster.end_offsets([topic])
+    reader = cluster.reader()
+    reader.assign(cluster.beginning_offsets([topic]))
+    found: list[Record] = []
+    while not reader.position().covers(ends):
+        found += reader.poll(1_000, 5.0)
+    reader.close()
+    return found
+
+
+def test_joins_ranks_having_and_distinct_counts(market: Market, pipeline: Pipeline) -> None:
+    world = World(1)
+    market.write([world.change() for _ in range(150)])
+    views = market.four()
+    for more in (0, 100, 60):
+        market.write([world.change() for _ in range(more)])
+        for name, expected in views.values():
+            kinds = {"joined": ("orders", "customers"), "varied": ("clicks",)}.get(name.rpartition("_")[2])
+            assert market.rows(name, *(kinds or ("orders",))) == expected(world), name
+
+    # Read your writes: this position of the sources, though the rows tell of none.
+    name = views["joined"][0]
+    order = {"orderId": 500, "customer": 1, "product": "x", "cents": 7_777, "status": "open"}
+    at = market.write([("orders", "500", order)])
+    answer = httpx2.get(f"{pipeline.url}/views/{name}/500?after={at}&timeout_ms=30000", timeout=40.0)
+    assert (answer.status_code, answer.json()["cents"]) == (200, 7_777)
+    at = market.write([("orders", "500", None)])
+    answer = httpx2.get(f"{pipeline.url}/views/{name}/500?after={at}&timeout_ms=30000", timeout=40.0)
+    assert answer.status_code == 404
+
+    # What cannot be a row is said, once by each view; the views go on.
+    market.write([("orders", "501", {**order, "orderId": None}), ("orders", "no number", None)])
+    market.writer.append([NewRecord(market.topic("orders"), b"502", b"no avro")])
+    assert market.rows(name, "orders", "customers") == world.joined()
+    dead = records_of(pipeline.cluster, market.topic("orders") + ".dlq")
+    reasons = {(each.header("hub.dlq.reason") or b"").decode(): each for each in dead if each.header("hub.dlq.view") == name.encode()}  # fmt: skip
+    assert set(reasons) == {
+        "the table's key (orderid) is null in this event",
+        "a tombstone's record key is no (orderid): no number",
+        "not in the Confluent wire format (no magic byte 0 and schema id)",
+    }
+    told = [json.loads(each.value or b"{}") for each in records_of(pipeline.cluster, "_hub.progress") if each.key == f"progress:{name}".encode()]  # fmt: skip
+    assert told[-1]["dead_records"] == 3
+
+
+def test_a_view_over_views_follows_their_generations(market: Market) -> None:
+    world = World(2)
+    market.write([world.change() for _ in range(200)])
+    clicked = f"{market.name}_clicked"
+    # Declared before the view that it reads.
+    region = market.declare(
+        "region",
+        {
+            "sources": {
+                "v": {"view": clicked},
+                "c": {"topic": market.topic("customers"), "as": "table"},
+            },
+            "sql": "SELECT c.region, sum(v.n) AS clicks, count(*) AS people FROM v JOIN c ON c.id = v.customer GROUP BY c.region",
+        },
+    )
+    wait_until(lambda: "waits for the view" in str(market.pipeline.state(region).get("reason")), 60.0)
+    body: dict[str, Any] = {
+        "sources": {"k": {"topic": market.topic("clicks"), "key": "customer"}},
+        "fields": {"customer": "k.customer", "n": "count(k.page)"},
+    }
+    market.declare("clicked", body)
+    market.write([world.change() for _ in range(50)])
+
+    def shown() -> Rows:
+        found = market.pipeline.rows(region)
+        return {key: plain(row) for key, row in found.items()}
+
+    def is_said(expected: Rows) -> Callable[[], bool]:
+        return lambda: shown() == expected
+
+    told = lambda: f"{shown()} {market.pipeline.state(region)}"
+    wait_until(is_said(world.by_region()), 120.0, told)
+    # The next generation of that view has no customer 3: its row goes without a record of its own.
+    body["sources"]["k"]["where"] = "customer <> 3"
+    market.declare("clicked", body)
+    wait_until(is_said(world.by_region(3)), 120.0, told)
+    market.write([("clicks", "4", {"customer": 4, "page": "home"})])
+    world.clicks.append({"customer": 4, "page": "home"})
+    wait_until(is_said(world.by_region(3)), 60.0, told)
+
+
+@pytest.mark.timeout(600)
+def test_a_kill_in_the_middle_leaves_the_tables_as_they_are(pipeline: Pipeline, tmp_path: Path) -> None:
+    """A materializer of its own, which begins in bulk, is killed twice, its JVM once more; its changelogs in a store are exact."""
+    settings = pipeline.settings.model_copy(
+        update={"home": tmp_path / "home", "project": tmp_path / "project", "delta_events_per_batch": 5_000}
+    )
+    (settings.project / "views").mkdir(parents=True)
+    settings.home.mkdir()
+    elsewhere = Pipeline(settings, pipeline.url)
+    market = Market(elsewhere, "killed_delta", settings.project / "views")
+    world = World(3)
+    market.write([world.change() for _ in range(26_000)])
+    views = market.four()
+    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    registry = RegistryClient(pipeline.url)
+    applier = Applier(elsewhere.cluster, registry, store)
+    declared = [load_view(path) for path in market.views]
+    running = _materializer(settings)
+
+    def applied() -> bool:
+        applier.follow(declared)
+        while applier.step():
+            pass
+        ends = {
+            view.name: elsewhere.cluster.end_offsets([each.topic for each in view.sources.values()])
+            for view in declared
+        }
+        return all(store.positions(name, "source").covers(end) for name, end in ends.items())
+
+    try:
+        joined = views["joined"][0]
+        # Killed while it loads, killed with rows in its changelog, Spark killed under it.
+        wait_until(lambda: (settings.checkpoints / joined / "1" / "commits" / "1").exists(), 120.0)
+        _kill(running)
+        running = _materializer(settings)
+        for jvm_only in (False, True):
+            written = len(_changelog(elsewhere, joined))
+            market.write([world.change() for _ in range(300)])
+            wait_until(partial(_has_more, elsewhere, joined, written), 120.0)
+            market.write([world.change() for _ in range(300)])
+            _kill(running, jvm_only=jvm_only)
+            running = _materializer(settings)
+        market.write([world.change() for _ in range(100)])
+        wait_until(applied, 240.0)
+        for name, expected in views.values():
+            found = {row.key: plain(dict(row.values or {})) for row in store.select(name, [], 100_000, None)}
+            assert found == expected(world), name
+            # A version is one row, whenever it was written again; a key's versions grow.
+            states: dict[tuple[bytes, int], set[bytes | None]] = defaultdict(set)
+            for record in _changelog(elsewhere, name):
+                states[record.key or b"", int(record.header("hub.version") or b"0")].add(record.value)
+            assert all(len(values) == 1 for values in states.values()), name
+    finally:
+        applier.close()
+        registry.close()
+        store.close()
+        elsewhere.close()
+        _kill(running)
+
+
+def _changelog(pipeline: Pipeline, view: str) -> list[Record]:
+    topic = f"views.{view}"
+    return records_of(pipeline.cluster, topic) if topic in pipeline.cluster.topics() else []
+
+
+def _has_more(pipeline: Pipeline, view: str, than: int) -> bool:
+    return len(_changelog(pipeline, view)) > than
+
+
+def _materializer(settings: Settings) -> subprocess.Popen[bytes]:
+    settings.logs.mkdir(exist_ok=True)
+    with (settings.logs / "materialize.log").open("ab") as output:
+        return subprocess.Popen(
+            die_with_parent([sys.executable, "-m", "hub.cli", "materialize"]),
+            env={**os.environ, **environment_of(settings)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def _kill(process: subprocess.Popen[bytes], *, jvm_only: bool = False) -> None:
+    """kill -9 of Spark's JVM below the process, and of itself, unless it is to notice."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    for each in [*children, *([] if jvm_only else [psutil.Process(process.pid)])]:
+        each.send_signal(signal.SIGKILL)
+    process.wait(60.0)
