@@ -348,11 +348,13 @@ def test_a_slow_reader_is_told_and_one_that_does_not_read_is_let_go_and_resumes(
     monkeypatch.setattr("hub.materializers.push._SLOW_S", 0.2)
     monkeypatch.setattr("hub.materializers.push._PAGE", 50)
     monkeypatch.setattr(push_wire, "SEND_S", 3.0)
-    wide = "x" * 200_000
+    wide = "x" * 400_000  # a page has 20 MB: more than sockets and libraries hold between them
 
     def storm(first: int) -> None:
+        """Two states of each of 50 keys; the first is never seen."""
         for version in range(first, first + 100):
-            server.bench.write(f"w{version % 50}", version, {"city": wide, "points": version})
+            city = "narrow" if version < first + 50 else wide
+            server.bench.write(f"w{version % 50}", version, {"city": city, "points": version})
         server.bench.drain()
 
     with Hub(server.url) as hub, hub.subscribe("v", snapshot=False, transport=transport) as changes:
