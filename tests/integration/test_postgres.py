@@ -2,120 +2,25 @@
 
 from __future__ import annotations
 
-import glob
 import json
-import os
-import pwd
 import random
-import shutil
-import signal
-import subprocess
-import tempfile
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
+import store_contract
 from changelog import Bench
-from ports import free_ports
+from postgres_server import BINARIES, Postgres
 from sqlalchemy import create_engine, text
-from sqlalchemy.exc import OperationalError
 
 from hub.errors import HubError, PeerError
 from hub.log import MemoryCluster
+from hub.materializers.stores.named import open_store
 from hub.materializers.stores.sql import Change, Store, StoreRefused, ViewBatch
 from hub.record import Positions
 from hub.schema_registry.facts import SCHEMAS_TOPIC, LevelSet, SchemaStored, record_of
 from hub.schema_registry.tables import Rebuilt, RegistryTables
-
-BINARIES = sorted(glob.glob("/usr/lib/postgresql/*/bin"))
-
-
-class Postgres:
-    """A server in a folder of its own. It refuses to run as root, so root lends it to the user "nobody"."""
-
-    def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="hub-postgres-"))
-        self.port = free_ports(1)[0]
-        self.user = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
-        if self.user is not None:
-            os.chown(self.folder, self.user.pw_uid, self.user.pw_gid)
-        self._run(
-            "initdb", "-D", str(self.folder / "data"), "-U", "hub", "-A", "trust", "-E", "UTF8", "--no-sync"
-        )
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def _command(self, name: str, *arguments: str) -> list[str]:
-        return [f"{BINARIES[-1]}/{name}", *arguments]
-
-    def _identity(self) -> dict[str, Any]:
-        if self.user is None:
-            return {}
-        return {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": [], "cwd": self.folder}
-
-    def _run(self, name: str, *arguments: str) -> None:
-        done = subprocess.run(
-            self._command(name, *arguments),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            **self._identity(),
-        )
-        assert done.returncode == 0, done.stderr
-
-    def start(self) -> None:
-        command = self._command(
-            "postgres",
-            "-D",
-            str(self.folder / "data"),
-            "-p",
-            str(self.port),
-            "-h",
-            "127.0.0.1",
-            "-k",
-            str(self.folder),
-        )
-        with (self.folder / "postgres.log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, **self._identity())
-        deadline = time.monotonic() + 60
-        engine = create_engine(self.url("postgres"))
-        while True:
-            try:
-                with engine.connect():
-                    break
-            except OperationalError:
-                assert time.monotonic() < deadline, (self.folder / "postgres.log").read_text()
-                time.sleep(0.1)
-        engine.dispose()
-
-    def kill(self) -> None:
-        """-9 to the postmaster; its children end by themselves when they notice."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait(20)
-
-    def stop(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(20)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def url(self, database: str) -> str:
-        return f"postgresql+psycopg://hub@127.0.0.1:{self.port}/{database}"
-
-    def database(self, name: str) -> str:
-        engine = create_engine(self.url("postgres"), isolation_level="AUTOCOMMIT")
-        with engine.connect() as connection:
-            connection.execute(text(f'CREATE DATABASE "{name}"'))
-        engine.dispose()
-        return self.url(name)
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +91,27 @@ def test_what_it_refuses_stops_the_view_and_leaves_nothing(url: str) -> None:
     with pytest.raises(StoreRefused):
         bench.store.apply([batch])
     assert bench.rows() == {} and not bench.store.positions("v", "changelog")
+    bench.store.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_history_gives_the_rows_of_the_highest_versions(url: str, seed: int) -> None:
+    """With batches of hundreds, which go by COPY, and of a few, which do not."""
+    store_contract.any_history(lambda: open_store(url), seed)
+
+
+def test_refusals_tables_made_anew_and_progress(url: str) -> None:
+    store_contract.the_rest(lambda: open_store(url))
+
+
+def test_a_large_batch_that_is_refused_leaves_nothing(url: str) -> None:
+    bench = Bench(url)
+    rows = [Change(f"k{n}", 1, 0, n, {"points": 2**80 if n == 700 else n}) for n in range(1000)]
+    with pytest.raises(StoreRefused):
+        bench.store.apply([ViewBatch("v", rows, Positions.of([("views.v", 0, 9)]))])
+    assert bench.rows() == {} and not bench.store.positions("v", "changelog")
+    bench.store.apply([ViewBatch("v", rows[:700], Positions.of([("views.v", 0, 9)]))])
+    assert len(bench.rows()) == 700
     bench.store.close()
 
 
