@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import random
+import re
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Literal
 
+import duckdb
+import orjson
 import pytest
 import store_contract
-from store_contract import Open
+from store_contract import FIRST, Model, Open, schema
 
+from hub.errors import PeerError
+from hub.materializers.stores import parquet
+from hub.materializers.stores.duck import DuckStore
 from hub.materializers.stores.named import open_store
+from hub.materializers.stores.sql import Change, ViewBatch
+from hub.record import Positions, TopicPartition
 
 URLS: dict[str, Callable[[Path], str]] = {
     "sqlite": lambda folder: f"sqlite:///{folder / 'store.db'}",
