@@ -9,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import store_contract
 from changelog import Bench
 from postgres import BINARIES, Postgres
 from sqlalchemy import create_engine, text
 
 from hub.errors import HubError, PeerError
 from hub.log import MemoryCluster
+from hub.materializers.stores.named import open_store
 from hub.materializers.stores.sql import Change, Store, StoreRefused, ViewBatch
 from hub.record import Positions
 from hub.schema_registry.facts import SCHEMAS_TOPIC, LevelSet, SchemaStored, record_of
@@ -89,6 +91,27 @@ def test_what_it_refuses_stops_the_view_and_leaves_nothing(url: str) -> None:
     with pytest.raises(StoreRefused):
         bench.store.apply([batch])
     assert bench.rows() == {} and not bench.store.positions("v", "changelog")
+    bench.store.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_history_gives_the_rows_of_the_highest_versions(url: str, seed: int) -> None:
+    """With batches of hundreds, which go by COPY, and of a few, which do not."""
+    store_contract.any_history(lambda: open_store(url), seed)
+
+
+def test_refusals_tables_made_anew_and_progress(url: str) -> None:
+    store_contract.the_rest(lambda: open_store(url))
+
+
+def test_a_large_batch_that_is_refused_leaves_nothing(url: str) -> None:
+    bench = Bench(url)
+    rows = [Change(f"k{n}", 1, 0, n, {"points": 2**80 if n == 700 else n}) for n in range(1000)]
+    with pytest.raises(StoreRefused):
+        bench.store.apply([ViewBatch("v", rows, Positions.of([("views.v", 0, 9)]))])
+    assert bench.rows() == {} and not bench.store.positions("v", "changelog")
+    bench.store.apply([ViewBatch("v", rows[:700], Positions.of([("views.v", 0, 9)]))])
+    assert len(bench.rows()) == 700
     bench.store.close()
 
 

@@ -1,0 +1,193 @@
+"""One view into SQLite, Postgres, DuckDB and Parquet by one applier that is killed again and again: equal in all."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from postgres import BINARIES, Postgres
+
+from hub.cli.context import environment_of
+from hub.config import Settings
+from hub.kafka import KafkaCluster
+from hub.materializers.progress import PROGRESS_TOPIC
+from hub.materializers.stores.named import open_store
+from hub.record import NewRecord
+from hub.runtime import die_with_parent, end
+from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.codec import encode, parsed
+
+VIEW, CHANGELOG = "four_stores", "views.four_stores"
+SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": VIEW,
+    "namespace": "views",
+    "fields": [
+        {"name": "city", "type": ["null", "string"], "default": None},
+        {"name": "points", "type": ["null", "long"], "default": None},
+        {"name": "share", "type": ["null", "double"], "default": None},
+        {"name": "words", "type": ["null", {"type": "array", "items": "string"}], "default": None},
+        {"name": "_version", "type": "long"},
+    ],
+}
+FILE = """
+view: four_stores
+sources: {s: {topic: four.in, key: k}}
+fields: {city: s.city, points: s.points, share: s.share, words: s.words}
+stores: [serving, warehouse, duck, lake]
+"""
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    if not BINARIES:
+        pytest.skip("no postgresql on this machine: ./run test installs it where it may")
+    running = Postgres()
+    running.start()
+    yield running
+    running.stop()
+
+
+class Hub:
+    """An applier process of its own, and the command line beside it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.environment = {**os.environ, **environment_of(settings)}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with (self.settings.project / "applier.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                die_with_parent([sys.executable, "-m", "hub.cli", "apply-changelogs"]),
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(20)
+
+    def run(self, *arguments: str) -> tuple[int, Any]:
+        done = subprocess.run(
+            [sys.executable, "-m", "hub.cli", *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        try:
+            return done.returncode, json.loads(done.stdout)
+        except ValueError:
+            log = (self.settings.project / "applier.log").read_text()
+            raise AssertionError(f"{done.stdout}\n{done.stderr}\n{log[-3000:]}") from None
+
+
+@pytest.fixture
+def hub(settings: Settings, hub_server: str, postgres: Postgres, tmp_path: Path) -> Iterator[Hub]:
+    (tmp_path / "views").mkdir()
+    (tmp_path / "views" / f"{VIEW}.yaml").write_text(FILE)
+    own = settings.model_copy(
+        update={
+            "home": tmp_path / "home",
+            "project": tmp_path,
+            "registry_url": hub_server,
+            "stores": {"warehouse": postgres.database("four"), "duck": "duckdb", "lake": "parquet"},
+        }
+    )
+    made = Hub(own)
+    yield made
+    if made.process is not None:
+        end(made.process, 20.0)
+
+
+def write(cluster: KafkaCluster, schema_id: int, chance: random.Random, versions: range) -> None:
+    schema = parsed(SCHEMA)
+    records = []
+    for version in versions:
+        key = f"k{chance.randrange(3_000)}"
+        row = {
+            "city": chance.choice(["Oslo", "Ærø", "n\0l", None]),
+            "points": version,
+            "share": version / 7,
+            "words": ["a", 'b"\\'] if version % 2 else None,
+            "_version": version,
+        }
+        # Now and then something old again, as a zombie writes it.
+        at = max(1, version - 2_000) if chance.random() < 0.05 else version
+        value = None if chance.random() < 0.1 else encode(schema_id, schema, row)
+        headers = (("hub.version", str(at).encode()),)
+        records.append(NewRecord(CHANGELOG, key.encode(), value, headers))
+    writer = cluster.writer()
+    writer.append(records)
+    writer.close()
+
+
+def test_all_four_are_equal_however_often_the_applier_is_killed(
+    settings: Settings, hub: Hub, hub_server: str
+) -> None:
+    cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
+    cluster.create_topic(CHANGELOG, partitions=2, config={"cleanup.policy": "compact"}, replication_factor=1)
+    if PROGRESS_TOPIC not in cluster.topics():
+        cluster.create_topic(
+            PROGRESS_TOPIC, partitions=1, config={"cleanup.policy": "compact"}, replication_factor=1
+        )
+    schema_id = RegistryClient(hub_server).register(f"{CHANGELOG}-value", json.dumps(SCHEMA))
+    chance = random.Random(3)
+    for part in range(5):
+        write(cluster, schema_id, chance, range(part * 8_000 + 1, (part + 1) * 8_000 + 1))
+        hub.start()
+        time.sleep(chance.uniform(2.0, 6.0))
+        if part < 4:
+            hub.kill()
+    code, verdicts = hub.run("view", "verify", VIEW, "--timeout", "120", "-o", "json")
+    assert code == 0, verdicts
+    assert [each["store"] for each in verdicts] == ["serving", "warehouse", "duck", "lake"]
+    assert len({(each["store_rows"], each["store_hash"], each["positions"]) for each in verdicts}) == 1
+    assert verdicts[0]["store_rows"] > 1_000
+    told = await_told(hub)
+    assert {each["state"] for each in told.values()} == {"live"}
+    assert told["store:warehouse"]["views"][VIEW]["lag"] == 0 and "hub@" in told["store:warehouse"]["url"]
+    # A store that is away stops alone, and says why; a wrong row is found, and the exit code tells.
+    hub.kill()
+    folder = Path(hub.settings.store_urls["lake"].removeprefix("parquet:///"))
+    newest = max(folder.glob(f"{VIEW}/*.parquet"), key=lambda path: path.stat().st_size)
+    kept = newest.read_bytes()
+    newest.write_bytes(b"")
+    code, (verdict,) = hub.run("view", "verify", VIEW, "--store", "duck", "-o", "json")
+    assert code == 0 and verdict["equal"]
+    newest.write_bytes(kept)
+    manifest = folder / VIEW / "manifest.json"
+    body = json.loads(manifest.read_bytes())
+    body["files"] = body["files"][:-1]
+    manifest.write_text(json.dumps(body))
+    code, (verdict,) = hub.run("view", "verify", VIEW, "--store", "lake", "-o", "json")
+    assert code == 1 and not verdict["equal"] and verdict["differing"]
+    cluster.delete_topic(CHANGELOG)
+
+
+def await_told(hub: Hub) -> dict[str, Any]:
+    """The serving store's word on all of them, once all say they are live."""
+    deadline = time.monotonic() + 60
+    store = open_store(hub.settings.store)
+    while True:
+        told = {key: value for key, value in store.progress().items() if key.startswith("store:")}
+        if len(told) == 4 and all(
+            each["state"] == "live" and each["views"].get(VIEW, {}).get("lag") == 0 for each in told.values()
+        ):
+            store.close()
+            return told
+        assert time.monotonic() < deadline, told
+        time.sleep(0.2)
