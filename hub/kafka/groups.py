@@ -169,14 +169,7 @@ class Groups(Connection):
         with self._group_lock:
             try:
                 if self._group_admin is None:
-                    self._group_admin = KafkaAdminClient(
-                        bootstrap_servers=self.bootstrap,
-                        client_id="hub.groups",
-                        request_timeout_ms=int(self.timeout_s * 1000),
-                        bootstrap_timeout_ms=int(self.timeout_s * 1000),
-                        reconnect_backoff_max_ms=1_000,
-                        **_secured(self._security),
-                    )
+                    self._group_admin = self._connected()
                 return ask(self._group_admin)
             except kafka_errors.BrokerResponseError as error:
                 # It remembers coordinators: the next call begins anew, and finds those of then.
@@ -189,6 +182,26 @@ class Groups(Connection):
             except (kafka_errors.KafkaError, OSError, ValueError, RuntimeError) as error:
                 self._drop_group_admin()
                 raise self.down(doing, type(error).__name__) from None
+
+    def _connected(self) -> Any:
+        """A client, or what kept it from connecting. Where that fails, kafka-python leaves behind a thread that tries for
+        ever, with its sockets: so the client is made and filled in two steps, which leaves us what to stop."""
+        admin: Any = KafkaAdminClient.__new__(KafkaAdminClient)
+        try:
+            admin.__init__(
+                bootstrap_servers=self.bootstrap,
+                client_id="hub.groups",
+                request_timeout_ms=int(self.timeout_s * 1000),
+                bootstrap_timeout_ms=int(self.timeout_s * 1000),
+                reconnect_backoff_max_ms=1_000,
+                **_secured(self._security),
+            )
+        except BaseException:
+            admin._closed = False
+            with contextlib.suppress(Exception):
+                admin.close()
+            raise
+        return admin
 
     def _drop_group_admin(self) -> None:
         admin, self._group_admin = self._group_admin, None

@@ -348,6 +348,16 @@ def test_kafka_away_is_said_with_its_address() -> None:
         assert down.value.retriable and down.value.hint
 
 
+def test_asking_a_kafka_that_is_away_leaves_nothing_behind() -> None:
+    """A monitor asks again and again for as long as the outage lasts."""
+    nowhere = KafkaCluster(f"127.0.0.1:{free_pair()}", 0.3)
+    before = {thread.ident for thread in threading.enumerate()}
+    for _ in range(3):
+        with pytest.raises(PeerError):
+            nowhere.group_offsets(["anyone"])
+    assert [thread.name for thread in threading.enumerate() if thread.ident not in before] == []
+
+
 def test_times_are_found(cluster: KafkaCluster, topic: Topic) -> None:
     name = topic(partitions=2)
     cluster.writer().append([NewRecord(name, b"k", b"v", (), 1_000 * n, 0) for n in range(5)])
