@@ -89,9 +89,8 @@ def test_parquet_is_right_after_a_kill_between_any_two_steps(
     monkeypatch.setattr(os, "fsync", synced)
     model = Model(parquet.ParquetStore(tmp_path / "lake", grace_s=0.0))
     model.store.ensure_view("v", schema(FIRST), [], "topic-1")
-    version = killed = 0
-    for _ in range(25):
-        version += 1
+    killed = 0
+    for version in range(1, 26):
         changes = [
             (
                 f"k{chance.randrange(12)}",
@@ -144,7 +143,7 @@ def test_few_files_are_left_and_none_that_nobody_names(tmp_path: Path) -> None:
 
 
 def test_what_is_merged_and_into_what() -> None:
-    def files(kind: Literal[snapshot, delta], *rows: int) -> list[parquet.File]:
+    def files(kind: Literal["snapshot", "delta"], *rows: int) -> list[parquet.File]:
         return [parquet.File(f"{kind}-{place}", kind, each) for place, each in enumerate(rows)]
 
     assert parquet.to_merge(files("delta", *[1] * 7)) is None
