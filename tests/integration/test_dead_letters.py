@@ -74,19 +74,23 @@ class Desk:
         self.pipeline.covers(view, [self.topic], 240.0)
         return {key: plain(row) for key, row in self.pipeline.rows(view).items()}
 
-    def letter(self, view: str, offset: int) -> Place:
-        """Where the view's letter of an event is."""
-        name = f"{self.topic}.dlq"
+    def dead(self, view: str, *offsets: int) -> list[Place]:
+        """Where the view's letters of these events are."""
+        name, found = f"{self.topic}.dlq", dict[int, Place]()
 
-        def found() -> list[Place]:
-            return [
-                each.letter.at
-                for each in self.letters.letters([name]).letters
-                if each.letter.by == view and each.letter.of == Place(self.topic, 0, offset)
-            ]
+        def all_there() -> bool:
+            letters = self.letters.letters([name]).letters
+            found.update(
+                {
+                    each.letter.of.offset: each.letter.at
+                    for each in letters
+                    if each.letter.by == view and each.letter.of
+                }
+            )
+            return set(offsets) <= found.keys()
 
-        wait_until(lambda: bool(found()), 120.0, lambda: f"{view} has no letter of {offset}")
-        return found()[0]
+        wait_until(all_there, 120.0, lambda: f"{view} has letters of {sorted(found)}, not of all {offsets}")
+        return [found[offset] for offset in offsets]
 
     def remove(self) -> None:
         for path in self.views:
@@ -126,7 +130,7 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
     )
     other_id = pipeline.registry.register("somebody-value", json.dumps(OTHER))
     desk.write(desk.value(0))
-    cut = desk.write(desk.value(1)[:-5])
+    cut = desk.write(desk.value(1)[:-1])
     wrong_type = desk.write(frame(other_id, b"\x02"))
     unknown = desk.write(frame(987_654, b"\x02"))
     no_key = desk.write(desk.value(2, id=None))
@@ -144,12 +148,10 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
         desk.rows(clicks)
     late = desk.write(desk.value(6))
 
-    for view in (latest, unique):
-        for offset in (cut, unknown, no_key, large):
-            desk.letter(view, offset)
-    dead = {offset: desk.letter(latest, offset) for offset in (cut, wrong_type, unknown, no_key, large)}
-    desk.letter(unique, null)
-    desk.letter(clicks, future)
+    offsets = (cut, wrong_type, unknown, no_key, large)
+    dead = dict(zip(offsets, desk.dead(latest, *offsets), strict=True))
+    desk.dead(unique, *offsets, null)
+    desk.dead(clicks, cut, wrong_type, unknown, large, future)
     rows = desk.rows(latest)
     assert rows["a"]["name"] == "n6" and rows["a"]["count"] == 8
     assert desk.rows(unique)["a"]["count"] == 7

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.errors import CallerError, Conflict, HubFault, NotFound, PeerError
@@ -255,6 +255,59 @@ def test_what_other_views_have_taken_is_for_the_view_that_has_not(desk: Desk) ->
     assert desk.replays()[0].header(REPLAY_FOR) == b"w"
 
 
+def test_a_view_that_is_computed_anew_writes_its_letters_again_and_they_are_the_same(desk: Desk) -> None:
+    first, dismissed = desk.dead(GOOD, UNFIT, 1), desk.dead(GOOD, NULL_KEY, 2)
+    desk.letters.replay([first], "ann")
+    desk.letters.dismiss([dismissed], "ann")
+    again = desk.dead(GOOD, UNFIT, 1)
+    desk.dead(GOOD, NULL_KEY, 2)
+    later_view = desk.dead(GOOD, UNFIT, 1, view="new")  # it has taken the replay as well
+    own = desk.dead(GOOD, NULL_KEY, 1, view="w")  # this one has not: the bytes were none of its troubles
+    made_anew = desk.dead(
+        frame(1, b"\x04"), UNFIT, 1
+    )  # another event, at its place since the topic was made anew
+    states = [(each.letter.at, each.state) for each in desk.letters.letters(["t.dlq"]).letters]
+    assert states == [
+        (first, "replayed"),
+        (dismissed, "dismissed"),
+        (later_view, "open"),
+        (own, "open"),
+        (made_anew, "open"),
+    ]
+    assert [row["done"] for row in desk.letters.replay([again, later_view], "bob")] == ["before", "before"]
+    assert len(desk.replays()) == 1
+    entry = desk.letters.letter(later_view).entry
+    assert entry is not None and (entry.state, entry.why) == ("replayed", f"replayed with {first}")
+    desk.letters.repair([own, made_anew], Repair(whole(EVENT)), "bob")
+    desk.letters.replay([own, made_anew, made_anew], "bob")
+    assert len(desk.replays()) == 3
+
+
+def test_what_a_changed_view_reads_again_by_itself_is_not_replayed_to_it(desk: Desk) -> None:
+    there, gone = desk.dead(GOOD, NULL_KEY, 1), desk.dead(GOOD, NULL_KEY, 77)
+    with pytest.raises(CallerError, match="would count it twice"):
+        desk.letters.replay([there], "ann", as_is=True)
+    desk.letters.replay([gone], "ann", as_is=True)  # retention has taken the original
+    assert [event.header(REPLAY_OF) for event in desk.replays()] == [b"t:0:77"]
+
+
+def test_later_events_of_many_letters_are_found_by_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = open_desk(declared=None)
+    dead = ((0, "o1"), (2, "o1"), (3, "o1"), (1, "o2"))
+    places = [desk.dead(GOOD, UNFIT, of, key=key, timestamp="5") for of, key in dead]
+    opened = desk.cluster.reader
+    readers: list[object] = []
+    monkeypatch.setattr(desk.cluster, "reader", lambda: readers.append(None) or opened())
+    rows = desk.letters.replay(places, "ann", dry_run=True)
+    assert len(readers) == len(places) + 2  # each letter, all letters beside them, what came later
+    assert [(row["later"]["events"], row["later"]["first_offset"]) for row in rows] == [
+        (3, 1),
+        (0, None),
+        (1, 3),
+        (0, None),
+    ]
+
+
 def test_a_replay_that_died_again_keeps_its_first_place(desk: Desk) -> None:
     again = {"hub.replay.of": "t:0:1", "hub.replay.letter": "t.dlq:0:0"}
     headers = (
@@ -309,6 +362,7 @@ def test_the_topic_that_it_is_from_is_gone(desk: Desk) -> None:
         desk.letters.replay([place], "ann")
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["", "before", "after"])), max_size=12),
     st.integers(1, 4),
