@@ -34,7 +34,12 @@ EVENT: dict[str, Any] = {
         {"name": "event_id", "type": "string"},
     ],
 }
-OTHER = {"type": "record", "name": "Other", "fields": [{"name": "raw", "type": "long"}]}
+# The same names, other types: each view reads one of them.
+OTHER = {
+    "type": "record",
+    "name": "Other",
+    "fields": [{"name": "id", "type": "long"}, {"name": "at", "type": "string"}],
+}
 
 
 class Desk:
@@ -131,7 +136,7 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
     other_id = pipeline.registry.register("somebody-value", json.dumps(OTHER))
     desk.write(desk.value(0))
     cut = desk.write(desk.value(1)[:-1])
-    wrong_type = desk.write(frame(other_id, b"\x02"))
+    wrong_type = desk.write(frame(other_id, b"\x02\x02x"))
     unknown = desk.write(frame(987_654, b"\x02"))
     no_key = desk.write(desk.value(2, id=None))
     large = desk.write(b"x" * 2_000_000)
@@ -151,7 +156,7 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
     offsets = (cut, wrong_type, unknown, no_key, large)
     dead = dict(zip(offsets, desk.dead(latest, *offsets), strict=True))
     desk.dead(unique, *offsets, null)
-    desk.dead(clicks, cut, wrong_type, unknown, large, future)
+    desk.dead(clicks, cut, wrong_type, unknown, large, future)  # and not the tombstone: it makes no row
     rows = desk.rows(latest)
     assert rows["a"]["name"] == "n6" and rows["a"]["count"] == 8
     assert desk.rows(unique)["a"]["count"] == 7
@@ -160,6 +165,10 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
     state = pipeline.state(clicks)
     by_reason = {row["topic"]: row["by_reason"] for row in desk.letters.heaps()[0]}
     assert by_reason[f"views.{clicks}.late"] == {"late": 1}, state
+    reasons = {"undecodable": 6, "unknown_schema": 3, "framing": 3, "null_key": 2, "tombstone": 1}
+    reasons |= {"event_time_ahead": 1}
+    assert by_reason[f"{desk.topic}.dlq"] == reasons
+    assert sum(row["n"] for row in desk.rows(clicks).values()) <= 7
     assert desk.letters.letters([f"views.{clicks}.late"]).letters[0].letter.of == Place(desk.topic, 0, late)
 
     # Shown: the field that is cut off; the bytes, the headers and the time are the event's own.
@@ -212,6 +221,18 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
     assert httpx2.get(f"{pipeline.url}/dlq/nowhere.dlq/0/0", timeout=60.0).status_code == 404
     assert pipeline.cluster.topic_config([LEDGER_TOPIC])[LEDGER_TOPIC]["cleanup.policy"] == "compact"
 
+    # Computed anew, the view has the same row; it writes its letters again, and they stay what they are.
+    before, written = desk.rows(latest)["a"], pipeline.cluster.end_offsets([place.topic])
+    body = entity(desk.topic)
+    desk.declare(latest, {**body, "fields": {**body["fields"], "most": "max(e.cents)"}})
+    wait_until(
+        lambda: "most" in pipeline.rows(latest).get("a", {}), 120.0, lambda: str(pipeline.state(latest))
+    )
+    assert desk.rows(latest)["a"] == {**before, "most": 910}
+    assert not written.covers(pipeline.cluster.end_offsets([place.topic]))
+    (heap,), _ = desk.letters.heaps(place.topic)
+    assert (heap["open"], heap["repaired"]) == (0, 0)
+
 
 def _replays(pipeline: Pipeline, topic: str) -> list[Record]:
     ends = pipeline.cluster.end_offsets([topic])
@@ -231,8 +252,18 @@ def test_a_topic_made_anew_and_a_log_cut_off_under_a_view(desk: Desk, pipeline: 
     for n in range(5):
         desk.write(desk.value(n))
     assert desk.rows(view)["a"]["count"] == 5
-    # Made anew while the view runs: its rows are those of the new topic.
+    # Larger than the topic of letters was made for: it takes what its source takes by now.
+    pipeline.cluster.alter_config(desk.topic, {"max.message.bytes": "6000000"})
+    desk.writer = pipeline.cluster.writer(desk.topic)
+    desk.dead(view, desk.write(b"x" * 5_000_000))
+    # Gone: the view says so and keeps its rows. Made anew: its rows are those of the new topic.
     pipeline.cluster.delete_topic(desk.topic)
+    wait_until(
+        lambda: f'topic "{desk.topic}" does not exist' in (pipeline.state(view).get("reason") or ""),
+        120.0,
+        lambda: str(pipeline.state(view)),
+    )
+    assert pipeline.rows(view)["a"]["count"] == 5
     pipeline.cluster.create_topic(desk.topic, partitions=1, config={}, replication_factor=1)
     desk.writer = pipeline.cluster.writer(desk.topic)
     desk.write(desk.value(7))

@@ -483,3 +483,75 @@ def test_fields_are_set_by_their_paths() -> None:
         {"field": "b.c", "before": 1, "after": 2},
         {"field": "d", "before": None, "after": 1},
     ]
+
+
+# ---- the command line over it
+
+
+@pytest.fixture
+def hub(desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """``hub dlq …``: its exit code, output and what it notes beside."""
+    from hub.cli import dlq, main
+
+    monkeypatch.setattr(dlq, "_open", lambda: desk.letters)
+    desk.cluster.delete_topic("t.quarantine")  # else a command that acts asks which of the two is meant
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["dlq", *arguments])
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return run
+
+
+def test_the_command_line_lists_repairs_and_replays(desk: Desk, hub: Any) -> None:
+    assert hub("ls")[:2] == (0, "") and "no dead letters" in hub("ls")[2]
+    desk.dead(frame(1, b"\x04"), UNFIT, 1)
+    desk.dead(GOOD, NULL_KEY, 2)
+    desk.dead(b"{}", "not in the Confluent wire format", 3)
+    assert [row["open"] for row in json.loads(hub("ls", "-o", "json")[1])] == [3]
+    rows = json.loads(hub("ls", "t", "--reason", "null_key", "-o", "json")[1])
+    assert [(row["offset"], row["reason"]) for row in rows] == [(1, "null_key")]
+    code, said, _ = hub("show", "t", "0", "-o", "json")
+    assert code == 0 and json.loads(said)["field"] == "id"
+
+    arguments = ("repair", "t", "1", "--set", "cents=6", "--by", "ann", "-o", "json")
+    code, said, noted = hub(*arguments, "--dry-run")
+    assert code == 0 and json.loads(said)[0]["changes"] == [{"field": "cents", "before": 5, "after": 6}]
+    assert "nothing was written" in noted and LEDGER_TOPIC not in desk.cluster.topics()
+    ((row,), code) = (json.loads((done := hub(*arguments, "--replay"))[1]), done[0])
+    assert (code, row["state"], row["replay"]["for"]) == (0, "repaired", ["v"])
+    assert "1 had been before" in hub("replay", "t", "1")[2] and len(desk.replays()) == 1
+    assert hub("dismiss", "t", "0", "2")[0] == 0
+    assert [row["state"] for row in json.loads(hub("ls", "t", "--all", "-o", "json")[1])] == [
+        "dismissed",
+        "replayed",
+        "dismissed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("show", "t.dql", "0"), 'did you mean "t.dlq"?'),
+        (("show", "t", "9"), "hub dlq ls t.dlq tells which do"),
+        (("show", "t", "0", "--partition", "7"), "does not exist"),
+        (("repair", "t", "0"), "--set, --json, --schema-id, --with or --key"),
+        (("repair", "t", "0", "--set", "cents"), "such as address.city=Rome"),
+        (("repair", "t", "0", "--set", "cents=x"), "hub dlq show t.dlq 0"),
+        (("repair", "t", "0", "--with", "/nowhere/fix.py"), "def repair(event, letter)"),
+        (("repair", "t", "--set", "cents=1"), "name offsets, or --reason"),
+        (("replay", "t"), "hub dlq ls tells what there is"),
+        (("replay", "t", "--reason", "framing"), "there are those of reason null_key"),
+        (("replay", "t", "0"), "repair it first"),
+        (("dismiss", "t", "0", "--undo"), "not dismissed"),
+    ],
+)
+def test_what_the_command_line_refuses_says_the_way_out(
+    desk: Desk, hub: Any, arguments: tuple[str, ...], said: str
+) -> None:
+    desk.dead(GOOD, NULL_KEY, 2)
+    code, out, error = hub(*arguments)
+    assert code == 1 and said in error.replace("\n", " ") and out == ""
+    assert desk.replays() == []
