@@ -48,7 +48,7 @@ from hub.materializers.dataframes import (
 from hub.materializers.delta import DeltaPlan
 from hub.materializers.progress import Mode
 from hub.materializers.shape import META
-from hub.materializers.spark import code_settings, logged_offsets, sink_options
+from hub.materializers.spark import code_settings, executed, logged_offsets, sink_options
 from hub.materializers.sql_view import VERSION, SqlSource, SqlView
 from hub.record import Positions, TopicPartition, lag_records
 
@@ -315,8 +315,8 @@ def swept(checkpoint: Path) -> Swept:
 
 
 def quiet_batches(query: StreamingQuery) -> set[int]:
-    """The batches of which Spark reports that they took every event."""
-    told = query.recentProgress
+    """The batches of which Spark reports that they have run and took every event."""
+    told = [each for each in query.recentProgress if executed(each["durationMs"])]
     return {each["batchId"] for each in told} - {each["batchId"] for each in told if not _took_all(each)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,7 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
     ):  # the clock jumps; a batch is judged by the watermark of the one before, so two of them
         desk.write(desk.value(jump))
         desk.rows(clicks)
+    time.sleep(11.0)  # a query that was idle so long is reported as if its next batch had run already
     late = desk.write(desk.value(6))
 
     offsets = (cut, wrong_type, unknown, no_key, large)
