@@ -44,8 +44,8 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"not in the Confluent wire format", "framing"),
         (r"its bytes do not fit its schema id", "undecodable"),
         (r"its schema id \d+ is no record schema", "unknown_schema"),
-        (r"the view's key is null", "null_key"),
-        (r"a tombstone has no time", "tombstone"),
+        (r"the view's key is null|the table's key .* is null|it has no record key", "null_key"),
+        (r"a tombstone", "tombstone"),
         (r"its event time .* is null", "null_event_time"),
         (r"its event time .* ahead of", "event_time_ahead"),
     )

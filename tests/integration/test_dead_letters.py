@@ -77,7 +77,7 @@ class Desk:
         return end - 1
 
     def rows(self, view: str) -> dict[str, dict[str, Any]]:
-        self.pipeline.covers(view, [self.topic], 240.0)
+        self.pipeline.covers(view, [self.topic], 400.0)
         return {key: plain(row) for key, row in self.pipeline.rows(view).items()}
 
     def dead(self, view: str, *offsets: int) -> list[Place]:
@@ -117,7 +117,7 @@ def entity(topic: str, **more: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_bad_events_become_letters_and_a_replay_has_its_first_place(
     desk: Desk, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,7 +152,7 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
     ):  # the clock jumps; a batch is judged by the watermark of the one before, so two of them
         desk.write(desk.value(jump))
         desk.rows(clicks)
-    time.sleep(11.0)  # a query that was idle so long is reported as if its next batch had run already
+    time.sleep(12.0)  # a query that was idle so long is reported as if its next batch had run already
     late = desk.write(desk.value(6))
 
     offsets = (cut, wrong_type, unknown, no_key, large)
@@ -247,7 +247,7 @@ def _replays(pipeline: Pipeline, topic: str) -> list[Record]:
     return [record for record in found if record.header("hub.replay.letter")]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_topic_made_anew_and_a_log_cut_off_under_a_view(desk: Desk, pipeline: Pipeline) -> None:
     view = f"{desk.topic.partition('.')[0]}_view"
     desk.declare(view, entity(desk.topic))
