@@ -270,7 +270,8 @@ def _gathered(run: DeltaRun, events: DataFrame, plan: SqlPlan, given: Input) -> 
         if table.kind == "stream":  # a tombstone says that something is gone, and a stream takes nothing back
             changes = changes.where(~F.col(WHY).isNull() | ~F.col(DELETED))
     kept = [] if table is None else [*_stored(table), *run.derived(name), DELETED, ORDER]
-    dead = F.struct("_topic", "_partition", "_offset", *BYTES, WHY)
+    at = F.unix_millis("_timestamp").alias("_at_ms")
+    dead = F.struct("_topic", "_partition", "_offset", at, *BYTES, WHY)
     return changes.select(
         *([F.when(taken, F.struct(*kept)).alias(f"i_{name}")] if kept else []),
         F.when(F.col(WHY).isNotNull(), dead).alias(_DEAD),
@@ -311,7 +312,7 @@ def _changes(events: DataFrame, source: SqlSource, table: Table, many_topics: bo
         order = header["value"].cast("string").cast("bigint")
         why = F.coalesce(why, F.when(order.isNull(), F.lit(f"it has no header {VERSION_HEADER}")))
     others = [name for name in table.columns if name not in table.key]
-    coordinates = ("_topic", "_partition", "_offset")
+    coordinates = ("_topic", "_partition", "_offset", "_timestamp")
     beside = [each for each in coordinates if each not in (*others, *keys)]
     return events.alias(table.name).select(
         why.alias(WHY),
@@ -347,6 +348,7 @@ def _records(column: pa.ChunkedArray, view: SqlView) -> list[NewRecord]:
             "hub.dlq.topic": each["_topic"],
             "hub.dlq.partition": str(each["_partition"]),
             "hub.dlq.offset": str(each["_offset"]),
+            "hub.dlq.timestamp": str(each["_at_ms"]),
         }
         records.append(
             NewRecord(

@@ -237,6 +237,7 @@ class Runner:
         self.warm = False
         self.untold = Positions()  # no batch is told of until it covers this
         self.swept = Swept()
+        self.sweeping: SparkSession | None = None  # made when there is something to sweep
         self.noted_at = 0.0
         self.delta: DeltaQuery | None = None
         self.thread = threading.Thread(target=self._run, name=f"view-{path.stem}", daemon=True)
@@ -632,7 +633,11 @@ class Runner:
 
     def _sweep(self, plan: SqlPlan, until: int, quiet: set[int]) -> None:
         before = self.swept
-        self.swept = sql_stream.sweep(self.session, plan, self.settings, before, until, quiet)
+        if self.sweeping is None and not quiet.issuperset(range(before.batch_id + 1, until + 1)):
+            self.sweeping = sql_stream.sweeping(self.session)
+        self.swept = sql_stream.sweep(
+            self.sweeping or self.session, plan, self.settings, before, until, quiet
+        )
         if time.monotonic() >= self.noted_at + _NOTE_S:
             self.noted_at = time.monotonic()
             sql_stream.keep(plan.checkpoint, self.swept)

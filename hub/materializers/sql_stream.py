@@ -48,9 +48,9 @@ from hub.materializers.dataframes import (
 from hub.materializers.delta import DeltaPlan
 from hub.materializers.progress import Mode
 from hub.materializers.shape import META
-from hub.materializers.spark import code_settings, logged_offsets, sink_options
+from hub.materializers.spark import code_settings, executed, logged_offsets, sink_options
 from hub.materializers.sql_view import VERSION, SqlSource, SqlView
-from hub.record import Positions, TopicPartition
+from hub.record import Positions, TopicPartition, lag_records
 
 _STREAMING = "spark.sql.streaming"
 EVENTS = "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary"
@@ -59,6 +59,8 @@ _ISO = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 # More batches of Spark's log are kept than for entity views: a sweep reads them after a crash.
 _KEPT_BATCHES = 100
 _SWEPT = "hub_swept.json"
+# A sweep of fewer events is done sooner by interpreting its expressions than by compiling them.
+_COMPILE_FROM = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,8 +315,8 @@ def swept(checkpoint: Path) -> Swept:
 
 
 def quiet_batches(query: StreamingQuery) -> set[int]:
-    """The batches of which Spark reports that they took every event."""
-    told = query.recentProgress
+    """The batches of which Spark reports that they have run and took every event."""
+    told = [each for each in query.recentProgress if executed(each["durationMs"])]
     return {each["batchId"] for each in told} - {each["batchId"] for each in told if not _took_all(each)}
 
 
@@ -326,10 +328,19 @@ def _took_all(progress: Any) -> bool:
     return not dropped and not any(row["bad"] for row in metrics)
 
 
+def sweeping(session: SparkSession) -> SparkSession:
+    """A session to sweep in, of its own: the shared one has Spark's 200 partitions until an entity view sets others, and
+    a sweep's few rows would be 400 tasks."""
+    own = session.newSession()
+    own.conf.set("spark.sql.shuffle.partitions", "1")
+    return own
+
+
 def sweep(
     session: SparkSession, plan: SqlPlan, settings: Settings, before: Swept, until: int, quiet: set[int]
 ) -> Swept:
     """Write what the batches after ``before`` up to ``until`` did not take; the note beside the checkpoint says how far.
+    ``session`` is one of ``sweeping``.
 
     After a crash between the writing and the note the same events are written again: their coordinates tell.
     """
@@ -383,6 +394,9 @@ def _sweep_range(
     watermark_ms: int,
 ) -> tuple[int, int]:
     """Write the dead and the late events of an offset range. Returns how many of each."""
+    mode: Mode = "bulk" if lag_records(end, start) >= _COMPILE_FROM else "live"
+    for name, value in code_settings(mode).items():
+        session.conf.set(name, value)
     found: list[DataFrame] = []
     for given in plan.inputs:
         source = plan.source(given)
