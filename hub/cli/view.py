@@ -12,6 +12,7 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.http import get
 from hub.cli.output import Output, OutputOption, note, show, show_one
+from hub.cli.view_golden import run_tests
 from hub.cli.view_verify import verify_view
 from hub.errors import CallerError, NotFound, nearest
 
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
     from hub.materializers.view import View
 
 app = typer.Typer(
-    help="Views: list, show, check and explain their files, prove their stores.",
+    help="Views: list, show, check, explain and test their files, prove their stores.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    epilog="Examples: hub view ls; hub view show customer_360; hub view validate; hub view explain late_departures",
+    epilog="Examples: hub view ls; hub view show customer_360; hub view validate; hub view test; hub view explain late_departures",
 )
 
 app.command("verify")(verify_view)
+app.command("test")(run_tests)
 
 
 @app.command("ls")
@@ -82,7 +84,7 @@ def validate(
         raise NotFound(f'folder "{folder / "views"}" has no views', hint="a view is a file views/NAME.yaml")
     for file in files:
         view = load_view(file)
-        schemas, unknown = _schemas(folder, view)
+        schemas, unknown = schemas_of(folder, view)
         said = "fine"
         if isinstance(view, SqlView):
             found = classify(checked(view, schemas))
@@ -121,7 +123,7 @@ def explain(
             hint=f'did you mean "{guess}"?' if guess else "hub view validate names those that have",
         )
     found = load_view(files[view])
-    schemas, unknown = _schemas(folder, found)
+    schemas, unknown = schemas_of(folder, found)
     if isinstance(found, SqlView):
         told = _told(found, schemas)
     else:
@@ -264,7 +266,7 @@ def _delta(found: Classified, schemas: Mapping[str, Any]) -> dict[str, object]:
     return told
 
 
-def _schemas(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list[str]]:
+def schemas_of(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list[str]]:
     """(the schemas that topics.yaml names for a view's sources, the sources that it names none for)."""
     from hub.topics.tree import load, matches
 

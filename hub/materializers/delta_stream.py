@@ -86,7 +86,7 @@ def planned(
     for table in tables:
         source = view.sources[table.name]
         try:
-            _changes(frames[table.name], source, table).schema  # noqa: B018 - asked for, Spark types it
+            as_changes(frames[table.name], source, table).schema  # noqa: B018 - asked for, Spark types it
         except PySparkException as error:
             raise refused(view, error) from None
     return made, delta_engine.row_schema(session, made, view.name)
@@ -266,7 +266,7 @@ def _gathered(run: DeltaRun, events: DataFrame, plan: SqlPlan, given: Input) -> 
     if table is None:  # declared, and read by nothing that makes a row
         taken, changes = F.lit(False), events
     else:
-        changes = run.with_derived(name, _changes(events, plan.source(given), table, len(given.topics) > 1))
+        changes = run.with_derived(name, as_changes(events, plan.source(given), table, len(given.topics) > 1))
         if table.kind == "stream":  # a tombstone says that something is gone, and a stream takes nothing back
             changes = changes.where(~F.col(WHY).isNull() | ~F.col(DELETED))
     kept = [] if table is None else [*_stored(table), *run.derived(name), DELETED, ORDER]
@@ -282,7 +282,7 @@ def _stored(table: Table) -> list[str]:
     return list(dict.fromkeys([*table.columns, *table.key]))
 
 
-def _changes(events: DataFrame, source: SqlSource, table: Table, many_topics: bool = False) -> DataFrame:
+def as_changes(events: DataFrame, source: SqlSource, table: Table, many_topics: bool = False) -> DataFrame:
     """Events as changes of a table: its columns and key, ``_deleted``, ``_order``; and why an event is none."""
     why = F.col(WHY)
     tombstone = F.col("_deleted")
@@ -323,6 +323,18 @@ def _changes(events: DataFrame, source: SqlSource, table: Table, many_topics: bo
         gone.alias(DELETED),
         order.alias(ORDER),
     )
+
+
+def standing(changes: DataFrame, table: Table) -> DataFrame:
+    """A table as its changes leave it: what the operator holds when it has taken them all."""
+    taken = changes.where(F.col(WHY).isNull())
+    if table.kind == "stream":
+        return taken.where(~F.col(DELETED)).select(*_stored(table))
+    row = F.struct(*_stored(table), DELETED)
+    newest = taken.groupBy(*(F.col(name).alias(f"_of_{name}") for name in table.key)).agg(
+        F.max_by(row, F.struct(ORDER, "_partition", "_offset")).alias("_row")
+    )
+    return newest.select("_row.*").where(~F.col(DELETED)).drop(DELETED)
 
 
 def _key_parts(table: Table) -> dict[str, Column]:

@@ -101,7 +101,7 @@ def row_schema(
     own = session.newSession()
     empty = own.createDataFrame([], EVENTS)
     for given in inputs:
-        _taken(typed(empty, given, view.sources[given.source.name], Answered())).createOrReplaceTempView(
+        taken(typed(empty, given, view.sources[given.source.name], Answered())).createOrReplaceTempView(
             given.source.name
         )
     try:
@@ -132,7 +132,7 @@ def start(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode) 
     for given in plan.inputs:
         source = plan.source(given)
         if source.read_as == "static":
-            _latest(_read(own, settings, given), given, source, plan.answered).createOrReplaceTempView(
+            latest_rows(_read(own, settings, given), given, source, plan.answered).createOrReplaceTempView(
                 given.source.name
             )
             continue
@@ -148,7 +148,7 @@ def start(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode) 
         events = taken_by(events, plan.view.name).coalesce(tasks)
         events_ = typed(events, given, source, plan.answered)
         observed = events_.observe(_metric(given), F.count(WHY).alias("bad"))
-        rows = _taken(observed)
+        rows = taken(observed)
         if source.event_time is not None and source.watermark is not None:
             rows = rows.withWatermark(source.event_time, source.watermark)
         rows.createOrReplaceTempView(given.source.name)
@@ -238,12 +238,12 @@ def typed(events: DataFrame, given: Input, source: SqlSource, answered: Answered
     )
 
 
-def _taken(events: DataFrame) -> DataFrame:
+def taken(events: DataFrame) -> DataFrame:
     """The rows that the SQL sees. A tombstone is none: it says that something is gone, and a stream takes nothing back."""
     return events.where(F.col(WHY).isNull() & ~F.col("_deleted")).drop(WHY, *BYTES)
 
 
-def _latest(events: DataFrame, given: Input, source: SqlSource, answered: Answered) -> DataFrame:
+def latest_rows(events: DataFrame, given: Input, source: SqlSource, answered: Answered) -> DataFrame:
     """A table as its topic has it now: the latest event of each record key, without those deleted."""
     rows = typed(events, given, source, answered).where(F.col(WHY).isNull())
     own = F.coalesce("_key", F.concat_ws("-", "_topic", "_partition", "_offset"))
@@ -410,7 +410,7 @@ def _sweep_range(
         found.append(_dead(read, plan.view))
         for late in plan.classified.late:
             if late.source == given.source.name and watermark_ms > 0:
-                found.append(_late(_taken_with_bytes(read), late, plan.view, watermark_ms))
+                found.append(too_late(taken_with_bytes(read), late, plan.view, watermark_ms))
     if not found:
         return 0, 0
     out = functools.reduce(DataFrame.unionByName, found).persist()
@@ -449,7 +449,7 @@ def _range(session: SparkSession, settings: Settings, start: Positions, end: Pos
     )
 
 
-def _taken_with_bytes(events: DataFrame) -> DataFrame:
+def taken_with_bytes(events: DataFrame) -> DataFrame:
     return events.where(F.col(WHY).isNull() & ~F.col("_deleted"))
 
 
@@ -470,7 +470,7 @@ def _dead(events: DataFrame, view: SqlView) -> DataFrame:
     )
 
 
-def _late(rows: DataFrame, late: Late, view: SqlView, watermark_ms: int) -> DataFrame:
+def too_late(rows: DataFrame, late: Late, view: SqlView, watermark_ms: int) -> DataFrame:
     """The events that came too late, once each, as they were written."""
     watermark = F.timestamp_millis(F.lit(watermark_ms))
     time = F.col(late.time)
