@@ -127,7 +127,7 @@ def _session(settings: Settings) -> Iterator[SparkSession]:
     from hub.materializers.spark import open_session
 
     cores = min(_SLOTS, os.cpu_count() or 1)
-    session, gateway = open_session(settings, Slots(cores, cores, cores))
+    session, gateway = open_session(settings, Slots(cores, cores, cores), settings.home / "spark.log")
     try:
         yield session
     finally:

@@ -109,15 +109,18 @@ class Plan:
         return sorted({topic for each in self.inputs for topic in each.topics})
 
 
-def open_session(settings: Settings, slots: Slots) -> tuple[SparkSession, SparkGateway]:
-    """Start Spark's JVM and connect to it. The JVM ends with this process. A cluster's slots are counted here."""
+def open_session(
+    settings: Settings, slots: Slots, log: Path | None = None
+) -> tuple[SparkSession, SparkGateway]:
+    """Start Spark's JVM and connect to it. The JVM ends with this process. A cluster's slots are counted here. ``log``:
+    the file for what the JVM says, in the place of standard error."""
     java = find_java(settings)
     jars = ensure_jars(settings, ("spark",))["spark"]
     conf = dict(_SESSION)
     conf["spark.master"] = settings.spark_master if slots.most is None else f"local[{slots.capacity}]"
     conf["spark.local.dir"] = str(settings.home.absolute() / "spark")
     conf["spark.sql.warehouse.dir"] = str(settings.home.absolute() / "spark" / "warehouse")
-    gateway = start_spark_gateway(settings, java, jars, conf)
+    gateway = start_spark_gateway(settings, java, jars, conf, log=log)
     gateway.install()
     session = SparkSession.builder.appName("hub").getOrCreate()
     session.sparkContext.setLogLevel("WARN")
