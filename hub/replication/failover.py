@@ -468,8 +468,10 @@ def assess(
     marks: Mapping[str, Mapping[TopicPartition, Mark]],
     *,
     place: bool = True,
+    left: Mapping[TopicPartition, tuple[int, int]] | None = None,
 ) -> Report:
-    """The report, from maps and ends alone. ``marks`` by group.
+    """The report, from maps and ends alone. ``marks`` by group. ``left``: source offsets [first, end) of partitions of
+    which nothing was mirrored (new ones, refused ones, a topic made again): all of that would be lost.
 
     ``place`` False: groups stay where they were carried last (their own last sync), as if nobody placed them now.
     """
@@ -478,8 +480,9 @@ def assess(
         end = partition.source_end if partition.source_end is not None else partition.source_end_seen
         first = partition.table.source_next
         losses.append(Loss(at, first, max(first, end), partition.source_end is not None))
+    losses += [Loss(at, first, max(first, end), True) for at, (first, end) in sorted((left or {}).items())]
     tables = {at: partition.table for at, partition in partitions.items()}
-    ends = {loss.place: loss.end for loss in losses}
+    ends = {loss.place: loss.end for loss in losses if loss.place in partitions}
     effects = []
     for seen in groups:
         for each in carry(seen, tables, marks.get(seen.group, {})):

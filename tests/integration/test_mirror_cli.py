@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -65,9 +66,11 @@ def test_declare_apply_run_status_verify(world: World) -> None:
     world.produce(chat, 500)
     world.declare([f"{world.label}.**"])
 
-    (planned,) = world.json("plan", world.name, ok=(2,))
+    said, _ = world.process("plan", world.name, "-o", "json", ok=2)
+    (planned,) = json.loads(said)
     assert any(step.startswith(f"+ topic {chat}  partitions=2") for step in planned["steps"])
-    world.hub("apply", world.name)
+    _, remarks = world.process("apply", world.name)
+    assert f"+ topic {chat}" in remarks
     assert world.json("plan", world.name)[0]["steps"] == []
     assert world.clusters["lon"].topic_config([chat])[chat]["retention.ms"] == "3600000000"
     (still,) = world.json("status", world.name, ok=(1,))
@@ -330,7 +333,8 @@ def test_what_cannot_be_taken_back_wants_the_name(world: World) -> None:
     worker = world.start_worker()
     world.until(well)
     worker.stop()
-    world.hub("failover", world.name, ok=(1,))
+    _, refused = world.process("failover", world.name, ok=1)
+    assert f"--name {world.name}" in refused
     world.hub("failover", world.name, "--name", "another", ok=(1,))
     world.hub("drop", world.name, "--name", world.name, ok=(1,))  # not paused
     world.hub("pause", world.name)
