@@ -443,14 +443,14 @@ def _show_status(found: Sequence[Mapping[str, Any]], closely: bool, output: Outp
                 f" Go on: hub mirror resume {each['mirror']} (or --abort)"
             )
         for home, acting in each.get("acting", {}).items():
-            if home in (each["source"], each["target"]):
+            if home in (each["source"], each["target"]) and each["state"] != "handed over":
                 note(f"{each['mirror']}: {acting} acts for {home}")
         for caution in each.get("cautions", ()):
             note(f"! {each['mirror']}, {caution}")
         for topic, why in each.get("trouble", {}).items():
             note(f'✗ {each["mirror"]}, topic "{topic}": {why}')
         for row in each["partitions"]:
-            if row["reason"]:
+            if row["reason"] and each["state"] != "handed over":
                 note(f"! {each['mirror']}, {row['topic']} partition {row['partition']}: {row['reason']}")
         for gap in each["gaps"]:
             until = "its end" if gap["end"] < 0 else str(gap["end"])
@@ -647,12 +647,13 @@ def drop(
 
     The copies at the target stay, unless told otherwise.
 
-    What is in the file afterwards begins anew, from the source's start, into topics that must be empty. Pause it first.
+    A topic that is in the file afterwards is mirrored anew, from the source's start, once its copy is gone: delete it
+    here (--delete-copies), or later by hand. Pause the mirror first.
 
     Example: hub mirror drop nyc-lon --topic nyc.chat --delete-copies --name nyc-lon
     """
     from hub.replication.clusters import read_board, read_progress
-    from hub.replication.operate import forget
+    from hub.replication.operate import forget_both
 
     world = _world(file)
     link = world.link(name)
@@ -662,6 +663,13 @@ def drop(
         raise Conflict(
             f'mirror "{name}" is not paused', hint=f"first: hub mirror pause {name}", code="HUB-1967"
         )
+    acting = world.control().owner(link.source).acting
+    if acting != link.source:
+        raise Conflict(
+            f"{acting} acts for {link.source}: its way back needs what would be forgotten",
+            hint=f"give it back first (hub mirror failback {name}); when it shall stay so, take the mirror out of the file",
+            code="HUB-1969",
+        )
     known = {tp.topic for tp in read_progress(target, maps=False).of(name)}
     meant = sorted(known & set(topic) if topic else known)
     _confirm(
@@ -669,7 +677,7 @@ def drop(
         typed,
         f"forget {len(meant)} topics of it at {link.target}" + (", and delete them" if delete_copies else ""),
     )
-    count = forget(link, target, topic or ())
+    count = forget_both(world.file, link, world.clusters, topic or ())
     if delete_copies:
         for each in meant:
             try:

@@ -480,9 +480,9 @@ def assess(
         end = partition.source_end if partition.source_end is not None else partition.source_end_seen
         first = partition.table.source_next
         losses.append(Loss(at, first, max(first, end), partition.source_end is not None))
-    losses += [Loss(at, first, max(first, end), True) for at, (first, end) in sorted((left or {}).items())]
     tables = {at: partition.table for at, partition in partitions.items()}
-    ends = {loss.place: loss.end for loss in losses if loss.place in partitions}
+    ends = {loss.place: loss.end for loss in losses}
+    losses += [Loss(at, first, max(first, end), True) for at, (first, end) in sorted((left or {}).items())]
     effects = []
     for seen in groups:
         for each in carry(seen, tables, marks.get(seen.group, {})):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import orjson
 
@@ -133,6 +133,8 @@ class Operator:
             for seen_group in self._groups(link, old, new, tables, marks, board):
                 groups[seen_group.group] = seen_group
         left = self._left(home, old, new, known) if self.is_up(old) else {}
+        for tp in left.keys() & partitions.keys():  # made again: its end is not one of the map's offsets
+            partitions[tp] = replace(partitions[tp], source_end=partitions[tp].table.source_next)
         return assess(partitions, groups.values(), marks, place=self.is_up(old), left=left)
 
     def _left(
@@ -297,7 +299,7 @@ class Operator:
                 self.tell(operation, failover.ownership(operation, int(time.time() * 1000)).record())
             case "drop_mirror":
                 for link in self.ways(home, old, new):
-                    forget(link, self.clusters[link.target])
+                    forget_both(self.file, link, self.clusters)
             case "claim" | "start_back" | "stop_writers" | "start_mirror" | "open_writers" | "finish":
                 pass  # the record itself is what workers, the gateway and applications go by
 
@@ -459,6 +461,25 @@ def _discarded(link: str, number: int, lost: Sequence[tuple[Checkpoint, int]], p
         )
         made += [gap.record(place), after.record(place)]
     return made
+
+
+def forget_both(
+    file: MirrorsFile, link: Link, clusters: Mapping[str, Reached], topics: Sequence[str] = ()
+) -> int:
+    """``forget``, and what the other direction knows of the same topics: it alone would make believe that whatever is in
+    the copies was born there, and all would be mirrored into them once more. Raises PeerError; then do it again."""
+    source, target = clusters[link.source], clusters[link.target]
+    known = {tp.topic for tp in read_progress(target, maps=False).of(link.name)}
+    there = read_progress(source, maps=False)
+    by_name: dict[str, list[str]] = {}
+    for topic in sorted(known & set(topics) if topics else known):
+        back = opposite(file, link, topic)
+        if back is not None and any(tp.topic == topic for tp in there.of(back)):
+            by_name.setdefault(back, []).append(topic)
+    every = links(file)
+    for name, of in by_name.items():  # this side last: as long as it is there, the same can be done again
+        forget(every[name], source, of)
+    return forget(link, target, topics)
 
 
 def forget(link: Link, target: Reached, topics: Sequence[str] = ()) -> int:
