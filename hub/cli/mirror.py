@@ -146,6 +146,8 @@ def _world(file: Path | None) -> _World:
 def list_mirrors(file: FileOption = None, output: OutputOption = Output.table) -> None:
     """The mirrors of the file, and what the rule of each is. Needs no Kafka.
 
+    Exit code 1: two of them would send a record round in a circle, or write one topic twice.
+
     Example: hub mirror ls -f examples/mirrors/mirrors.yaml
     """
     from hub.replication.graph import check
@@ -165,10 +167,13 @@ def list_mirrors(file: FileOption = None, output: OutputOption = Output.table) -
         for name, mirror in loaded.mirrors.items()
     ]
     show(rows, output, ("mirror", "source", "target", "topics", "owner", "on_gap", "on_recreate", "paused"))
-    for refusal in check(loaded):
+    refusals = check(loaded)
+    for refusal in refusals:
         note(str(refusal))
     if not rows:
         note(f"{path} declares no mirror.")
+    if refusals:
+        raise typer.Exit(EXIT_REFUSED)
 
 
 # ---- plan and apply
@@ -731,7 +736,7 @@ def drill(
         "promote": "promote",
     }
     if kind not in kinds:
-        raise CallerError(f'--kind "{kind}"', hint=f"one of: {', '.join(kinds)}")
+        raise CallerError(f'"{kind}" is no change of hands', hint=f"one of: {', '.join(kinds)}")
     control = operator.control()
     old = control.owner(link.source).acting
     new = link.source if kind == "failback" else link.target
@@ -815,7 +820,7 @@ def failback(
     Example: hub mirror failback nyc-lon --tail replay
     """
     if tail not in ("replay", "discard"):
-        raise CallerError(f'--tail "{tail}"', hint="one of: replay, discard")
+        raise CallerError(f'--tail: "{tail}" is not known', hint="one of: replay, discard")
     _change(name, file, "failback", wait, output, tail=tail)
 
 

@@ -257,8 +257,10 @@ def test_switchover_and_failback_lose_and_repeat_nothing_for_a_group(world: Worl
 
     settled = {tuple(place): position for place, position in world.clusters["nyc"].group_positions(group)}
     world.until(
-        lambda each: settled
-        == {(p["topic"], p["partition"]): p["source_offset"] for g in each["groups"] for p in g["places"]}
+        lambda each: (
+            settled
+            == {(p["topic"], p["partition"]): p["source_offset"] for g in each["groups"] for p in g["places"]}
+        )
     )
     before = everything(world)
     drilled = world.json("drill", world.name, "--kind", "switchover")
