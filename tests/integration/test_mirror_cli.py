@@ -367,6 +367,20 @@ def test_what_cannot_be_taken_back_wants_the_name(world: World) -> None:
     world.until(lambda each: well(each) and each["lag_records"] == 0)
     same(world, topic)
 
+    # A topic that cannot be mirrored counts as lost, and nothing waits for it. A copy that is gone is not called equal.
+    other = f"{world.label}.foreign"
+    for at in ("lon", "nyc"):
+        world.make(other, at=at)
+        world.produce(other, 10, at=at)
+    world.until(lambda each: other in each["trouble"])
+    drilled = world.json("drill", world.name)
+    assert (drilled["lost"], list(drilled["not_mirrored"])) == (10, [other])
+    world.hub("switchover", world.name, ok=(1,))
+    assert world.status()["operations"] == []
+    world.clusters["lon"].delete_topic(topic)
+    verdict = world.json("verify", world.name, ok=(1,))
+    assert (verdict["equal"], verdict["not_compared"]) == (0, 2)
+
 
 # ---- what the tests do
 
