@@ -37,7 +37,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from hub.errors import CallerError, ConfigError, HubFault, PeerError
 from hub.log import Writer
@@ -311,9 +311,9 @@ class DeltaRun:
         catalog = SparkCatalog(session, made.tables)
         self.shapes: dict[str, StructType] = {}
         for table in made.tables:
-            self.shapes[table.name.lower()] = catalog.schema(f"SELECT * FROM {table.name}")
+            self.shapes[table.name.lower()] = catalog.schema(f"SELECT * FROM {table.name}").toNullable()
         for stage in made.stages:
-            self.shapes[stage.name] = catalog.schema(stage.sql)
+            self.shapes[stage.name] = catalog.schema(stage.sql).toNullable()
             catalog.define(stage.name, stage.sql)
 
     # ---- input
@@ -621,7 +621,7 @@ class DeltaRun:
                 extra.append(self._encoded(stage, version).alias(VALUE))
         made = frame.select("*", *extra)
         if total <= _ROWS_BY_FILE:
-            return made.toArrow()
+            return loose(made).toArrow()
         path = self.state.folder / "rows" / "fresh"
         made.write.mode("overwrite").parquet(str(path))
         return path
@@ -757,7 +757,22 @@ def tagged(run: DeltaRun, inputs: Mapping[str, DataFrame]) -> DataFrame:
         union = one if union is None else union.unionByName(one, allowMissingColumns=True)
     if union is None:
         raise ConfigError(f'view "{run.plan.view.name}" has no inputs')
-    return union
+    return loose(union)
+
+
+def loose(frame: DataFrame) -> DataFrame:
+    """The frame with fields of nested values that may all be null, for ``toArrow``.
+
+    Spark's type of a struct says of a field that it is never null also where the struct itself may be, as after an outer
+    join. Arrow refuses such a struct when it is null.
+    """
+    columns = []
+    for each in frame.schema.fields:
+        column, free = F.col(_b(each.name)), each.dataType
+        if isinstance(free, StructType | ArrayType | MapType):
+            free = free.toNullable()
+        columns.append(column if free == each.dataType else column.cast(free).alias(each.name))
+    return frame.select(*columns)
 
 
 def split(run: DeltaRun, found: pa.Table) -> dict[str, pa.Table]:

@@ -221,7 +221,8 @@ def start(
         frames = [_gathered(run, _events(own, plan, settings, mode, given), plan, given) for given in plan.inputs]  # fmt: skip
         union = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
         writing = (
-            union.writeStream.queryName(plan.view.name)
+            delta_engine.loose(union)
+            .writeStream.queryName(plan.view.name)
             .foreachBatch(delta.take)
             .option("checkpointLocation", str(plan.checkpoint))
         )
