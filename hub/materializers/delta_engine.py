@@ -197,6 +197,7 @@ class DeltaState:
     def __init__(self, folder: Path, fingerprint: str = "", memory_mb: int = _MEMORY_MB) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+        self.memory_mb = memory_mb
         self.spill = folder / "spill"
         shutil.rmtree(self.spill, ignore_errors=True)
         try:
@@ -270,13 +271,21 @@ class DeltaState:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
+        """All or nothing. Raises ConfigError (HUB-2142) when what is done needs more memory than the state may take."""
         self.db.execute("BEGIN")
         try:
             yield
-        except BaseException:
-            self.db.execute("ROLLBACK")
+            self.db.execute("COMMIT")
+        except BaseException as error:
+            with contextlib.suppress(duckdb.Error):  # a failed COMMIT has rolled back
+                self.db.execute("ROLLBACK")
+            if isinstance(error, duckdb.OutOfMemoryException):
+                raise ConfigError(
+                    f"{self.folder}: a batch needs more than the {self.memory_mb} MB that its tables may take",
+                    hint="raise delta_memory_mb",
+                    code="HUB-2142",
+                ) from error
             raise
-        self.db.execute("COMMIT")
 
     def close(self) -> None:
         self.db.close()
@@ -531,10 +540,11 @@ class DeltaRun:
             return self._compare(stage, first, whole)
 
     def _unchanged(self, stage: Stage) -> int:
-        for image in ("old", "new"):
+        encoded = f", NULL::BLOB AS {VALUE}" if stage is self.plan.view and self.schema is not None else ""
+        for image, more in (("old", ""), ("new", encoded)):
             self.state.db.execute(
                 f"CREATE OR REPLACE TEMP TABLE {_q(f'{image}_{_t(stage.name)}')} AS "
-                f"SELECT * FROM {_q(_t(stage.name))} LIMIT 0"
+                f"SELECT *{more} FROM {_q(_t(stage.name))} LIMIT 0"
             )
         return 0
 

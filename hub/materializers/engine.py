@@ -16,6 +16,7 @@ hold a row that is ahead in one source and behind in another.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -33,7 +34,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from hub.config import Settings
-from hub.errors import ConfigError, HubError, NotFound, PeerError, nearest
+from hub.errors import ConfigError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
 from hub.log import TopicDescription, Writer
 from hub.materializers import delta_inputs, delta_stream, spark, sql_stream
@@ -686,7 +687,10 @@ def _feeds(pattern: str, topic: str) -> bool:
 def _ensure_topic(
     cluster: KafkaCluster, name: str, partitions: int, config: Mapping[str, str], settings: Settings
 ) -> None:
-    if name not in cluster.topics():
+    if name in cluster.topics():
+        return
+    # Another view's thread may have made it meanwhile: views of one topic share its dead-letter queue.
+    with contextlib.suppress(Conflict):
         cluster.create_topic(
             name, partitions=partitions, config=config, replication_factor=settings.replication_factor
         )
