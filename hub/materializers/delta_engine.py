@@ -208,7 +208,8 @@ class DeltaState:
                 raise PeerError(f"{folder}: another process has the state: {said}") from None
             raise HubFault(f"{folder}: the state there cannot be read: {said}", code="HUB-5021") from None
         self.db.execute(f"SET memory_limit = '{memory_mb}MB'")
-        self.db.execute(f"SET threads = {min(4, os.cpu_count() or 1)}")
+        # Each thread of a sort needs room of its own.
+        self.db.execute(f"SET threads = {max(1, min(4, os.cpu_count() or 1, memory_mb // 100))}")
         self.db.execute("SET TimeZone = 'UTC'")
         self.db.execute("SET preserve_insertion_order = false")
         self.db.execute(f"SET temp_directory = '{str(self.spill).replace(chr(39), chr(39) * 2)}'")

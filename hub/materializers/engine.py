@@ -260,7 +260,7 @@ class Runner:
             try:
                 self._say("starting")
                 stamp = self.path.stat().st_mtime_ns
-                plan = self._plan()
+                plan = self._awaited_plan()
                 self._hold(plan)
                 if self._unread(plan) > _BULK_FROM:
                     self._follow(plan, "bulk", stamp)
@@ -280,7 +280,7 @@ class Runner:
                     # The plan is forgotten, so the next one is a new generation from the start of the log.
                     (self.settings.checkpoints / self.path.stem / "plan.json").unlink(missing_ok=True)
                 self._say("retrying" if error.retriable else "failed", str(error))
-                self.stopping.wait(_WAIT_S if error.code == _WAITS else backoff.next_s())
+                self.stopping.wait(backoff.next_s())
             except FileNotFoundError:
                 break
             except Exception as error:  # whatever it is, this view says it and tries again; the others go on
@@ -295,6 +295,25 @@ class Runner:
         return "realtime" if self.view.mode == "realtime" and self.warm else "live"
 
     # ---- plan
+
+    def _awaited_plan(self) -> AnyPlan:
+        """The plan, when there is what it waits for: another view's changelog, a wider session. That is asked often and
+        said once."""
+        said = ""
+        while True:
+            try:
+                plan = self._plan()
+            except HubError as error:
+                if error.code != _WAITS or self.stopping.is_set():
+                    raise
+                if str(error) != said:
+                    said = str(error)
+                    self._say("retrying", said)
+                self.stopping.wait(_WAIT_S)
+            else:
+                if said:
+                    self._say("starting")
+                return plan
 
     def _plan(self) -> AnyPlan:
         view = self.view = load_view(self.path)
