@@ -86,7 +86,7 @@ def test_validate_says_what_a_view_of_class_d_lacks(
     project = tmp_path / "project"
     shutil.copytree(SHOP, project)
     best = project / "views" / "best_of_region.yaml"
-    text = "view: best_of_region\nsources: {o: {topic: shop.orders, table: {key: order_id}}}\nsql: SELECT "
+    text = "view: best_of_region\nsources: {o: {topic: market.orders, table: {key: order_id}}}\nsql: SELECT "
     for sql, said in {
         "order_id FROM o": "its rows have no key of their own",
         "count(*) AS n FROM o\nkey: n": "declare up to how many rows may be computed whole",
