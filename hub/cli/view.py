@@ -282,7 +282,9 @@ def _unchecked(folder: Path, view: View | SqlView, unknown: list[str]) -> str:
         else:
             guess = nearest(source.view, known)
             asked = f"; did you mean {guess}?" if guess else ""
-            said.append(f"{name}: there is no views/{source.view}.yaml here, and it waits for that view{asked}")
+            said.append(
+                f"{name}: there is no views/{source.view}.yaml here, and it waits for that view{asked}"
+            )
     return ", ".join(said)
 
 

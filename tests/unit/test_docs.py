@@ -50,7 +50,9 @@ def test_the_example_views_compile_against_their_schemas(file: Path) -> None:
 
 def test_the_view_over_tables_in_the_docs_is_that_of_the_example() -> None:
     (block,) = re.findall(
-        r"^```yaml\n(view: orders_with_customers\n.+?)^```", (ROOT / "docs/views.md").read_text(), re.M | re.S
+        r"^```yaml\n(view: orders_with_customers\n.+?)^```",
+        (ROOT / "docs/views.md").read_text(),
+        re.MULTILINE | re.DOTALL,
     )
     shown = SqlView.model_validate(yaml.safe_load(block))
     example = load_view(ROOT / "examples/sql-views/views/orders_with_customers.yaml")

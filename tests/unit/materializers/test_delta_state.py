@@ -29,9 +29,13 @@ def test_what_does_not_fit_into_memory_is_spilled_and_the_limit_holds(state: Del
 
 
 def test_too_little_memory_is_said_and_nothing_is_kept_of_the_batch(state: DeltaState) -> None:
-    with pytest.raises(ConfigError, match="needs more than the 64 MB") as told, state.transaction():
-        state.db.execute("CREATE TABLE t AS SELECT 1 AS a")
-        state.db.execute("SELECT list(i) FROM range(50_000_000) r(i)").fetchall()
+    def batch() -> None:
+        with state.transaction():
+            state.db.execute("CREATE TABLE t AS SELECT 1 AS a")
+            state.db.execute("SELECT list(i) FROM range(50_000_000) r(i)").fetchall()
+
+    with pytest.raises(ConfigError, match="needs more than the 64 MB") as told:
+        batch()
     assert told.value.code == "HUB-2142"
     assert told.value.hint == "raise delta_memory_mb"
     assert not state.has("t")
