@@ -43,7 +43,8 @@ from hub.errors import CallerError, ConfigError, HubFault, PeerError
 from hub.log import Writer
 from hub.materializers.avro_shape import AvroType, changelog_schema
 from hub.materializers.dataframes import GENERATION_SHIFT, VERSION_HEADER
-from hub.materializers.delta import DeltaPlan, Leaf, Stage, Table, plan
+from hub.materializers.delta import plan
+from hub.materializers.delta_plan import DeltaPlan, Leaf, Stage, Table
 from hub.materializers.sql_stream import key_text
 from hub.materializers.view import CHANGELOG_PREFIX
 from hub.record import NewRecord

@@ -43,8 +43,8 @@ from hub.materializers.dataframes import (
     Input,
     taken_by,
 )
-from hub.materializers.delta import DeltaPlan, Table
 from hub.materializers.delta_engine import DELETED, ORDER, DeltaRun, DeltaState, Emitted
+from hub.materializers.delta_plan import DeltaPlan, Table
 from hub.materializers.progress import Mode, Progress
 from hub.materializers.spark import code_settings, logged_offsets
 from hub.materializers.sql_stream import BYTES, EVENTS, WHY, SqlPlan, reading, refused, typed

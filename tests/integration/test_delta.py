@@ -25,8 +25,8 @@ from pyspark.sql.types import StructType
 from hub.errors import CallerError, HubFault, PeerError
 from hub.log import MemoryCluster, MemoryWriter
 from hub.materializers import delta_engine
-from hub.materializers.delta import STREAM_KEY, Table
 from hub.materializers.delta_engine import DeltaRun, DeltaState, Emitted, prepare
+from hub.materializers.delta_plan import STREAM_KEY, Table
 from hub.record import NewRecord, Positions, Record
 
 ORDERS = Table(
