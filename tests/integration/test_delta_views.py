@@ -254,6 +254,15 @@ def test_joins_ranks_having_and_distinct_counts(market: Market, pipeline: Pipeli
     answer = httpx2.get(f"{pipeline.url}/views/{name}/500?after={at}&timeout_ms=60000", timeout=70.0)
     assert answer.status_code == 404
 
+    # A batch that fails says why; the other views do not notice.
+    orders = {"o": {"topic": market.topic("orders"), **ORDERS}}
+    sql = "SELECT customer, orderId AS order_id FROM o WHERE customer IS NOT NULL"
+    twice = market.declare("twice", {"sources": orders, "sql": sql, "key": "customer"})
+    said = "two rows of its SQL have the key (customer)"
+    wait_until(
+        lambda: said in str(pipeline.state(twice).get("reason")), 120.0, lambda: str(pipeline.state(twice))
+    )
+
     # What cannot be a row is said, once by each view; the views go on.
     market.write([("orders", "501", {**order, "orderId": None}), ("orders", "no number", None)])
     market.writer.append([NewRecord(market.topic("orders"), b"502", b"no avro")])
