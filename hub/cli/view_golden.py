@@ -66,7 +66,7 @@ def run_tests(
         raise NotFound(
             "there are no such tests",
             hint=f'a test is a file in "{folder / "views" / "tests"}": docs/views.md shows one',
-            code="HUB-1411",
+            code="HUB-1416",
         )
     with _runner(settings, folder) as runner, counted("testing") as say:
         verdicts = []

@@ -43,8 +43,8 @@ from hub.materializers.dataframes import (
     Input,
     taken_by,
 )
-from hub.materializers.delta import DeltaPlan, Table
 from hub.materializers.delta_engine import DELETED, ORDER, DeltaRun, DeltaState, Emitted
+from hub.materializers.delta_plan import DeltaPlan, Table
 from hub.materializers.progress import Mode, Progress
 from hub.materializers.spark import code_settings, logged_offsets
 from hub.materializers.sql_stream import BYTES, EVENTS, WHY, SqlPlan, reading, refused, typed
@@ -55,6 +55,9 @@ log = logging.getLogger(__name__)
 
 _DEAD = "_dead"
 _FOLDER = "delta"
+# The first foreachBatch of a process opens the port on which Spark calls Python, and pyspark does not look whether another
+# thread is at it: a query that comes between would be called on a port that nobody hears.
+_FIRST = threading.Lock()
 # Errors after which state and checkpoint are no use to each other: the view is computed anew.
 LOST = ("HUB-5021", "HUB-5022")
 
@@ -220,11 +223,10 @@ def start(
         delta.resume()
         frames = [_gathered(run, _events(own, plan, settings, mode, given), plan, given) for given in plan.inputs]  # fmt: skip
         union = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
-        writing = (
-            union.writeStream.queryName(plan.view.name)
-            .foreachBatch(delta.take)
-            .option("checkpointLocation", str(plan.checkpoint))
-        )
+        writing = delta_engine.loose(union).writeStream.queryName(plan.view.name)
+        with _FIRST:
+            writing = writing.foreachBatch(delta.take)
+        writing = writing.option("checkpointLocation", str(plan.checkpoint))
         trigger = (
             writing.trigger(availableNow=True)
             if mode == "bulk"

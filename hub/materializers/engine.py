@@ -16,6 +16,7 @@ hold a row that is ahead in one source and behind in another.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -33,7 +34,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from hub.config import Settings
-from hub.errors import ConfigError, HubError, NotFound, PeerError, nearest
+from hub.errors import ConfigError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
 from hub.log import TopicDescription, Writer
 from hub.materializers import delta_inputs, delta_stream, spark, sql_stream
@@ -41,7 +42,7 @@ from hub.materializers.avro_shape import AvroType, field_types
 from hub.materializers.classify import Classified, classify
 from hub.materializers.dataframes import DLQ_SUFFIX, UNKNOWN_SCHEMA, Answered, Input
 from hub.materializers.dataframes import Writer as EventWriter
-from hub.materializers.delta import DeltaPlan
+from hub.materializers.delta_plan import DeltaPlan
 from hub.materializers.delta_stream import DeltaQuery
 from hub.materializers.progress import PROGRESS_TOPIC, EngineState, Mode, Progress, ViewState, progress_of
 from hub.materializers.shape import META, Shape, SourceShape, shape
@@ -260,7 +261,7 @@ class Runner:
             try:
                 self._say("starting")
                 stamp = self.path.stat().st_mtime_ns
-                plan = self._plan()
+                plan = self._awaited_plan()
                 self._hold(plan)
                 if self._unread(plan) > _BULK_FROM:
                     self._follow(plan, "bulk", stamp)
@@ -280,7 +281,7 @@ class Runner:
                     # The plan is forgotten, so the next one is a new generation from the start of the log.
                     (self.settings.checkpoints / self.path.stem / "plan.json").unlink(missing_ok=True)
                 self._say("retrying" if error.retriable else "failed", str(error))
-                self.stopping.wait(_WAIT_S if error.code == _WAITS else backoff.next_s())
+                self.stopping.wait(backoff.next_s())
             except FileNotFoundError:
                 break
             except Exception as error:  # whatever it is, this view says it and tries again; the others go on
@@ -295,6 +296,25 @@ class Runner:
         return "realtime" if self.view.mode == "realtime" and self.warm else "live"
 
     # ---- plan
+
+    def _awaited_plan(self) -> AnyPlan:
+        """The plan, when there is what it waits for: another view's changelog, a wider session. That is asked often and
+        said once."""
+        said = ""
+        while True:
+            try:
+                plan = self._plan()
+            except HubError as error:
+                if error.code != _WAITS or self.stopping.is_set():
+                    raise
+                if str(error) != said:
+                    said = str(error)
+                    self._say("retrying", said)
+                self.stopping.wait(_WAIT_S)
+            else:
+                if said:
+                    self._say("starting")
+                return plan
 
     def _plan(self) -> AnyPlan:
         view = self.view = load_view(self.path)
@@ -691,7 +711,10 @@ def _feeds(pattern: str, topic: str) -> bool:
 def _ensure_topic(
     cluster: KafkaCluster, name: str, partitions: int, config: Mapping[str, str], settings: Settings
 ) -> None:
-    if name not in cluster.topics():
+    if name in cluster.topics():
+        return
+    # Another view's thread may have made it meanwhile: views of one topic share its dead-letter queue.
+    with contextlib.suppress(Conflict):
         cluster.create_topic(
             name, partitions=partitions, config=config, replication_factor=settings.replication_factor
         )

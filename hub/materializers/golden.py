@@ -98,7 +98,7 @@ def load_golden(path: Path, views: Mapping[str, View | SqlView]) -> GoldenFile:
             f'view "{found.view}" has no file',
             where=place(path, "view"),
             hint=f'did you mean "{guess}"?' if guess else f"create views/{found.view}.yaml",
-            code="HUB-2140",
+            code="HUB-2145",
         )
     for name, case in found.tests.items():
         for number, event in enumerate(case.events):
@@ -109,7 +109,7 @@ def load_golden(path: Path, views: Mapping[str, View | SqlView]) -> GoldenFile:
                 f'view "{view.name}" has no source "{event.source}"',
                 where=place(path, "tests", name, "events", number, "source"),
                 hint=f'did you mean "{guess}"?' if guess else f"its sources: {', '.join(view.sources)}",
-                code="HUB-2140",
+                code="HUB-2145",
             )
     return found
 
@@ -149,7 +149,7 @@ def events_of(case: Case, topics: Mapping[str, str]) -> list[Event]:
             raise ConfigError(
                 f'event {len(found) + 1}: source "{each.source}" reads a pattern of topics',
                 hint="say which one: topic: nyc.jfk.departures",
-                code="HUB-2141",
+                code="HUB-2146",
             )
         at = _utc(each.at) if each.at is not None else at + _STEP
         offset = offsets[topic, each.partition] = offsets.get((topic, each.partition), -1) + 1

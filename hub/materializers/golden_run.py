@@ -150,7 +150,7 @@ class GoldenRunner:
             raise NotFound(
                 f'view "{view.name}": source "{name}": topics.yaml names no schema for "{source.topic}"',
                 hint="schema: schemas/orders.avsc at the topic; a test encodes its events with it",
-                code="HUB-2142",
+                code="HUB-2147",
             )
         return found
 
@@ -174,7 +174,7 @@ class GoldenRunner:
                 value = Writer(number, None).head + made.encoders[event.source].body(said)
             except Unfit as unfit:
                 raise ConfigError(
-                    f"event {event.number}: {unfit}", hint=unfit.hint, code="HUB-2141"
+                    f"event {event.number}: {unfit}", hint=unfit.hint, code="HUB-2146"
                 ) from None
         return (event.topic, event.partition, event.offset, event.at, event.key, value, headers)
 

@@ -45,7 +45,7 @@ from hub.materializers.dataframes import (
     taken_by,
     with_headers,
 )
-from hub.materializers.delta import DeltaPlan
+from hub.materializers.delta_plan import DeltaPlan
 from hub.materializers.progress import Mode
 from hub.materializers.shape import META
 from hub.materializers.spark import code_settings, executed, logged_offsets, sink_options
