@@ -6,7 +6,7 @@ import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,8 +17,6 @@ from hub.errors import HubError, NotFound, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from pyspark.sql import SparkSession
 
     from hub.config import Settings
     from hub.materializers.golden import Case, Verdict
@@ -122,7 +120,7 @@ def _runner(settings: Settings, folder: Path) -> Iterator[GoldenRunner]:
 
 
 @contextmanager
-def _session(settings: Settings) -> Iterator[SparkSession]:
+def _session(settings: Settings) -> Iterator[Any]:
     from hub.materializers.slots import Slots
     from hub.materializers.spark import open_session
 

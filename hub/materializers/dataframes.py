@@ -78,7 +78,8 @@ class Answered:
 
 
 # Whether an event is a replay, before anything else is asked of its headers: most events have some, and are none.
-_IS_REPLAY = f"headers IS NOT NULL AND exists(headers, _h -> _h.key = '{REPLAY_LETTER}')"
+# No lambda here or below: Spark compiles no stage in which one is.
+_IS_REPLAY = f"array_contains(headers.key, '{REPLAY_LETTER}')"
 
 
 def taken_by(events: DataFrame, view: str) -> DataFrame:
@@ -89,7 +90,8 @@ def taken_by(events: DataFrame, view: str) -> DataFrame:
 
 
 def _header_text(name: str) -> str:
-    return f"CAST(element_at(filter(headers, _h -> _h.key = '{name}'), -1).value AS STRING)"
+    """The header's text; null when there is none (an index of -1 is null). A replay has each of its headers once."""
+    return f"CAST(headers.value[array_position(headers.key, '{name}') - 1] AS STRING)"
 
 
 def _place(events: DataFrame) -> str:
