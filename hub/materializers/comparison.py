@@ -67,7 +67,9 @@ class Comparison:
 def compare(before: Side, after: Side, most: int = MOST_SAMPLES) -> Comparison:
     """One pass over both. The hashes are sums over rows: equal whatever the order."""
     columns = tuple(
-        name for name, kind in after.types.items() if name in before.types and kept_alike(before.types[name], kind)
+        name
+        for name, kind in after.types.items()
+        if name in before.types and kept_alike(before.types[name], kind)
     )
     found = Comparison(
         columns,

@@ -221,7 +221,7 @@ def start(
         frames = [_gathered(run, _events(own, plan, settings, mode, given), plan, given) for given in plan.inputs]  # fmt: skip
         union = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
         writing = (
-            union.writeStream.queryName(plan.view.name)
+            union.writeStream.queryName(plan.view.table)
             .foreachBatch(delta.take)
             .option("checkpointLocation", str(plan.checkpoint))
         )

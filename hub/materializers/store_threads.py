@@ -22,9 +22,9 @@ from hub.errors import HubError
 from hub.kafka import KafkaCluster
 from hub.log import Writer
 from hub.materializers.applier import Applier, ViewFiles
+from hub.materializers.comparison import compare
 from hub.materializers.progress import PROGRESS_TOPIC
 from hub.materializers.sql_view import SqlView
-from hub.materializers.comparison import compare
 from hub.materializers.store_reports import PREFIX, Reach, StoreReport, StoreState, gone, reach, state_of
 from hub.materializers.stores.named import kind_of, open_store, shown
 from hub.materializers.stores.port import ViewStore
@@ -101,9 +101,7 @@ class StoreThread:
                 rescan_at, self.applier.stirred = now + _RESCAN_S, False
                 told = known_versions(self.store.progress())
                 views = [view for view in files.views() if belongs(view, self.name)]
-                self.applier.follow(
-                    followed_versions(views, told, every=isinstance(self.store, Store))
-                )
+                self.applier.follow(followed_versions(views, told, every=isinstance(self.store, Store)))
                 if isinstance(self.store, Store):
                     self.served = keep_versions(self.store, self.applier, told)
             records = self.applier.step()

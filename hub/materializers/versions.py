@@ -85,7 +85,8 @@ class Version:
 @dataclass(frozen=True, slots=True)
 class Versions:
     """All versions of a view, by number. ``judged``: the file's text that was acted upon last. ``dropping``: suffixes of
-    those whose topic, tables and checkpoint have still to be removed. ``answered``: the last command that was
+    those whose topic, tables and checkpoint have still to be removed. ``refused``: fingerprints that were rolled back or
+    dropped: they come again only when the file asks. ``answered``: the last command that was
     carried out or refused (then ``refusal`` says why)."""
 
     view: str
@@ -93,6 +94,7 @@ class Versions:
     judged: str
     last: int
     dropping: tuple[int | None, ...] = ()
+    refused: tuple[str, ...] = ()
     answered: str | None = None
     refusal: str | None = None
 
@@ -144,6 +146,7 @@ class Changed:
 
     definition: Definition
     why: str
+    by_file: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +213,7 @@ def decide(state: Versions | None, event: Event, view: str, now_ms: int) -> Vers
         case Kept():
             return _kept(state, event.number, event.definition)
         case Changed():
-            return _changed(state, event.definition, event.why, now_ms)
+            return _changed(state, event, now_ms)
         case Lost():
             return _lost(state, event.number, event.why, now_ms)
         case CaughtUp():
@@ -261,7 +264,21 @@ def _build(state: Versions, definition: Definition, why: str, now_ms: int) -> Ve
     return replace(_put(state, version), last=number, judged=definition.text)
 
 
-def _changed(state: Versions, definition: Definition, why: str, now_ms: int) -> Versions:
+def _changed(state: Versions, event: Changed, now_ms: int) -> Versions:
+    definition = event.definition
+    if not event.by_file and definition.fingerprint in state.refused:
+        return state  # it was built, and somebody did not want it
+    judged = definition.text if event.by_file else state.judged
+    refused = () if event.by_file else state.refused
+    found = _changed_to(state, definition, event.why, now_ms)
+    return (
+        found
+        if (found.judged, found.refused) == (judged, refused)
+        else replace(found, judged=judged, refused=refused)
+    )
+
+
+def _changed_to(state: Versions, definition: Definition, why: str, now_ms: int) -> Versions:
     same = [
         each
         for each in state.versions
@@ -379,18 +396,28 @@ def _carried_out(state: Versions, event: Asked, now_ms: int) -> Versions | str:
                 return f"version {served.number} is the former one already: hub view apply brings version {former.number} back"
             if coming is not None:
                 state = _without(state, coming.number)
-            return _swap(state, former, now_ms)
+            return _refuse(_swap(state, former, now_ms), served)
         case "drop":
             wanted = state.number(event.number) if event.number is not None else (coming or former)
             if wanted is None:
-                return f"version {event.number} does not exist" if event.number else "no version beside the one that is served"
+                return (
+                    f"version {event.number} does not exist"
+                    if event.number
+                    else "no version beside the one that is served"
+                )
             if wanted.state == "served":
                 return f"version {wanted.number} is served: roll back or apply another one first"
-            return _without(state, wanted.number)
+            return _refuse(_without(state, wanted.number), wanted)
         case "rewind":
             return replace(_build(state, served.definition, "rewind", now_ms), judged=state.judged)
         case _:
             assert_never(event.action)
+
+
+def _refuse(state: Versions, version: Version) -> Versions:
+    return replace(
+        state, refused=tuple(dict.fromkeys((*state.refused, version.definition.fingerprint)))[-16:]
+    )
 
 
 # ---- as JSON
@@ -403,6 +430,7 @@ def body_of(state: Versions) -> dict[str, Any]:
         "judged": state.judged,
         "last": state.last,
         "dropping": list(state.dropping),
+        "refused": list(state.refused),
         "answered": state.answered,
         "refusal": state.refusal,
         "versions": [
@@ -442,6 +470,7 @@ def versions_of(body: Mapping[str, Any]) -> Versions:
             body["judged"],
             body["last"],
             tuple(body["dropping"]),
+            tuple(body["refused"]),
             body["answered"],
             body["refusal"],
         )

@@ -50,6 +50,16 @@ def changelog_of(table: str) -> str:
     return f"{CHANGELOG_PREFIX}{name}.v{number}" if number else CHANGELOG_PREFIX + name
 
 
+def table_of_changelog(topic: str) -> str:
+    """The version whose topic it is.
+
+    >>> table_of_changelog("views.customer_360.v2")
+    'customer_360@2'
+    """
+    name, _, number = topic.removeprefix(CHANGELOG_PREFIX).partition(".v")
+    return table_of(name, int(number) if number else None)
+
+
 class Swap(BaseModel):
     """How a changed view takes over from the one that serves. ``when``: by itself, when it was asked for
     (``hub view apply``), or ``in_place``: not beside it, but row by row in the same changelog and table.

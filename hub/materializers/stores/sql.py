@@ -303,7 +303,13 @@ class Store:
     def serve(self, view: str, number: int | None) -> None:
         """From now on readers of ``view`` get its version of that number (None: the table of its own name)."""
         with self._errors(), self._writer.begin() as connection:
-            mark = {"view": f"{view}@", "kind": "served", "topic": "", "partition": 0, "next_offset": number or 0}
+            mark = {
+                "view": f"{view}@",
+                "kind": "served",
+                "topic": "",
+                "partition": 0,
+                "next_offset": number or 0,
+            }
             self._upsert(connection, self._positions, [mark], ["view", "kind", "topic", "partition"])
 
     def served(self, view: str) -> str:
