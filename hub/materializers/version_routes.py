@@ -81,7 +81,7 @@ def _body(store: Store, view: str) -> dict[str, Any]:
     return {
         "view": view,
         "served": body["served"],
-        "served_here": store.served(view),
+        "served_changelog": changelog_of(store.served(view)),
         "judged": body["judged"],
         "answered": body["answered"],
         "refusal": body["refusal"],
@@ -95,13 +95,14 @@ def _body(store: Store, view: str) -> dict[str, Any]:
 def shown_versions(told: Mapping[str, Any], view: str) -> list[dict[str, Any]]:
     """A view's versions as lists show them. ``told``: the store's progress records by their keys."""
     body: Mapping[str, Any] = told.get(f"{PREFIX}{view}", {})
+    served: Mapping[str, Any] = told.get(f"progress:{view}", {})
     found = []
     for each in body.get("versions", ()):
         table = table_of(view, None if each["plain"] else each["number"])
-        state = told.get(f"version.state:{table}") or told.get(f"state:{view}", {})
-        progress = told.get(f"version.progress:{table}") or {}
-        if each["state"] == "served":
-            state, progress = told.get(f"state:{view}", {}), told.get(f"progress:{view}", {})
+        beside = "" if each["state"] == "served" else "version."
+        name = table if beside else view
+        state = told.get(f"{beside}state:{name}", {})
+        progress = told.get(f"{beside}progress:{name}", {})
         shown = {name: value for name, value in each.items() if name not in _HIDDEN}
         found.append(
             {
@@ -109,11 +110,24 @@ def shown_versions(told: Mapping[str, Any], view: str) -> list[dict[str, Any]]:
                 "changelog": changelog_of(table),
                 "engine": state.get("state"),
                 "reason": each["lost"] or state.get("reason"),
-                "sources": progress.get("sources", {}),
+                "positions": progress.get("sources", {}),
+                "behind": _behind(served.get("sources", {}), progress.get("sources")),
                 "swap": "manual" if each["policy"]["manual"] else "auto",
             }
         )
     return found
+
+
+def _behind(served: Mapping[str, Any], own: Mapping[str, Any] | None) -> int | None:
+    """How many events of the topics that both read it has not read and the served one has; None: not told yet."""
+    if own is None:
+        return None
+    return sum(
+        max(0, offset - own[topic].get(partition, 0))
+        for topic, offsets in served.items()
+        if topic in own
+        for partition, offset in offsets.items()
+    )
 
 
 def _json(body: Any, status: int = 200) -> Response:

@@ -88,9 +88,7 @@ def test_rollback_serves_the_former_version_at_once_and_the_file_does_not_bring_
 def test_a_file_that_is_changed_back_swaps_back_without_building() -> None:
     back = after(Changed(definition("one"), ""), state=swapped())
     assert states(back) == {1: "served", 2: "former"} and back.last == 2
-    given_up = after(
-        Changed(definition("two"), ""), Changed(definition("one"), ""), state=opened()
-    )
+    given_up = after(Changed(definition("two"), ""), Changed(definition("one"), ""), state=opened())
     assert states(given_up) == {1: "served"} and given_up.dropping == (2,)
 
 
