@@ -106,13 +106,12 @@ def run(settings: Settings, stop: threading.Event) -> None:
     registry = RegistryClient(settings.registry)
     runners: Runners = {}
     remover = _Remover(settings, cluster, registry, ledger)
+    versions_at = 0.0
     try:
         while not stop.is_set():
-            wanted = [
-                (path, suffix)
-                for path in view_files(settings.project)
-                for suffix in ledger.suffixes(path.stem)
-            ]
+            files = view_files(settings.project)
+            ledger.own = frozenset(path.stem for path in files)
+            wanted = [(path, suffix) for path in files for suffix in ledger.suffixes(path.stem)]
             for key in wanted:
                 if key not in runners or not runners[key].alive:
                     runners[key] = Runner(
@@ -126,10 +125,12 @@ def run(settings: Settings, stop: threading.Event) -> None:
                     slots.release(runner.table)
                     del runners[key]
             try:
-                ledger.step()
-                remover.step(runners)
+                if time.monotonic() >= versions_at:
+                    ledger.step()
+                    remover.step(runners)
             except HubError as error:
                 log.warning("versions of views, tried again: %s", error.message)
+                versions_at = time.monotonic() + _STALE_CHECK_S
             if slots.most is not None and slots.wanted > slots.capacity:
                 log.info("Spark starts again with %d task slots", slots.wanted)
                 _stop_all(runners)

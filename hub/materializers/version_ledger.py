@@ -62,6 +62,8 @@ class Ledger:
     compared: dict[str, tuple[int, str, Mapping[str, Any]]] = field(default_factory=dict)
     # What was told last of each version.
     told: dict[str, Progress] = field(default_factory=dict)
+    # The views of this project.
+    own: frozenset[str] = frozenset()
     lock: threading.RLock = field(default_factory=threading.RLock)
     reader: Reader | None = None
 
@@ -73,7 +75,7 @@ class Ledger:
         deadline = time.monotonic() + _START_S
         while not self.reader.position().covers(end):
             for record in self.reader.poll(_READ, 0.5):
-                self._hear(record, everything=True)
+                self._hear(record)
             if time.monotonic() > deadline:
                 raise HubError(f'topic "{PROGRESS_TOPIC}" cannot be read to its end', code="HUB-3055")
 
@@ -90,8 +92,9 @@ class Ledger:
         return None if known is None else known.with_suffix(suffix)
 
     def all(self) -> dict[str, Versions]:
+        """Of the views that are ours to decide upon: several hubs may share a log."""
         with self.lock:
-            return dict(self.state)
+            return {view: state for view, state in self.state.items() if view in self.own}
 
     def suffixes(self, view: str) -> tuple[int | None, ...]:
         """The versions that run; of a view that never did, the one of its own name."""
@@ -124,10 +127,8 @@ class Ledger:
         """Decide upon what was said since."""
         if self.reader is not None:
             for record in self.reader.poll(_READ, 0.0):
-                self._hear(record, everything=False)
-        with self.lock:
-            known = dict(self.state)
-        for view, state in known.items():
+                self._hear(record)
+        for view, state in self.all().items():
             coming = state.coming
             if coming is not None and coming.state == "building":
                 told = self.told.get(table_of(view, coming.suffix))
@@ -139,9 +140,10 @@ class Ledger:
             ready = self._coming(view)
             if ready is not None and (ready.number, ready.at) == (number, at):
                 self.tell(view, Compared(number, report))
-            asked = self.asked.pop(view, None)
+            asked = self.asked.get(view)
             if asked is not None:
                 self.tell(view, asked)
+                self.asked.pop(view, None)  # not before it is noted
             former = state.former
             if former is not None and (former.until_ms or 0) <= time.time_ns() // 1_000_000:
                 self.tell(view, Ticked())
@@ -157,15 +159,16 @@ class Ledger:
         self.writer.append([NewRecord(PROGRESS_TOPIC, key, None) for key in keys])
         self.tell(view, Removed(suffix))
 
-    def _hear(self, record: Record, *, everything: bool) -> None:
+    def _hear(self, record: Record) -> None:
         key = (record.key or b"").decode(errors="replace")
         kind, _, view = key.partition(":")
         try:
-            if key.startswith(PREFIX) and everything:
-                with self.lock:
-                    self.state.pop(view, None)
-                    if record.value is not None:
-                        self.state[view] = versions_of(orjson.loads(record.value))
+            if key.startswith(PREFIX):
+                if view not in self.own:  # of our own views nobody else decides
+                    with self.lock:
+                        self.state.pop(view, None)
+                        if record.value is not None:
+                            self.state[view] = versions_of(orjson.loads(record.value))
             elif key.startswith(WANTED) and record.value is not None:
                 asked = asked_of(orjson.loads(record.value))
                 if asked is not None:

@@ -14,7 +14,7 @@ from typing import Any, Self
 import httpx2
 import pytest
 from pipeline import Pipeline, wait_until
-from test_views import Plant
+from plant import Plant
 
 from hub.cli.context import environment_of
 from hub.record import Positions
