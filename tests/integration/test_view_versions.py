@@ -14,12 +14,14 @@ from typing import Any, Self
 import httpx2
 import pytest
 from pipeline import Pipeline, wait_until
-from plant import Plant
+from plant import SCHEMA, Plant
 
 from hub.cli.context import environment_of
-from hub.record import Positions
+from hub.record import NewRecord, Positions
+from hub.schema_registry.codec import encode, parsed
 
 SENSORS = 40
+pytestmark = pytest.mark.timeout(900)
 
 
 class Reader:
@@ -58,9 +60,10 @@ class Reader:
                     f"{self.plant.pipeline.url}/query",
                     json={"sql": f"SELECT count(*) AS n FROM {self.plant.view}"},
                 )
-                if sql.status_code != 200 or sql.json()["rows"] != [[SENSORS]]:
+                if sql.status_code != 200 or sql.json()["rows"] != [{"n": SENSORS}]:
                     self.wrong.append(f"SQL: {sql.text}")
                 self.reads += 1
+                self.stop.wait(0.2)
 
     def _whole(self, body: dict[str, Any]) -> None:
         if len(body["rows"]) != SENSORS:
@@ -109,9 +112,12 @@ class Events:
         self.thread = threading.Thread(target=self._write, daemon=True)
 
     def once(self) -> None:
+        records = []
         for sensor in range(SENSORS):
-            value = self.plant.reading(f"s{sensor}", float(self.rounds))
-            self.last = self.plant.write(f"s{sensor}", value)
+            body = {"sensor": f"s{sensor}", "celsius": float(self.rounds)}
+            value = encode(self.plant.schema_id, parsed(SCHEMA), body)
+            records.append(NewRecord(self.plant.topic, f"s{sensor}".encode(), value))
+        self.last = self.plant.writer.append(records)
         self.rounds += 1
 
     def _write(self) -> None:
