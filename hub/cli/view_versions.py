@@ -98,6 +98,9 @@ def rewind(view: ViewName, timeout_s: Timeout = 30.0, output: OutputOption = Out
 
 def show_comparison(number: int, found: dict[str, Any]) -> None:
     """A comparison as remarks and a table of the first differences."""
+    if "error" in found:
+        note(f"version {number} could not be compared: {found['error']}")
+        return
     note(
         f"version {number}: {found['rows_after']} rows, {found['rows_before']} before; {found['differing']} differ in "
         f"the columns of both, {found['only_after']} are new, {found['only_before']} are gone"
@@ -166,8 +169,8 @@ def _line(version: dict[str, Any]) -> dict[str, Any]:
         "why": version["why"],
         "changelog": version["changelog"],
         "behind": version["behind"],
-        "compared": None
-        if comparison is None
+        "compared": (comparison or {}).get("error")
+        if comparison is None or "error" in comparison
         else f"{comparison['rows_after']} rows of {comparison['rows_before']}, {comparison['differing']} differ",
         "waits_for": _waits_for(version),
         "reason": version["reason"],

@@ -284,7 +284,8 @@ def records(
     generation: int,
     changelog: str | None = None,
 ) -> DataFrame:
-    """What the Kafka sink writes: rows to the changelog (that of the view's own name if not said), undecodable events to their topic's dead-letter queue.
+    """What the Kafka sink writes: rows to the changelog (that of the view's own name if not said), undecodable events to
+    their topic's dead-letter queue.
 
     ``hub.version`` is generation · 2⁴⁰ + events folded: it grows with every event, and a recomputation's rows
     replace those of the generation before.

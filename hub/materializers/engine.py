@@ -123,6 +123,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
                 if key not in wanted:
                     runner.stop()
                     slots.release(runner.table)
+                    board.forget(runner.table)
                     del runners[key]
             try:
                 if time.monotonic() >= versions_at:
@@ -229,6 +230,11 @@ class Board:
         with self.lock:
             self.progress[progress.view] = (progress, changelog)
 
+    def forget(self, table: str) -> None:
+        """No progress of it is told any more: its changelog may be gone."""
+        with self.lock:
+            self.progress.pop(table, None)
+
     def say(self, state: ViewState) -> None:
         with self.lock:
             self.states[state.view] = state
@@ -297,7 +303,8 @@ Runners = dict[tuple[Path, int | None], "Runner"]
 
 
 class Runner:
-    """The thread of one version of a view. ``suffix``: which, None: the one of the view's own name. ``start`` and ``stop`` are called from the process's loop only."""
+    """The thread of one version of a view. ``suffix``: which, None: the one of the view's own name. ``start`` and ``stop``
+    are called from the process's loop only."""
 
     def __init__(
         self,
@@ -868,7 +875,7 @@ class Runner:
 
     def _report(self, plan: AnyPlan, batch: spark.Batch, mode: Mode, quiet: set[int] | None = None) -> None:
         assert self.view is not None
-        if not batch.sources.covers(self.untold):
+        if self.replaced or not batch.sources.covers(self.untold):
             return
         if mode != "realtime":
             _realtime_mark(plan).unlink(missing_ok=True)

@@ -234,8 +234,6 @@ class _Comparer:
                 self.step()
             except HubError as error:
                 log.debug("versions not compared: %s", error.message)
-            except Exception:  # the rows of a version, whatever they are, must not end the process
-                log.exception("versions not compared")
         if self.writer is not None:
             self.writer.close()
 
@@ -253,7 +251,13 @@ class _Comparer:
                 continue
             if not followed.position.covers(Positions.parse(ready.at or "")):
                 continue
-            report = self._compared(store, table_of(name, known.served.suffix), table)
+            try:
+                report = self._compared(store, table_of(name, known.served.suffix), table)
+            except HubError:
+                raise
+            except Exception as error:  # rows that cannot be compared: somebody must decide without
+                log.exception("view %s: versions not compared", name)
+                report = {"error": f"{type(error).__name__}: {error}"[:500]}
             if self.writer is None:
                 self.writer = self.cluster.writer()
             self.writer.append([compared_record(name, ready.number, ready.at or "", report)])

@@ -337,6 +337,8 @@ def _compared(state: Versions, event: Compared, now_ms: int) -> Versions:
 
 def broken(policy: Policy, report: Mapping[str, Any]) -> str | None:
     """Which expectation a comparison does not meet; None: none."""
+    if "error" in report:
+        return f"the comparison failed: {report['error']}"
     before, after = int(report.get("rows_before", 0)), int(report.get("rows_after", 0))
     if policy.rows_within is not None and abs(after - before) > policy.rows_within * before:
         return f"{after} rows, {before} before: more than {policy.rows_within:.0%} apart"

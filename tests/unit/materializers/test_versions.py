@@ -122,6 +122,7 @@ def test_expectations_are_about_columns_too() -> None:
     assert broken(Policy(same=("a",)), report) == 'column "a" differs in 3 rows'
     assert broken(Policy(same=("b",)), SAME) == 'column "b" is not in both'
     assert broken(Policy(rows_within=0.1), {**SAME, "rows_before": 0}) is not None
+    assert broken(Policy(), {"error": "why"}) == "the comparison failed: why"
 
 
 def test_what_is_asked_too_early_or_in_vain_is_refused_with_the_reason() -> None:
