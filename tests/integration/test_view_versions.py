@@ -284,3 +284,33 @@ def test_a_kill_while_a_version_is_built_leaves_one_whole_version_served(
         wait_until(lambda: served(plant, 3), 240.0, lambda: shown(plant))
         wait_until(lambda: plant.row("s7").json()["readings"] == events.rounds, 30.0)
     assert reader.wrong == []
+
+
+def test_in_place_keeps_the_one_topic_and_replaces_its_rows(pipeline: Pipeline) -> None:
+    plant = Plant(pipeline, "in_place")
+    plant.declare({"celsius": "r.celsius"}, "[]\nswap: in_place")
+    events = Events(plant)
+    events.once()
+    plant.running()
+    plant.declare({"celsius": "r.celsius", "readings": "count(r.sensor)"}, "[]\nswap: in_place")
+    wait_until(lambda: plant.row("s7").json().get("readings") == 1, 120.0, lambda: plant.row("s7").text)
+    assert list(versions(plant).values()) == ["served"]
+    assert f"views.{plant.view}.v2" not in pipeline.cluster.topics()
+
+
+def test_a_file_that_is_wrong_leaves_the_view_as_it_is_and_says_so(pipeline: Pipeline) -> None:
+    plant = Plant(pipeline, "misspelled")
+    plant.declare({"celsius": "r.celsius"})
+    events = Events(plant)
+    events.once()
+    plant.running()
+    plant.declare({"celsius": "r.celsious"})
+    wait_until(lambda: "celsious" in str(pipeline.state(plant.view)["reason"]), 60.0)
+    events.once()
+    plant.covered("s39", events.last)
+    assert plant.row("s7").json()["celsius"] == 1.0
+    assert pipeline.state(plant.view)["state"] == "live"
+    plant.declare({"celsius": "r.celsius"}, "[celsius]")  # no new meaning: an index
+    wait_until(lambda: not pipeline.state(plant.view)["reason"], 60.0)
+    wait_until(lambda: pipeline.state(plant.view)["indexes"] == ["celsius"], 30.0)
+    assert versions(plant) == {1: "served"}

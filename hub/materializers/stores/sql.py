@@ -355,8 +355,10 @@ class Store:
     # For queries over several views, in a transaction of their own (stores/queries.py):
 
     def view_names(self, connection: Connection) -> list[str]:
-        tables = connection.execute(select(self._views.c.view)).scalars()
-        return sorted({name.partition("@")[0] for name in tables})
+        tables = set(connection.execute(select(self._views.c.view)).scalars())
+        served = self._all_served(connection)
+        views = {name.partition("@")[0] for name in tables}
+        return sorted(view for view in views if served.get(view, view) in tables)
 
     def definition(self, connection: Connection, name: str) -> ViewTable:
         """As ``view``. Raises NotFound."""

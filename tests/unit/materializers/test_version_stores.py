@@ -176,6 +176,19 @@ def test_a_dropped_version_leaves_the_store(world: World) -> None:
         world.store.view("w")
 
 
+def test_a_store_that_begins_anew_shows_the_served_version_as_it_fills(world: World, tmp_path: Path) -> None:
+    world.swapped()
+    world.ledger.tell("v", Asked("x", "drop", 1))
+    told = known_versions(Store(world.bench.store.url).progress())
+    told["v"] = world.ledger.state["v"]
+    fresh = Store(f"sqlite:///{tmp_path / 'fresh.db'}")
+    applier = type(world.bench.applier)(world.cluster, world.bench.schemas, fresh)
+    applier.follow(followed_versions([world.bench.view], told, every=True))
+    assert fresh.views() == ["v@2"] and fresh.names() == []
+    assert keep_versions(fresh, applier, told) == {"v": "v@2"}
+    assert fresh.names() == ["v"]
+
+
 def test_progress_is_told_under_the_name_that_is_read(world: World) -> None:
     world.swapped()
     state = ViewState("v@2", "live", 1, None, "", "", {})
