@@ -189,8 +189,7 @@ def test_a_changed_view_is_swapped_under_its_readers_and_rolled_back(pipeline: P
         assert "readings" in plant.row("s7").json()
     assert reader.wrong == [] and reader.reads > 10
     assert reader.resets >= 1
-    plant.covered("s39", events.last)
-    row = plant.row("s7").json()
+    row = plant.row("s7", events.last).json()
     assert (row["celsius"], row["readings"]) == (float(events.rounds - 1), events.rounds)
 
     dropped = hub(pipeline, "view", "drop", plant.view)
@@ -245,8 +244,7 @@ def test_manual_waits_for_apply_and_a_lost_checkpoint_is_built_anew_beside(pipel
     wait_until(lambda: versions(plant) == {1: "served", 2: "ready"}, 180.0, lambda: shown(plant))
     wait_until(lambda: "swap: manual" in shown(plant), 60.0, lambda: shown(plant))
     events.once()
-    plant.covered("s39", events.last)
-    assert plant.row("s7").json()["celsius"] == 1.0
+    assert plant.row("s7", events.last).json()["celsius"] == 1.0
     assert hub(pipeline, "view", "apply", plant.view).returncode == 0
     assert plant.row("s7").json()["celsius"] == 2.0
     wait_until(lambda: versions(plant) == {2: "served"}, 30.0, lambda: shown(plant))
@@ -272,8 +270,7 @@ def test_a_kill_while_a_version_is_built_leaves_one_whole_version_served(
         wait_until(lambda: served(plant, 2), 240.0, lambda: shown(plant))
         wait_until(lambda: "readings" in plant.row("s7").json(), 30.0)
     assert reader.wrong == [] and reader.reads > 5
-    plant.covered("s39", events.last)
-    row = plant.row("s7").json()
+    row = plant.row("s7", events.last).json()
     assert (row["celsius"], row["readings"]) == (float(events.rounds - 1), events.rounds)
 
     # And without its checkpoint: the rows stay, the view is computed anew beside them.
@@ -307,8 +304,7 @@ def test_a_file_that_is_wrong_leaves_the_view_as_it_is_and_says_so(pipeline: Pip
     plant.declare({"celsius": "r.celsious"})
     wait_until(lambda: "celsious" in str(pipeline.state(plant.view)["reason"]), 60.0)
     events.once()
-    plant.covered("s39", events.last)
-    assert plant.row("s7").json()["celsius"] == 1.0
+    assert plant.row("s7", events.last).json()["celsius"] == 1.0
     assert pipeline.state(plant.view)["state"] == "live"
     plant.declare({"celsius": "r.celsius"}, "[celsius]")  # no new meaning: an index
     wait_until(lambda: not pipeline.state(plant.view)["reason"], 60.0)
