@@ -122,12 +122,11 @@ def _behind(served: Mapping[str, Any], own: Mapping[str, Any] | None) -> int | N
     """How many events of the topics that both read it has not read and the served one has; None: not told yet."""
     if own is None:
         return None
-    return sum(
-        max(0, offset - own[topic].get(partition, 0))
-        for topic, offsets in served.items()
-        if topic in own
-        for partition, offset in offsets.items()
-    )
+    missing = 0
+    for topic in served.keys() & own.keys():
+        mine: Mapping[str, int] = own[topic]
+        missing += sum(max(0, offset - mine.get(partition, 0)) for partition, offset in served[topic].items())
+    return missing
 
 
 def _json(body: Any, status: int = 200) -> Response:
