@@ -204,7 +204,7 @@ def test_a_changed_view_is_swapped_under_its_readers_and_rolled_back(pipeline: P
 
 def test_a_view_over_a_view_follows_the_version_that_is_served(pipeline: Pipeline) -> None:
     plant = Plant(pipeline, "below")
-    plant.declare({"celsius": "r.celsius"})
+    plant.declare({"site": "concat('one-', substring(r.sensor, 1, 1))"})
     events = Events(plant)
     events.once()
     plant.running()
@@ -212,25 +212,25 @@ def test_a_view_over_a_view_follows_the_version_that_is_served(pipeline: Pipelin
     above.view = "plant_above"
     text = (
         f"view: plant_above\nsources:\n  v: {{view: {plant.view}}}\n"
-        "sql: SELECT celsius, count(*) AS sensors FROM v GROUP BY celsius\n"
+        "sql: SELECT site, count(*) AS sensors FROM v GROUP BY site\n"
     )
     (pipeline.settings.project / "views" / "plant_above.yaml").write_text(text)
-    wait_until(lambda: _sensors(above, "0.0") == SENSORS, 120.0, lambda: str(pipeline.state("plant_above")))
-    plant.declare({"celsius": "r.celsius + 100"})
+    wait_until(lambda: _sensors(above, "one-s") == SENSORS, 120.0, lambda: str(pipeline.state("plant_above")))
+    plant.declare({"site": "concat('two-', substring(r.sensor, 1, 1))"})
     wait_until(lambda: served(plant, 2), 180.0, lambda: shown(plant))
     seen: set[int | None] = set()
 
     def swapped() -> bool:
-        seen.add(_sensors(above, "0.0"))
-        return _sensors(above, "100.0") == SENSORS
+        seen.add(_sensors(above, "one-s"))
+        return _sensors(above, "two-s") == SENSORS
 
     wait_until(swapped, 180.0, lambda: shown(above))
     assert versions(above) == {1: "former", 2: "served"}
     assert seen <= {SENSORS, None}  # as it was, until it was as it is
 
 
-def _sensors(plant: Plant, celsius: str) -> int | None:
-    found: int | None = plant.row(celsius).json().get("sensors")
+def _sensors(plant: Plant, site: str) -> int | None:
+    found: int | None = plant.row(site).json().get("sensors")
     return found
 
 
