@@ -1048,8 +1048,13 @@ def _sql_fingerprint(classified: Classified, inputs: tuple[Input, ...], delta: D
         for each in inputs
     }
     words = [token.text for token in classified.query.tokens]
+    # The topic of another view is that of the version that is read.
+    topics = {each.source.name: each.source.topic for each in inputs}
     sources = {
-        name: source.model_dump(mode="json", exclude=None if source.table else {"table"})
+        name: {
+            **source.model_dump(mode="json", exclude=None if source.table else {"table"}),
+            "topic": topics[name],
+        }
         for name, source in view.sources.items()
     }
     body = [words, sources, classified.key, used]

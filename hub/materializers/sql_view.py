@@ -111,9 +111,9 @@ class SqlSource(BaseModel):
         if isinstance(given, dict) and isinstance(given.get("view"), str):
             topic = CHANGELOG_PREFIX + given["view"]
             # The engine names the topic of the version that is read.
-            if given.get("topic", topic) != topic and not given["topic"].startswith(f"{topic}.v"):
+            if given.get("topic", topic) != topic and not str(given["topic"]).startswith(f"{topic}.v"):
                 raise ValueError("a source is either a topic or a view")
-            return {**given, "topic": topic}
+            return {**given, "topic": given.get("topic") or topic}
         return given
 
     @model_validator(mode="after")
