@@ -12,9 +12,14 @@ import pytest
 from changelog import Bench
 
 from hub.errors import NotFound
+from hub.materializers.classify import classify
 from hub.materializers.comparison import compare
+from hub.materializers.dataframes import Input
+from hub.materializers.engine import _sql_fingerprint
 from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState
 from hub.materializers.push import Wanted, Watcher, subscribe
+from hub.materializers.shape import SourceShape
+from hub.materializers.sql_view import SqlView, checked
 from hub.materializers.store_threads import followed_versions, keep_versions, known_versions
 from hub.materializers.stores.sql import Store
 from hub.materializers.version_ledger import Ledger
@@ -276,3 +281,24 @@ def test_what_cannot_be_written_has_not_happened(world: World, monkeypatch: pyte
     assert world.ledger.tell("v", Ticked()) == before
     assert world.ledger.tell("v", Compared(2, {})) == before
     assert world.ledger.tell("v", CaughtUp(2, Positions())) == before
+
+
+def test_a_sql_view_means_something_else_over_another_version_of_a_view() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "site", "type": "string"}]}
+
+    def fingerprint(topic: str) -> str:
+        view = SqlView.model_validate(
+            {
+                "view": "a",
+                "sources": {"v": {"view": "b"}},
+                "sql": "SELECT site, count(*) AS n FROM v GROUP BY site",
+            }
+        )
+        source = view.sources["v"].model_copy(update={"topic": topic})
+        read = view.model_copy(update={"sources": {"v": source}})
+        inputs = (
+            Input(SourceShape("v", topic, ("site",), "", None, False, None, None), (topic,), (), schema),
+        )
+        return _sql_fingerprint(classify(checked(read, {"v": schema})), inputs, None)
+
+    assert fingerprint("views.b") == fingerprint("views.b") != fingerprint("views.b.v2")
