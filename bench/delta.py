@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from hub.config import Settings
 from hub.materializers import delta_engine, spark
-from hub.materializers.delta import Table
+from hub.materializers.delta_plan import Table
 from hub.materializers.slots import Slots
 
 TABLES = [

@@ -57,9 +57,9 @@ OffsetsArgument = Annotated[
 def list_letters(
     topic: Annotated[str | None, typer.Argument(help="Only of this topic or view")] = None,
     letters: Annotated[
-        bool, typer.Option("--letters", "-l", help="One line a letter that is not closed")
+        bool, typer.Option("--letters", "-l", help="One line a letter that is not closed; also with --reason")
     ] = False,
-    every: Annotated[bool, typer.Option("--all", help="With --letters: closed ones too")] = False,
+    every: Annotated[bool, typer.Option("--all", help="One line a letter, closed ones too")] = False,
     reason: ReasonOption = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000)] = 100,
     output: OutputOption = Output.table,
@@ -69,7 +69,7 @@ def list_letters(
     Examples: hub dlq ls; hub dlq ls shop.orders -l --reason undecodable
     """
     found = _open()
-    if not letters:
+    if not (letters or every or reason):
         rows, complete = found.heaps(topic)
         _incomplete(complete)
         if output is Output.json:
@@ -164,13 +164,15 @@ def repair(
     if with_ is not None:  # a script that fails fails on a few, before it is let loose on all
         found.repair(places[:5], how, _by(by), dry_run=True)
     rows = found.repair(places, how, _by(by), why=why, dry_run=dry_run)
-    if output is Output.json:
-        show(rows, output)
-    else:
-        show(list(_changes(rows)), output, ("letter", "field", "before", "after"))
     note(f"{len(rows)} {'would be repaired; nothing was written' if dry_run else 'repaired'}")
-    if replay_too and not dry_run:
-        _show_replayed(found.replay(places, _by(by)), Output.table, dry_run=False)
+    if output is Output.table:
+        show(list(_changes(rows)), output, ("letter", "field", "before", "after"))
+    replayed = found.replay(places, _by(by)) if replay_too and not dry_run else []
+    if output is Output.json:
+        went = {row["letter"]: row for row in replayed}
+        show([{**row, "replay": went.get(row["letter"])} for row in rows], output)
+    elif replayed:
+        _show_replayed(replayed, output, dry_run=False)
 
 
 @app.command()
@@ -182,7 +184,8 @@ def replay(
     as_is: Annotated[
         bool,
         typer.Option(
-            "--as-is", help="Also what its view refused and nobody repaired: the view has been changed"
+            "--as-is",
+            help="Also what its view refused and nobody repaired: the view has been changed, and retention has taken the event",
         ),
     ] = False,
     dry_run: DryOption = False,

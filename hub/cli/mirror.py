@@ -9,11 +9,13 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from hub.cli.context import load_settings
 from hub.cli.interrupt import pause as wait_a_moment
@@ -30,10 +32,35 @@ if TYPE_CHECKING:
 
 EXIT_REFUSED, EXIT_CHANGES = 1, 2
 
+_read: ContextVar[MirrorsFile | None] = ContextVar("_read", default=None)  # the file that this call is about
+
+
+class _NamesClusters(TyperGroup):
+    """A cluster that does not answer is called as the file calls it, not by its address alone."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PeerError as error:
+            raise _named(error, _read.get()) from error
+
+
+def _named(error: PeerError, file: MirrorsFile | None) -> PeerError:
+    for name, cluster in file.clusters.items() if file is not None else ():
+        if f'"{cluster.bootstrap}"' in error.message:
+            return PeerError(
+                f'cluster "{name}": {error.message}',
+                hint=f"is it up, and is {cluster.bootstrap} its address? When a source is gone: hub mirror failover",
+                code=error.code,
+            )
+    return error
+
+
 app = typer.Typer(
     help="Mirrors: topic trees in other clusters, exactly once, with exact offsets both ways.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    cls=_NamesClusters,
     epilog=(
         "Example: hub mirror plan && hub mirror apply && hub mirror run   "
         "Then: hub mirror status nyc-lon; hub mirror verify nyc-lon; hub mirror drill nyc-lon"
@@ -45,7 +72,7 @@ FileOption = Annotated[
 ]
 NameArgument = Annotated[str, typer.Argument(metavar="MIRROR", help="Its name in mirrors.yaml")]
 NamesArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[MIRROR]...", help="Only these. Default: all of the file")
+    list[str] | None, typer.Argument(metavar="MIRROR", help="Only these. Default: all of the file")
 ]
 WaitOption = Annotated[float, typer.Option(min=1, help="Longest wait for one step, in seconds")]
 
@@ -110,6 +137,7 @@ def _world(file: Path | None) -> _World:
     from hub.replication.links import checked
 
     path, loaded = _file(file)
+    _read.set(loaded)
     timeout_s = load_settings().kafka_timeout_s
     return _World(path, checked(loaded), reach_all(loaded, os.environ, path.parent, timeout_s))
 
@@ -117,6 +145,8 @@ def _world(file: Path | None) -> _World:
 @app.command("ls")
 def list_mirrors(file: FileOption = None, output: OutputOption = Output.table) -> None:
     """The mirrors of the file, and what the rule of each is. Needs no Kafka.
+
+    Exit code 1: two of them would send a record round in a circle, or write one topic twice.
 
     Example: hub mirror ls -f examples/mirrors/mirrors.yaml
     """
@@ -137,10 +167,13 @@ def list_mirrors(file: FileOption = None, output: OutputOption = Output.table) -
         for name, mirror in loaded.mirrors.items()
     ]
     show(rows, output, ("mirror", "source", "target", "topics", "owner", "on_gap", "on_recreate", "paused"))
-    for refusal in check(loaded):
+    refusals = check(loaded)
+    for refusal in refusals:
         note(str(refusal))
     if not rows:
         note(f"{path} declares no mirror.")
+    if refusals:
+        raise typer.Exit(EXIT_REFUSED)
 
 
 # ---- plan and apply
@@ -148,9 +181,12 @@ def list_mirrors(file: FileOption = None, output: OutputOption = Output.table) -
 
 @app.command()
 def plan(names: NamesArgument = None, file: FileOption = None, output: OutputOption = Output.table) -> None:
-    """Show what `apply` would change at the targets: schemas, topics, settings, rules; and what is refused.
+    """Show what `apply` would change at the targets.
+
+    Schemas, topics, settings, rules; and what is refused, with the way out.
 
     Exit code 0: nothing to do. 2: there are changes. 1: a topic is refused (or it failed); the others can go on.
+
     Example: hub mirror plan nyc-lon -o json
     """
     world = _world(file)
@@ -164,9 +200,12 @@ def plan(names: NamesArgument = None, file: FileOption = None, output: OutputOpt
 
 @app.command()
 def apply(names: NamesArgument = None, file: FileOption = None, output: OutputOption = Output.table) -> None:
-    """Make the targets ready: schemas, topics, settings, rules. Workers do the same all the time for what comes later.
+    """Make the targets ready: schemas, topics, settings, rules.
+
+    Workers do the same all the time for what comes later.
 
     A refused topic has no steps and is not mirrored; the others are done. Exit code 1 when one is refused or fails.
+
     Example: hub mirror apply
     """
     from hub.replication.apply import carry_out, make_own
@@ -182,6 +221,8 @@ def apply(names: NamesArgument = None, file: FileOption = None, output: OutputOp
         total = len(each.changes)
         make_own(each.own, world.clusters)
         mine = [f"+ topic {step.topic} at {where}" for where, step in each.own]
+        for number, line in enumerate(mine, 1):
+            note(f"[{number}/{total}] {line}")
 
         def say(step: Any, mine: list[str] = mine, total: int = total) -> None:
             if not isinstance(step, Remember):
@@ -267,6 +308,7 @@ def run(file: FileOption = None) -> None:
     """A worker: mirrors until it is stopped. Start as many as you like, anywhere; they share the work.
 
     `hub up` starts one where the project has a mirrors.yaml.
+
     Example: hub mirror run -f mirrors.yaml
     """
     import logging
@@ -293,9 +335,12 @@ def status(
         float | None, typer.Option(metavar="SECONDS", min=0.5, help="Look again so often, until Ctrl-C")
     ] = None,
 ) -> None:
-    """How mirrors go, out of what stands in their targets: partitions, lag, gaps, groups, and what a failover would cost.
+    """How mirrors go: partitions, lag, gaps, groups.
+
+    Out of what stands in their targets, so it needs no worker; and what a failover would cost each group.
 
     With a name: every partition and group of it. Exit code 0: all goes well. 1: something stands still that should not.
+
     Example: hub mirror status nyc-lon --watch 2
     """
     world = _world(file)
@@ -397,10 +442,20 @@ def _show_status(found: Sequence[Mapping[str, Any]], closely: bool, output: Outp
     for each in found:
         if each.get("reason"):
             note(f"{each['mirror']}: {each['reason']}")
+        for one in each.get("operations", ()):
+            note(
+                f"! {each['mirror']}: a {one['kind']} of what {one['home']} owns is under way, next: {one['next']}."
+                f" Go on: hub mirror resume {each['mirror']} (or --abort)"
+            )
+        for home, acting in each.get("acting", {}).items():
+            if home in (each["source"], each["target"]) and each["state"] != "handed over":
+                note(f"{each['mirror']}: {acting} acts for {home}")
+        for caution in each.get("cautions", ()):
+            note(f"! {each['mirror']}, {caution}")
         for topic, why in each.get("trouble", {}).items():
             note(f'✗ {each["mirror"]}, topic "{topic}": {why}')
         for row in each["partitions"]:
-            if row["reason"]:
+            if row["reason"] and each["state"] != "handed over":
                 note(f"! {each['mirror']}, {row['topic']} partition {row['partition']}: {row['reason']}")
         for gap in each["gaps"]:
             until = "its end" if gap["end"] < 0 else str(gap["end"])
@@ -429,9 +484,12 @@ def verify(
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Read both sides and compare digests of ranges; of a difference the first offset is named. Changes nothing.
+    """Read both sides and compare them. Changes nothing.
+
+    Digests of ranges are compared; of a difference the first offset is named.
 
     Compared is what was mirrored by now and both sides still have. Exit code 0: equal. 1: different, or not comparable.
+
     Example: hub mirror verify nyc-lon --topic nyc.chat --newest 100000
     """
     from hub.cli.progress import counted
@@ -499,7 +557,9 @@ def verify(
 
 @app.command()
 def pause(name: NameArgument, file: FileOption = None) -> None:
-    """Let a mirror stand still; workers obey within a second or two, at the end of a transaction.
+    """Let a mirror stand still.
+
+    Workers obey within a second or two, at the end of a transaction.
 
     Example: hub mirror pause nyc-lon
     """
@@ -521,7 +581,9 @@ def resume(
     wait: WaitOption = 120.0,
     output: OutputOption = Output.table,
 ) -> None:
-    """Let a paused mirror go on, partitions that stopped try again, and a change of hands that was cut short go on.
+    """Let what is paused, stopped or cut short go on.
+
+    A paused mirror, partitions that stopped, and a change of hands that was not finished.
 
     Example: hub mirror resume nyc-lon
     """
@@ -586,13 +648,17 @@ def drop(
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Forget a mirror: its checkpoints, maps and gaps at the target. The copies stay, unless told otherwise.
+    """Forget a mirror: its checkpoints, maps and gaps.
 
-    What is in the file afterwards begins anew, from the source's start, into topics that must be empty. Pause it first.
+    The copies at the target stay, unless told otherwise.
+
+    A topic that is in the file afterwards is mirrored anew, from the source's start, once its copy is gone: delete it
+    here (--delete-copies), or later by hand. Pause the mirror first.
+
     Example: hub mirror drop nyc-lon --topic nyc.chat --delete-copies --name nyc-lon
     """
     from hub.replication.clusters import read_board, read_progress
-    from hub.replication.operate import forget
+    from hub.replication.operate import forget_both
 
     world = _world(file)
     link = world.link(name)
@@ -602,6 +668,13 @@ def drop(
         raise Conflict(
             f'mirror "{name}" is not paused', hint=f"first: hub mirror pause {name}", code="HUB-1967"
         )
+    acting = world.control().owner(link.source).acting
+    if acting != link.source:
+        raise Conflict(
+            f"{acting} acts for {link.source}: its way back needs what would be forgotten",
+            hint=f"give it back first (hub mirror failback {name}); when it shall stay so, take the mirror out of the file",
+            code="HUB-1969",
+        )
     known = {tp.topic for tp in read_progress(target, maps=False).of(name)}
     meant = sorted(known & set(topic) if topic else known)
     _confirm(
@@ -609,7 +682,7 @@ def drop(
         typed,
         f"forget {len(meant)} topics of it at {link.target}" + (", and delete them" if delete_copies else ""),
     )
-    count = forget(link, target, topic or ())
+    count = forget_both(world.file, link, world.clusters, topic or ())
     if delete_copies:
         for each in meant:
             try:
@@ -645,7 +718,9 @@ def drill(
     ] = "failover",
     output: OutputOption = Output.table,
 ) -> None:
-    """Rehearse a change of hands: its steps, what it would lose, and what each group would read again. Changes nothing.
+    """Rehearse a change of hands. Changes nothing.
+
+    Its steps, what it would lose, and what each group would read again.
 
     Example: hub mirror drill nyc-lon --kind switchover -o json
     """
@@ -661,7 +736,7 @@ def drill(
         "promote": "promote",
     }
     if kind not in kinds:
-        raise CallerError(f'--kind "{kind}"', hint=f"one of: {', '.join(kinds)}")
+        raise CallerError(f'"{kind}" is no change of hands', hint=f"one of: {', '.join(kinds)}")
     control = operator.control()
     old = control.owner(link.source).acting
     new = link.source if kind == "failback" else link.target
@@ -677,11 +752,17 @@ def drill(
     )
     steps = [{"step": each.name, "does": each.does, "at": ", ".join(each.at)} for each in operation.steps]
     report = operator.report(link.source, old, new)
+    stuck = operator.not_mirrored(link.source, old, new)
     if output is Output.json:
-        show_one({"kind": kind, "old": old, "new": new, "steps": steps, **_as_json(report)}, output)
+        said = {"kind": kind, "old": old, "new": new, "steps": steps, **_as_json(report)}
+        show_one({**said, "not_mirrored": stuck}, output)
         return
     show(steps, output)
     _show_report(report)
+    for topic, why in stuck.items():
+        note(f'✗ topic "{topic}" is not mirrored: {why}')
+    if stuck and kind != "failover":
+        note(f"A {kind} would be refused for that.")
     note("Nothing was changed.")
 
 
@@ -689,9 +770,12 @@ def drill(
 def switchover(
     name: NameArgument, file: FileOption = None, wait: WaitOption = 120.0, output: OutputOption = Output.table
 ) -> None:
-    """Both sides are up: the target takes over what the source owns; nothing is lost, nothing read twice.
+    """Both sides are up: the target takes over.
+
+    What the source owns goes to the target; nothing is lost, nothing read twice.
 
     Stop the writers at the source, and the groups there, before or when it says so: it waits until all is quiet.
+
     Example: hub mirror switchover nyc-lon
     """
     _change(name, file, "switchover", wait, output)
@@ -707,7 +791,9 @@ def failover(
     wait: WaitOption = 120.0,
     output: OutputOption = Output.table,
 ) -> None:
-    """The source is gone: the target takes over now. What was not mirrored is counted, and stays behind.
+    """The source is gone: the target takes over now.
+
+    What was not mirrored is counted, and stays behind.
 
     Example: hub mirror failover nyc-lon --name nyc-lon
     """
@@ -727,12 +813,14 @@ def failback(
     wait: WaitOption = 300.0,
     output: OutputOption = Output.table,
 ) -> None:
-    """The source is back: what was born at the target goes home, then the source takes over again.
+    """The source is back: give it back what it owns.
+
+    What was born at the target goes home first, then the source takes over again.
 
     Example: hub mirror failback nyc-lon --tail replay
     """
     if tail not in ("replay", "discard"):
-        raise CallerError(f'--tail "{tail}"', hint="one of: replay, discard")
+        raise CallerError(f'--tail: "{tail}" is not known', hint="one of: replay, discard")
     _change(name, file, "failback", wait, output, tail=tail)
 
 
@@ -746,7 +834,9 @@ def promote(
     wait: WaitOption = 120.0,
     output: OutputOption = Output.table,
 ) -> None:
-    """As switchover, and for good: the mirror is forgotten. Take it out of the file then.
+    """As switchover, and for good: the mirror is forgotten.
+
+    Take it out of the file then.
 
     Example: hub mirror promote nyc-lon --name nyc-lon
     """

@@ -12,24 +12,26 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.http import get
 from hub.cli.output import Output, OutputOption, note, show, show_one
+from hub.cli.view_golden import run_tests
 from hub.cli.view_verify import verify_view
 from hub.cli.view_versions import apply_version, drop_version, plan_view, rewind, rollback, show_comparison
-from hub.errors import CallerError, NotFound, nearest
+from hub.errors import CallerError, ConfigError, NotFound, nearest
 
 if TYPE_CHECKING:
     from hub.materializers.classify import Classified
-    from hub.materializers.sql_view import SqlView
+    from hub.materializers.sql_view import Query, SqlView
     from hub.materializers.view import View
 
 app = typer.Typer(
-    help="Views: list, show, check and explain their files, prove their stores, swap their versions.",
+    help="Views: list, show, check, explain and test their files, prove their stores, swap their versions.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    epilog="Examples: hub view ls; hub view show customer_360; hub view validate; hub view explain late_departures; "
-    "hub view plan customer_360; hub view rollback customer_360",
+    epilog="Examples: hub view ls; hub view show customer_360; hub view validate; hub view test; "
+    "hub view explain late_departures; hub view plan customer_360; hub view rollback customer_360",
 )
 
 app.command("verify")(verify_view)
+app.command("test")(run_tests)
 app.command("plan")(plan_view)
 app.command("apply")(apply_version)
 app.command("rollback")(rollback)
@@ -109,17 +111,19 @@ def validate(
         raise NotFound(f'folder "{folder / "views"}" has no views', hint="a view is a file views/NAME.yaml")
     for file in files:
         view = load_view(file)
-        schemas, unknown = _schemas(folder, view)
+        schemas, unknown = schemas_of(folder, view)
         said = "fine"
         if isinstance(view, SqlView):
-            found = classify(checked(view, schemas))
+            query = checked(view, schemas)
+            found = classify(query)
             if not found.native and not unknown:
                 planned(found, schemas)
             said = f"fine; class {found.name}" + ("" if found.native else ", by the delta operator")
+            _check_columns(folder, query)
         elif not unknown:
             shape(view, schemas)
         if unknown:
-            said = f"well formed; fields not checked: no schema in topics.yaml for {', '.join(unknown)}"
+            said = f"{said.replace('fine', 'well formed')}; not checked: {_unchecked(folder, view, unknown)}"
         note(f"{file}: {said}")
 
 
@@ -148,7 +152,7 @@ def explain(
             hint=f'did you mean "{guess}"?' if guess else "hub view validate names those that have",
         )
     found = load_view(files[view])
-    schemas, unknown = _schemas(folder, found)
+    schemas, unknown = schemas_of(folder, found)
     if isinstance(found, SqlView):
         told = _told(found, schemas)
     else:
@@ -167,7 +171,7 @@ def explain(
             "changelog": found.changelog,
         }
     if unknown:
-        told["not checked"] = f"no schema in topics.yaml for {', '.join(unknown)}"
+        told["not checked"] = _unchecked(folder, found, unknown)
     plan = told.get("plan")
     if isinstance(plan, list) and output is Output.table:
         told = dict(
@@ -291,7 +295,55 @@ def _delta(found: Classified, schemas: Mapping[str, Any]) -> dict[str, object]:
     return told
 
 
-def _schemas(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list[str]]:
+def _unchecked(folder: Path, view: View | SqlView, unknown: list[str]) -> str:
+    """What is not known of sources without a schema before the hub runs, and why."""
+    from hub.materializers.sql_view import SqlSource
+    from hub.materializers.view import view_files
+
+    known = [file.stem for file in view_files(folder)]
+    said = []
+    for name in unknown:
+        source = view.sources[name]
+        if not isinstance(source, SqlSource) or source.view is None:
+            said.append(f"no schema in topics.yaml for {name}")
+        elif source.view in known:
+            said.append(f"the types of {name}, which {source.view} has when it runs")
+        else:
+            guess = nearest(source.view, known)
+            asked = f"; did you mean {guess}?" if guess else ""
+            said.append(
+                f"{name}: there is no views/{source.view}.yaml here, and it waits for that view{asked}"
+            )
+    return ", ".join(said)
+
+
+def _check_columns(folder: Path, query: Query) -> None:
+    """That the views which a view reads have the columns it reads of them, as far as their files tell."""
+    from hub.materializers.sql_view import SqlView, checked
+    from hub.materializers.view import load_view, view_files
+
+    files = {file.stem: file for file in view_files(folder)}
+    for name, source in query.view.sources.items():
+        if source.view not in files:
+            continue
+        other = load_view(files[source.view])
+        columns = (
+            checked(other, schemas_of(folder, other)[0]).columns
+            if isinstance(other, SqlView)
+            else tuple(other.columns)
+        )
+        known = {column.lower(): column for column in columns}
+        for column in query.used[name]:
+            if column.lower() not in known and not column.startswith("_"):
+                guess = nearest(column, columns)
+                raise ConfigError(
+                    f'view "{query.view.name}": source "{name}": view "{source.view}" has no column "{column}"',
+                    hint=f'did you mean "{guess}"?' if guess else f"it has {', '.join(columns)}",
+                    code="HUB-2101",
+                )
+
+
+def schemas_of(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list[str]]:
     """(the schemas that topics.yaml names for a view's sources, the sources that it names none for)."""
     from hub.topics.tree import load, matches
 

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,12 +75,14 @@ def start_spark_gateway(
     conf: Mapping[str, str],
     timeout_s: float = 60.0,
     write_archive: Path | None = None,
+    log: Path | None = None,
 ) -> SparkGateway:
     """Start Spark's JVM with the heap of ``settings.spark_heap_mb`` and wait for its port. Call from the main thread:
     the JVM is tied to the calling one.
 
     ``conf`` is set before the SparkContext exists, so static settings belong here. Call ``install`` on the
-    result, then ``SparkSession.builder.getOrCreate()``. Raises PeerError (HUB-3012) when the JVM does not start.
+    result, then ``SparkSession.builder.getOrCreate()``. ``log``: the file for what the JVM says, in the place of standard
+    error. Raises PeerError (HUB-3012) when the JVM does not start.
     """
     os.environ["PYSPARK_PYTHON"] = (
         sys.executable
@@ -90,21 +93,25 @@ def start_spark_gateway(
             java,
             spark_command(java, settings, jars, conf, writing_flags(java, write_archive)),
             timeout_s,
+            log,
         )
     archive = archive_path(settings, java, spark_classpath(jars))
     reading = reading_flags(java, archive)
     try:
-        return _launch(settings, java, spark_command(java, settings, jars, conf, reading), timeout_s)
+        return _launch(settings, java, spark_command(java, settings, jars, conf, reading), timeout_s, log)
     except PeerError:
         if not reading:
             raise
         # A file cut short (by a full disk, a power loss) can end the JVM. It is only there to save time.
         archive.unlink(missing_ok=True)
-        return _launch(settings, java, spark_command(java, settings, jars, conf), timeout_s)
+        return _launch(settings, java, spark_command(java, settings, jars, conf), timeout_s, log)
 
 
-def _launch(settings: Settings, java: Java, command: Sequence[str], timeout_s: float) -> SparkGateway:
-    with tempfile.TemporaryDirectory(prefix="hub-spark-") as folder:
+def _launch(
+    settings: Settings, java: Java, command: Sequence[str], timeout_s: float, log: Path | None
+) -> SparkGateway:
+    with tempfile.TemporaryDirectory(prefix="hub-spark-") as folder, ExitStack() as opened:
+        said = None if log is None else opened.enter_context(log.open("ab"))
         connection_file = Path(folder) / "connection"
         environment = {
             **os.environ,
@@ -117,6 +124,8 @@ def _launch(settings: Settings, java: Java, command: Sequence[str], timeout_s: f
             # It would end by itself when its standard input does, but only after its shutdown hooks.
             die_with_parent(command),
             stdin=subprocess.PIPE,
+            stdout=said,
+            stderr=said,
             env=environment,
             # A terminal's Ctrl-C is for the Python driver, which stops its queries first.
             start_new_session=True,

@@ -31,7 +31,7 @@ from hub.materializers.avro_shape import PROOF, AvroType, branch_bytes, changelo
 from hub.materializers.shape import META, ORIGIN, Shape, SourceShape
 from hub.materializers.view import CHANGELOG_PREFIX
 from hub.record import Positions
-from hub.topics.dead_letter import REPLAY_FOR, REPLAY_OF
+from hub.topics.dead_letter import REPLAY_FOR, REPLAY_LETTER, REPLAY_OF
 
 UNKNOWN_SCHEMA = "HUB-UNKNOWN-SCHEMA"
 DLQ_SUFFIX = ".dlq"
@@ -77,11 +77,15 @@ class Answered:
     until: Positions = Positions()
 
 
+# Whether an event is a replay, before anything else is asked of its headers: most events have some, and are none.
+_IS_REPLAY = f"headers IS NOT NULL AND exists(headers, _h -> _h.key = '{REPLAY_LETTER}')"
+
+
 def taken_by(events: DataFrame, view: str) -> DataFrame:
     """Without the replays that are for other views: this one has taken their originals."""
     wanted = F.expr(_header_text(REPLAY_FOR))
     mine = F.coalesce(F.array_contains(F.split(wanted, ","), view), F.lit(True))
-    return events.where(F.col("headers").isNull() | mine)
+    return events.where(F.when(F.expr(_IS_REPLAY), mine).otherwise(F.lit(True)))
 
 
 def _header_text(name: str) -> str:
@@ -95,8 +99,8 @@ def _place(events: DataFrame) -> str:
     said, prefix = _header_text(REPLAY_OF), "concat(topic, ':', partition, ':')"
     of = f"CAST(substring({said}, length({prefix}) + 1) AS BIGINT)"
     return (
-        f"CASE WHEN headers IS NULL THEN offset * 2 "
-        f"WHEN startswith({said}, {prefix}) AND {of} BETWEEN 0 AND offset - 1 THEN {of} * 2 + 1 ELSE offset * 2 END"
+        f"CASE WHEN {_IS_REPLAY} AND startswith({said}, {prefix}) AND {of} BETWEEN 0 AND offset - 1 "
+        f"THEN {of} * 2 + 1 ELSE offset * 2 END"
     )
 
 

@@ -3,7 +3,7 @@
 Spark's streams have no retractions, so joins of tables, HAVING, top-n, distinct counts and aggregates of aggregates are
 no streaming queries. The delta operator (``delta_engine.py``) keeps the inputs as tables, recomputes *the same SQL text*
 for what a batch can have touched, and emits the difference. Everything that has to be right about "can have touched" is
-here, as pure functions over sqlglot's tree. One relation says it all::
+here and in ``delta_selections.py``, as pure functions over sqlglot's tree. One relation says it all::
 
     handle   some columns H of the view's result
     leaf     one occurrence of a table in the SQL
@@ -18,16 +18,16 @@ Selections commute with joins (not on the null-supplying side), with grouping on
 their PARTITION BY, with set operations; equalities carry them across a join; a semi-join reduces the side of a join that
 cannot add rows. What cannot be pushed through a derived table is *cut*: it becomes a stage of its own, whose output is a
 table with changes like any other. What is then still not bound is computed whole, where a size is declared for it, or
-refused. Rules in the order in which they are applied: ``_Select.push``, ``_push_join``, ``_bounds``.
+refused. Rules in the order in which they are applied: ``Select.push``, ``_push_join``, ``_bounds``.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal, Protocol
+from typing import Literal
 
 import sqlglot
 from sqlglot import Token, TokenType, exp
@@ -36,110 +36,24 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
 
 from hub.errors import ConfigError, NotFound
+from hub.materializers.delta_plan import Bound, Catalog, DeltaPlan, Leaf, Stage, Table
+from hub.materializers.delta_selections import (
+    Cut,
+    Enough,
+    Join,
+    Occurrence,
+    Rel,
+    Scan,
+    Select,
+    SetOperation,
+    Sub,
+    Tree,
+    conjuncts,
+    mapped,
+)
 
 _DIALECT = "spark"
 _MOST_HANDLE_COLUMNS = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """An input. ``columns`` are those the SQL sees, by lower-case name, with Spark's types as DDL writes them.
-
-    A *table* keeps the last row of each ``key`` and forgets it on a delete; a *stream* only grows, and its key are the
-    record's coordinates (``STREAM_KEY``). Key columns that are not among ``columns`` are stored and not shown to the SQL.
-    Of a *versioned* table the order of changes is kept with each row, and a change of a lower one is none.
-    """
-
-    name: str
-    columns: Mapping[str, str]
-    key: tuple[str, ...]
-    kind: Literal["table", "stream"] = "table"
-    versioned: bool = False
-
-
-STREAM_KEY = ("_topic", "_partition", "_offset")
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """``columns`` of a leaf are among ``of`` of its parent leaf, or of the affected handles where ``parent`` is None."""
-
-    columns: tuple[str, ...]
-    parent: int | None
-    of: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One occurrence of a table; ``bound`` is None in a stage that is computed whole."""
-
-    table: str
-    bound: Bound | None
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One query of the plan. Its result is a table ``name`` with ``key``; ``handle`` () means: computed whole.
-
-    ``leaves`` are ordered so that parents come first (``Bound.parent`` is an index into them).
-    """
-
-    name: str
-    sql: str
-    columns: tuple[str, ...]
-    key: tuple[str, ...]
-    handle: tuple[str, ...]
-    leaves: tuple[Leaf, ...]
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(leaf.table for leaf in self.leaves))
-
-
-@dataclass(frozen=True, slots=True)
-class DeltaPlan:
-    """Stages in order; the last is the view. ``derived`` are expressions that are stored beside a table's columns, because
-    a bound is over them: Spark computes them, so that equal means what Spark calls equal."""
-
-    tables: tuple[Table, ...]
-    stages: tuple[Stage, ...]
-    derived: Mapping[str, Mapping[str, str]]
-    whole_rows: int
-
-    @property
-    def view(self) -> Stage:
-        return self.stages[-1]
-
-    def explain(self) -> list[str]:
-        """One line a stage and a leaf, for ``hub view plan``."""
-        lines: list[str] = []
-        for stage in self.stages:
-            by = f"recomputed by ({', '.join(stage.handle)})" if stage.handle else "computed whole each time"
-            lines.append(f"{stage.name}: key ({', '.join(stage.key)}), {by}")
-            for number, leaf in enumerate(stage.leaves):
-                lines.append(f"  {number} {leaf.table}: {self._said(stage, leaf)}")
-        return lines
-
-    def _said(self, stage: Stage, leaf: Leaf) -> str:
-        if leaf.bound is None:
-            return "every row"
-        shown = {**self.derived.get(leaf.table, {})}
-        columns = ", ".join(shown.get(each, each) for each in leaf.bound.columns)
-        if leaf.bound.parent is None:
-            return f"rows whose {columns} = view's {', '.join(leaf.bound.of)}"
-        parent = stage.leaves[leaf.bound.parent]
-        of = ", ".join(self.derived.get(parent.table, {}).get(each, each) for each in leaf.bound.of)
-        return f"rows whose {columns} = {of} of {leaf.bound.parent} {parent.table}"
-
-
-class Catalog(Protocol):
-    """What Spark knows of the tables: asked for types while planning. None of it runs a query."""
-
-    def columns(self, sql: str) -> Mapping[str, str]:
-        """Names and types of the columns that a query has. Raises ConfigError in Spark's words."""
-
-    def define(self, name: str, sql: str) -> None:
-        """Let ``name`` be a table with the columns of that query."""
 
 
 def plan(
@@ -169,446 +83,6 @@ def plan(
         {name: dict(made) for name, made in work.derived.items() if made},
         whole_rows,
     )
-
-
-# ---- constraints: values that are enough
-
-
-@dataclass(frozen=True, slots=True)
-class _Enough:
-    """Rows whose ``pairs[i][0]`` equal, null-safe and together, ``pairs[i][1]`` of one row of the parent are enough.
-
-    ``parent`` None: of one affected handle; else a leaf's number. The expressions are over the relation at hand.
-    """
-
-    parent: int | None
-    pairs: tuple[tuple[exp.Expr, str], ...]
-
-
-@dataclass
-class _Leaf:
-    number: int
-    table: str
-    enough: list[tuple[int | None, tuple[tuple[str, str], ...]]] = field(default_factory=list)
-
-
-@dataclass
-class _Scan:
-    """A table, derived table or generated rows (``of`` None) under its alias."""
-
-    alias: str
-    of: _Leaf | _Rel | None
-    cut: _Cut | None = None
-
-    @property
-    def aliases(self) -> set[str]:
-        return {self.alias}
-
-
-@dataclass
-class _Join:
-    kind: Literal["inner", "left", "right", "full", "semi", "anti"]
-    left: _Tree
-    right: _Scan
-    on: list[exp.Expr]
-
-    @property
-    def aliases(self) -> set[str]:
-        return self.left.aliases | self.right.aliases
-
-
-_Tree = _Scan | _Join
-
-
-@dataclass
-class _Sub:
-    """A subquery in an expression. ``equals``: for a positive IN, what the outer row compares with the first column."""
-
-    rel: _Rel
-    equals: list[exp.Expr]
-    bindable: bool
-
-
-@dataclass
-class _Cut:
-    """Where a derived table stands in the SQL's text (between its parentheses), and how it can be a stage of its own."""
-
-    start: int
-    end: int
-    name: str | None
-    rel: _Rel
-
-
-class _Rel(Protocol):
-    names: list[str]
-
-    def push(self, given: list[_Enough], within: list[_Enough]) -> None:
-        """Take constraints over the output's columns (``exp.Column`` without a table), and over the rows inside."""
-
-    def trace(self, work: _Planning, of: exp.Expr) -> tuple[_Leaf, exp.Expr] | None:
-        """The leaf whose values of an expression include, but for null, all that ``of`` can have."""
-
-
-class _Set:
-    """UNION [ALL], INTERSECT, EXCEPT: a selection goes into each branch."""
-
-    def __init__(self, branches: list[_Rel], limited: bool) -> None:
-        self.branches = branches
-        self.limited = limited
-        self.names = branches[0].names
-
-    def push(self, given: list[_Enough], within: list[_Enough]) -> None:
-        for branch in self.branches:
-            if self.limited:
-                branch.push([], [])
-                continue
-            renamed = dict(zip(self.names, branch.names, strict=True))
-            branch.push([_renamed(each, renamed) for each in given], [])
-
-    def trace(self, work: _Planning, of: exp.Expr) -> tuple[_Leaf, exp.Expr] | None:
-        return None
-
-
-def _renamed(enough: _Enough, names: Mapping[str, str]) -> _Enough:
-    return _Enough(
-        enough.parent,
-        tuple(
-            (_mapped(each, lambda column: exp.column(names[column.name])), source)
-            for each, source in enough.pairs
-        ),
-    )
-
-
-class _Select:
-    """One SELECT. ``groups`` None: no grouping; []: one group of all rows, or a grouping that nothing passes."""
-
-    def __init__(self, work: _Planning) -> None:
-        self.work = work
-        self.names: list[str] = []
-        self.projections: dict[str, exp.Expr] = {}
-        self.tree: _Tree | None = None
-        self.where: list[exp.Expr] = []
-        self.groups: list[exp.Expr] | None = None
-        self.partitions: list[list[exp.Expr]] = []
-        self.distinct = False
-        self.limited = False
-        self.subs: list[_Sub] = []
-
-    def push(self, given: list[_Enough], within: list[_Enough]) -> None:
-        passed = list(within)
-        for each in given:
-            pairs = tuple(
-                (inner, source) for outer, source in each.pairs if (inner := self._through(outer)) is not None
-            )
-            if pairs:
-                passed.append(_Enough(each.parent, pairs))
-        if self.tree is not None:
-            equal = list(_equalities(self.where))
-            _push_tree(self.work, self.tree, passed, equal, _preserved(self.tree))
-        for sub in self.subs:
-            self._push_sub(sub, passed)
-
-    def _through(self, of: exp.Expr) -> exp.Expr | None:
-        """``of`` over the output, as an expression over the rows of FROM that select the same; None when none does."""
-        if self.limited:
-            return None
-        inner = self._inside(of)
-        if inner is None or any(not _built_from(inner, partition) for partition in self.partitions):
-            return None
-        return inner
-
-    def _inside(self, of: exp.Expr) -> exp.Expr | None:
-        if any(column.name not in self.projections for column in of.find_all(exp.Column)):
-            return None
-        inner = _mapped(of, lambda column: self.projections[column.name].copy())
-        if inner.find(exp.AggFunc, exp.Window, exp.Query, exp.UDTF) is not None:
-            return None
-        if self.groups is not None and not _built_from(inner, self.groups):
-            return None
-        return inner
-
-    def trace(self, work: _Planning, of: exp.Expr) -> tuple[_Leaf, exp.Expr] | None:
-        inner = self._inside(of)
-        return None if inner is None or self.tree is None else _trace(work, self.tree, inner)
-
-    def _push_sub(self, sub: _Sub, passed: list[_Enough]) -> None:
-        """A subquery is asked for the rows that passed: what equals their columns is enough of it."""
-        inner, given = sub.rel, list[_Enough]()
-        if not sub.bindable or self.tree is None:
-            inner.push([], [])
-            return
-        if sub.equals:
-            equal = [
-                (_column(name), outer)
-                for name, outer in zip(inner.names, sub.equals, strict=False)
-                if isinstance(inner, _Select) and _alike(inner.projections[name].type, outer.type)
-            ]
-            given = _carried(self.work, self.tree, passed, equal)
-        within: list[_Enough] = []
-        if isinstance(inner, _Select) and inner.tree is not None:
-            mine, outers = inner.tree.aliases, self.tree.aliases
-            tied: list[tuple[exp.Expr, exp.Expr]] = []
-            for left, right in _equalities(inner.where):
-                for here, there in ((left, right), (right, left)):
-                    if _within(here, mine) and _within(there, outers - mine):
-                        tied.append((here, there))
-            within = _carried(self.work, self.tree, passed, tied)
-        inner.push(given, within)
-
-
-def _carried(
-    work: _Planning, tree: _Tree, passed: list[_Enough], equal: list[tuple[exp.Expr, exp.Expr]]
-) -> list[_Enough]:
-    """What ``here = there`` makes enough of here: the passed values of there, and the values that its leaf has."""
-    found: list[_Enough] = []
-    for each in passed:
-        pairs = tuple(
-            (here, source) for outer, source in each.pairs for here, there in equal if outer == there
-        )
-        if pairs:
-            found.append(_Enough(each.parent, pairs))
-    return found + _semi(work, tree, equal)
-
-
-def _semi(work: _Planning, tree: _Tree, equal: list[tuple[exp.Expr, exp.Expr]]) -> list[_Enough]:
-    """Semi-join: rows whose ``here`` is among the values of ``there`` that the tree's fetched leaves have."""
-    by_leaf: dict[int, list[tuple[exp.Expr, str]]] = {}
-    for here, there in equal:
-        traced = _trace(work, tree, there)
-        if traced is not None:
-            leaf, of = traced
-            by_leaf.setdefault(leaf.number, []).append((here, work.handle(leaf.table, of)))
-    return [_Enough(number, tuple(pairs)) for number, pairs in by_leaf.items()]
-
-
-# ---- joins
-
-
-def _push_tree(
-    work: _Planning,
-    tree: _Tree,
-    given: list[_Enough],
-    where: list[tuple[exp.Expr, exp.Expr]],
-    preserved: set[str],
-) -> None:
-    if isinstance(tree, _Scan):
-        _push_scan(work, tree, given)
-    else:
-        _push_join(work, tree, given, where, preserved)
-
-
-# Which sides of a join a selection on their own columns goes into, and which sides a semi-join with the other may reduce:
-# those that add no row of their own.
-_SELECTS: Mapping[str, str] = {"inner": "LR", "left": "L", "right": "R", "full": "", "semi": "L", "anti": "L"}
-_REDUCES: Mapping[str, str] = {"inner": "LR", "left": "R", "right": "L", "full": "", "semi": "R", "anti": "R"}
-
-
-def _push_join(
-    work: _Planning,
-    join: _Join,
-    given: list[_Enough],
-    where: list[tuple[exp.Expr, exp.Expr]],
-    preserved: set[str],
-) -> None:
-    left, right = join.left.aliases, join.right.aliases
-    equal = list(_sided(_equalities(join.on), left, right))
-    if join.kind == "inner":  # an equality in WHERE of rows that no outer join makes up is one of the join
-        equal += [
-            (one, other)
-            for one, other in _sided(where, left, right)
-            if _aliases(one) | _aliases(other) <= preserved
-        ]
-    selects, reduces = _SELECTS[join.kind], _REDUCES[join.kind]
-    to_left: list[_Enough] = []
-    to_right: list[_Enough] = []
-    for each in given:
-        lefts: list[tuple[exp.Expr, str]] = []
-        rights: list[tuple[exp.Expr, str]] = []
-        for of, source in each.pairs:
-            split = _coalesced(of, equal)
-            if split is not None:
-                lefts.append((split[0], source))
-                rights.append((split[1], source))
-            elif _within(of, left) and "L" in selects:
-                lefts.append((of, source))
-                if "R" in reduces:
-                    rights += [(other, source) for one, other in equal if one == of]
-            elif _within(of, right) and "R" in selects:
-                rights.append((of, source))
-                if "L" in reduces:
-                    lefts += [(one, source) for one, other in equal if other == of]
-        if lefts:
-            to_left.append(_Enough(each.parent, tuple(lefts)))
-        if rights:
-            to_right.append(_Enough(each.parent, tuple(rights)))
-    if "R" in reduces:
-        to_right += _semi(work, join.left, [(other, one) for one, other in equal])
-    if "L" in reduces:
-        to_left += _semi(work, join.right, equal)
-    _push_tree(work, join.left, to_left, where, preserved)
-    _push_scan(work, join.right, to_right)
-
-
-def _coalesced(of: exp.Expr, equal: list[tuple[exp.Expr, exp.Expr]]) -> tuple[exp.Expr, exp.Expr] | None:
-    """``coalesce(l, r)`` of a join on ``l = r``: a row that has either has that value, in each kind of join."""
-    if not isinstance(of, exp.Coalesce):
-        return None
-    parts = _parts(of)
-    for one, other in equal:
-        if parts in (_parts(one) + _parts(other), _parts(other) + _parts(one)):
-            return one, other
-    return None
-
-
-def _parts(of: exp.Expr) -> list[exp.Expr]:
-    if not isinstance(of, exp.Coalesce):
-        return [of]
-    return [part for each in (of.this, *of.expressions) for part in _parts(each)]
-
-
-def _push_scan(work: _Planning, scan: _Scan, given: list[_Enough]) -> None:
-    if isinstance(scan.of, _Leaf):
-        for each in given:
-            pairs = tuple(
-                (work.handle(scan.of.table, of), source)
-                for of, source in each.pairs
-                if _within(of, {scan.alias}) and _plain(of)
-            )
-            if pairs:
-                scan.of.enough.append((each.parent, pairs))
-    elif scan.of is not None:
-        inner = [
-            _Enough(
-                each.parent,
-                tuple(
-                    (_mapped(of, lambda column: exp.column(column.name)), source)
-                    for of, source in each.pairs
-                    if _within(of, {scan.alias})
-                ),
-            )
-            for each in given
-        ]
-        scan.of.push([each for each in inner if each.pairs], [])
-
-
-def _preserved(tree: _Tree) -> set[str]:
-    """The aliases whose rows no outer join replaces by nulls."""
-    if isinstance(tree, _Scan):
-        return {tree.alias}
-    left = _preserved(tree.left) if tree.kind not in ("right", "full") else set()
-    right = {tree.right.alias} if tree.kind in ("inner", "right") else set()
-    return left | right
-
-
-def _trace(work: _Planning, tree: _Tree, of: exp.Expr) -> tuple[_Leaf, exp.Expr] | None:
-    aliases = _aliases(of)
-    if len(aliases) != 1:
-        return None
-    (alias,) = aliases
-    if alias not in _preserved(tree) and not isinstance(of, exp.Column):
-        return None  # an expression over nulls may be a value that no row has
-    scan = _scan(tree, alias)
-    if scan is None or scan.of is None:
-        return None
-    if isinstance(scan.of, _Leaf):
-        return (scan.of, of) if _plain(of) else None
-    inner = scan.of.trace(work, _mapped(of, lambda column: exp.column(column.name)))
-    if inner is None or isinstance(of, exp.Column):
-        return inner
-    return inner if alias in _preserved(tree) else None
-
-
-def _scan(tree: _Tree, alias: str) -> _Scan | None:
-    if isinstance(tree, _Scan):
-        return tree if tree.alias == alias else None
-    return tree.right if tree.right.alias == alias else _scan(tree.left, alias)
-
-
-# ---- small predicates on expressions
-
-
-def _column(name: str) -> exp.Expr:
-    return exp.column(name)
-
-
-def _mapped(of: exp.Expr, change: Callable[[exp.Column], exp.Expr]) -> exp.Expr:
-    if isinstance(of, exp.Column):
-        return change(of)
-    return of.copy().transform(lambda node: change(node) if isinstance(node, exp.Column) else node)
-
-
-def _aliases(of: exp.Expr) -> set[str]:
-    return {column.table for column in of.find_all(exp.Column)}
-
-
-def _within(of: exp.Expr, aliases: set[str]) -> bool:
-    """Whether an expression has columns, and all of these aliases."""
-    found = _aliases(of)
-    return bool(found) and found <= aliases
-
-
-# What sqlglot writes as it read it, one value a row. Another function may come back as one that is only nearly the same,
-# and one that sqlglot does not know may be an aggregate or make rows.
-_VERBATIM: tuple[type[exp.Expr], ...] = (
-    exp.Column, exp.Identifier, exp.Dot, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.Var, exp.DataType,
-    exp.Cast, exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Neg, exp.Coalesce, exp.Lower, exp.Upper,
-    exp.TimestampTrunc, exp.DateTrunc, exp.Year, exp.Month, exp.Day,
-)  # fmt: skip
-
-
-def _plain(of: exp.Expr) -> bool:
-    """Whether an expression can be stored beside a table's columns and asked for again in other words."""
-    return all(isinstance(node, _VERBATIM) for node in of.walk())
-
-
-def _built_from(of: exp.Expr, allowed: list[exp.Expr]) -> bool:
-    """Whether an expression is one of these, or a function of those of them that are columns."""
-    if of in allowed:
-        return True
-    columns = list(of.find_all(exp.Column))
-    return bool(columns) and all(column in allowed for column in columns)
-
-
-def _conjuncts(of: exp.Expr | None) -> Iterator[exp.Expr]:
-    if of is None:
-        return
-    of = of.unnest()
-    if isinstance(of, exp.And):
-        yield from _conjuncts(of.this)
-        yield from _conjuncts(of.expression)
-    else:
-        yield of
-
-
-def _equalities(conjuncts: Iterable[exp.Expr]) -> Iterator[tuple[exp.Expr, exp.Expr]]:
-    """``one = other`` where neither side is cast to be compared: else '01' = 1 = '1' would carry '01' to '1'."""
-    for each in conjuncts:
-        if isinstance(each, exp.EQ) and _alike(each.this.type, each.expression.type):
-            yield each.this.unnest(), each.expression.unnest()
-
-
-_WHOLE = {
-    exp.DataType.Type.TINYINT,
-    exp.DataType.Type.SMALLINT,
-    exp.DataType.Type.INT,
-    exp.DataType.Type.BIGINT,
-}
-
-
-def _alike(one: exp.DataType | None, other: exp.DataType | None) -> bool:
-    if one is None or other is None or one.this == exp.DataType.Type.UNKNOWN:
-        return False
-    return one == other or {one.this, other.this} <= _WHOLE
-
-
-def _sided(
-    equal: Iterable[tuple[exp.Expr, exp.Expr]], left: set[str], right: set[str]
-) -> Iterator[tuple[exp.Expr, exp.Expr]]:
-    for one, other in equal:
-        if _within(one, left) and _within(other, right):
-            yield one, other
-        elif _within(one, right) and _within(other, left):
-            yield other, one
 
 
 # ---- planning
@@ -653,8 +127,8 @@ class _Planning:
         self.stages: list[Stage] = []
         self.derived: dict[str, dict[str, str]] = {}
         self._types: dict[tuple[str, str], str | None] = {}
-        self.leaves: list[_Leaf] = []
-        self.cuts: list[_Cut] = []
+        self.leaves: list[Occurrence] = []
+        self.cuts: list[Cut] = []
 
     def refuse(self, why: str, hint: str, code: str = "HUB-2130") -> ConfigError:
         return ConfigError(f'view "{self.view}": {why}', hint=hint, code=code)
@@ -665,7 +139,7 @@ class _Planning:
         """The stored column of a table that has this expression's values."""
         if isinstance(of, exp.Column):
             return of.name
-        text = _mapped(of, lambda column: exp.column(column.name)).sql(_DIALECT)
+        text = mapped(of, lambda column: exp.column(column.name)).sql(_DIALECT)
         name = f"_x{hashlib.sha256(text.encode()).hexdigest()[:12]}"
         self.derived.setdefault(table, {})[name] = text
         return name
@@ -723,7 +197,7 @@ class _Planning:
             self.catalog.define(stage.name, stage.sql)
         return stage
 
-    def _unbound(self, root: _Rel, names: list[str], types: list[str], key: tuple[str, ...]) -> ConfigError:
+    def _unbound(self, root: Rel, names: list[str], types: list[str], key: tuple[str, ...]) -> ConfigError:
         """Says which table a change of which would touch everything, with the form that would not."""
         best = [leaf.table for leaf in self.leaves]
         for handle in _handles(names, key):
@@ -735,9 +209,7 @@ class _Planning:
             "group by a column and make it the view's key, or select the column that rows are joined or ranked by "
             "(PARTITION BY); or declare up to how many rows may be computed whole at every batch (whole_rows: 10000)"
         )
-        if isinstance(root, _Select) and (
-            root.limited or (isinstance(root.groups, list) and not root.groups)
-        ):
+        if isinstance(root, Select) and (root.limited or (isinstance(root.groups, list) and not root.groups)):
             form = (
                 "rank within groups: row_number() OVER (PARTITION BY …), or GROUP BY a column that is the view's key; "
                 "or declare up to how many rows may be computed whole at every batch (whole_rows: 10000)"
@@ -750,16 +222,16 @@ class _Planning:
     _bound_numbers: frozenset[int] = frozenset()
 
     def _bounds(
-        self, root: _Rel, names: list[str], types: list[str], handle: tuple[str, ...]
+        self, root: Rel, names: list[str], types: list[str], handle: tuple[str, ...]
     ) -> tuple[Leaf, ...] | None:
         """Every leaf with its bound, parents first, when all are bound to this handle; breadth first: shortest chains."""
         of_type = dict(zip(names, types, strict=True))
         for leaf in self.leaves:
             leaf.enough.clear()
-        root.push([_Enough(None, tuple((exp.column(each), each) for each in handle))], [])
-        order: list[tuple[_Leaf, Bound]] = []
+        root.push([Enough(None, tuple((exp.column(each), each) for each in handle))], [])
+        order: list[tuple[Occurrence, Bound]] = []
         placed: dict[int, int] = {}
-        level: list[tuple[_Leaf, Bound]] = [(leaf, Bound((), None, ())) for leaf in self.leaves]
+        level: list[tuple[Occurrence, Bound]] = [(leaf, Bound((), None, ())) for leaf in self.leaves]
         while level:
             level = []
             for leaf in self.leaves:
@@ -777,7 +249,7 @@ class _Planning:
         return tuple(Leaf(leaf.table, bound) for leaf, bound in order)
 
     def _best(
-        self, leaf: _Leaf, handle: tuple[str, ...], types: Mapping[str, str], placed: Mapping[int, int]
+        self, leaf: Occurrence, handle: tuple[str, ...], types: Mapping[str, str], placed: Mapping[int, int]
     ) -> Bound | None:
         found: list[Bound] = []
         for parent, pairs in leaf.enough:
@@ -796,7 +268,7 @@ class _Planning:
 
     # -- from text to relations
 
-    def _read(self, sql: str) -> tuple[_Rel, list[str], list[str]]:
+    def _read(self, sql: str) -> tuple[Rel, list[str], list[str]]:
         """The relations of a query; names and types of its columns ("" for a type that is not known)."""
         self.leaves, self.cuts = [], []
         try:
@@ -836,7 +308,7 @@ class _Planning:
             if len(known) != len(names):
                 raise self.refuse("its SQL has two columns of one name", "give each column a name with AS")
             renamed = [each.lower() for each in known]
-            if isinstance(root, _Select):
+            if isinstance(root, Select):
                 root.projections = dict(zip(renamed, root.projections.values(), strict=True))
             if renamed != names:
                 root.names = renamed
@@ -913,7 +385,7 @@ class _Planning:
                             "HUB-2134",
                         )
 
-    def _query(self, node: exp.Expr, ctes: Mapping[str, _Cte], text: _Text) -> _Rel:
+    def _query(self, node: exp.Expr, ctes: Mapping[str, _Cte], text: _Text) -> Rel:
         node = node.unnest() if isinstance(node, exp.Subquery) else node
         with_ = node.args.get("with_")
         if with_ is not None:
@@ -930,13 +402,13 @@ class _Planning:
                 raise self.refuse(
                     "the sides of a UNION differ in their columns", "select as many on each side"
                 )
-            return _Set([left, right], limited)
+            return SetOperation([left, right], limited)
         if not isinstance(node, exp.Select):
             raise self.refuse(f"{node.sql(_DIALECT)[:60]} is not read", "write it as SELECT … FROM …")
         return self._select(node, ctes, text, limited)
 
-    def _select(self, node: exp.Select, ctes: Mapping[str, _Cte], text: _Text, limited: bool) -> _Rel:
-        made = _Select(self)
+    def _select(self, node: exp.Select, ctes: Mapping[str, _Cte], text: _Text, limited: bool) -> Rel:
+        made = Select(self)
         made.limited = limited
         for each in node.expressions:
             made.names.append(each.alias_or_name.lower())
@@ -949,9 +421,9 @@ class _Planning:
             for join in node.args.get("joins") or []:
                 made.tree = self._join(made.tree, join, ctes, text)
             for lateral in node.args.get("laterals") or []:
-                made.tree = _Join("inner", made.tree, _Scan(lateral.alias.lower(), None), [])
+                made.tree = Join("inner", made.tree, Scan(lateral.alias.lower(), None), [])
         where = node.args.get("where")
-        made.where = list(_conjuncts(where.this)) if where is not None else []
+        made.where = list(conjuncts(where.this)) if where is not None else []
         made.groups = self._groups(node)
         partitions = [list(window.args.get("partition_by") or []) for window in _own(node, exp.Window)]
         for window in _own(node, exp.Window):
@@ -978,7 +450,7 @@ class _Planning:
         ctes: Mapping[str, _Cte],
         text: _Text,
         bindable: bool,
-    ) -> _Sub:
+    ) -> Sub:
         equals: list[exp.Expr] = []
         for each in where:
             if isinstance(each, exp.In) and each.args.get("query") is not None:
@@ -986,7 +458,7 @@ class _Planning:
                 if query is sub or query.unnest() is sub:
                     one = each.this.unnest()
                     equals = list(one.expressions) if isinstance(one, exp.Tuple) else [one]
-        return _Sub(self._query(sub, ctes, text.none()), equals, bindable)
+        return Sub(self._query(sub, ctes, text.none()), equals, bindable)
 
     def _groups(self, node: exp.Select) -> list[exp.Expr] | None:
         group = node.args.get("group")
@@ -1006,7 +478,7 @@ class _Planning:
             [] if any(isinstance(each, (exp.Rollup, exp.Cube, exp.GroupingSets)) for each in found) else found
         )
 
-    def _source(self, node: exp.Expr, ctes: Mapping[str, _Cte], text: _Text) -> _Scan:
+    def _source(self, node: exp.Expr, ctes: Mapping[str, _Cte], text: _Text) -> Scan:
         if node.args.get("joins"):
             raise self.refuse("joins in parentheses are not read", "write them one after the other")
         alias = node.alias_or_name.lower()
@@ -1015,20 +487,20 @@ class _Planning:
             if name in ctes:
                 cte = ctes[name]
                 rel = self._query(cte.query, cte.ctes, text.none())
-                return _Scan(alias, rel, self._cut(rel, text.cte(cte.alias)))
-            leaf = _Leaf(len(self.leaves), name)
+                return Scan(alias, rel, self._cut(rel, text.cte(cte.alias)))
+            leaf = Occurrence(len(self.leaves), name)
             self.leaves.append(leaf)
-            return _Scan(alias, leaf)
+            return Scan(alias, leaf)
         if isinstance(node, exp.Subquery):
             if not isinstance(node.this, exp.Query):
                 raise self.refuse("joins in parentheses are not read", "write them one after the other")
             rel = self._query(node.this, ctes, text)
-            return _Scan(alias, rel, self._cut(rel, text.derived(node.alias)))
+            return Scan(alias, rel, self._cut(rel, text.derived(node.alias)))
         if node.find(exp.Query, exp.Column) is not None:
             raise self.refuse(f"{node.sql(_DIALECT)[:60]} in FROM is not read", "use LATERAL VIEW, or a join")
-        return _Scan(alias, None)
+        return Scan(alias, None)
 
-    def _join(self, left: _Tree, join: exp.Join, ctes: Mapping[str, _Cte], text: _Text) -> _Join:
+    def _join(self, left: Tree, join: exp.Join, ctes: Mapping[str, _Cte], text: _Text) -> Join:
         if join.args.get("method") or join.args.get("using"):
             raise self.refuse(f"{join.sql(_DIALECT)[:60]} is not read", "write the join with ON")
         if isinstance(join.this, exp.Lateral):
@@ -1037,24 +509,24 @@ class _Planning:
         if kind is None:
             raise self.refuse(f"{join.side} {join.kind} JOIN is not read", "use INNER, LEFT, RIGHT or FULL")
         right = self._source(join.this, ctes, text)
-        return _Join(kind, left, right, list(_conjuncts(join.args.get("on"))))
+        return Join(kind, left, right, list(conjuncts(join.args.get("on"))))
 
     # -- cuts
 
-    def _cut(self, rel: _Rel, at: tuple[int, int, str | None] | None) -> _Cut | None:
-        if at is None or not isinstance(rel, _Select):
+    def _cut(self, rel: Rel, at: tuple[int, int, str | None] | None) -> Cut | None:
+        if at is None or not isinstance(rel, Select):
             return None
         if rel.groups is None and not rel.partitions and not rel.distinct:
             return None
-        cut = _Cut(at[0], at[1], at[2], rel)
+        cut = Cut(at[0], at[1], at[2], rel)
         if not any(known.start == cut.start for known in self.cuts):
             self.cuts.insert(0, cut)
         return cut
 
-    def _without(self, sql: str, cut: _Cut, name: str) -> tuple[str, str, tuple[str, ...], str] | None:
+    def _without(self, sql: str, cut: Cut, name: str) -> tuple[str, str, tuple[str, ...], str] | None:
         """(stage, its SQL, its key, the SQL that reads it): the SQL's own text, but for one derived table."""
         rel = cut.rel
-        assert isinstance(rel, _Select)
+        assert isinstance(rel, Select)
         key = self._key_of(rel)
         if key is None:
             return None
@@ -1066,7 +538,7 @@ class _Planning:
         outer = f"{sql[: cut.start]}SELECT * FROM {name}{sql[cut.end :]}"
         return name, inner, key, outer
 
-    def _key_of(self, rel: _Select) -> tuple[str, ...] | None:
+    def _key_of(self, rel: Select) -> tuple[str, ...] | None:
         if rel.groups is not None:
             key = []
             for group in rel.groups:
@@ -1078,7 +550,7 @@ class _Planning:
         if rel.distinct:
             return tuple(rel.names)
         tree = rel.tree
-        if isinstance(tree, _Scan) and isinstance(tree.of, _Leaf):
+        if isinstance(tree, Scan) and isinstance(tree.of, Occurrence):
             named_by = {of.name: name for name, of in rel.projections.items() if isinstance(of, exp.Column)}
             if all(each in named_by for each in self.keys[tree.of.table]):
                 return tuple(named_by[each] for each in self.keys[tree.of.table])

@@ -37,13 +37,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from hub.errors import CallerError, ConfigError, HubFault, PeerError
 from hub.log import Writer
 from hub.materializers.avro_shape import AvroType, changelog_schema
 from hub.materializers.dataframes import GENERATION_SHIFT, VERSION_HEADER
-from hub.materializers.delta import DeltaPlan, Leaf, Stage, Table, plan
+from hub.materializers.delta import plan
+from hub.materializers.delta_plan import DeltaPlan, Leaf, Stage, Table
 from hub.materializers.sql_stream import key_text
 from hub.materializers.view import CHANGELOG_PREFIX
 from hub.record import NewRecord
@@ -197,6 +198,7 @@ class DeltaState:
     def __init__(self, folder: Path, fingerprint: str = "", memory_mb: int = _MEMORY_MB) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+        self.memory_mb = memory_mb
         self.spill = folder / "spill"
         shutil.rmtree(self.spill, ignore_errors=True)
         try:
@@ -207,7 +209,8 @@ class DeltaState:
                 raise PeerError(f"{folder}: another process has the state: {said}") from None
             raise HubFault(f"{folder}: the state there cannot be read: {said}", code="HUB-5021") from None
         self.db.execute(f"SET memory_limit = '{memory_mb}MB'")
-        self.db.execute(f"SET threads = {min(4, os.cpu_count() or 1)}")
+        # Each thread of a sort needs room of its own.
+        self.db.execute(f"SET threads = {max(1, min(4, os.cpu_count() or 1, memory_mb // 100))}")
         self.db.execute("SET TimeZone = 'UTC'")
         self.db.execute("SET preserve_insertion_order = false")
         self.db.execute(f"SET temp_directory = '{str(self.spill).replace(chr(39), chr(39) * 2)}'")
@@ -270,13 +273,21 @@ class DeltaState:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
+        """All or nothing. Raises ConfigError (HUB-2142) when what is done needs more memory than the state may take."""
         self.db.execute("BEGIN")
         try:
             yield
-        except BaseException:
-            self.db.execute("ROLLBACK")
+            self.db.execute("COMMIT")
+        except BaseException as error:
+            with contextlib.suppress(duckdb.Error):  # a failed COMMIT has rolled back
+                self.db.execute("ROLLBACK")
+            if isinstance(error, duckdb.OutOfMemoryException):
+                raise ConfigError(
+                    f"{self.folder}: a batch needs more than the {self.memory_mb} MB that its tables may take",
+                    hint="raise delta_memory_mb",
+                    code="HUB-2142",
+                ) from error
             raise
-        self.db.execute("COMMIT")
 
     def close(self) -> None:
         self.db.close()
@@ -311,9 +322,9 @@ class DeltaRun:
         catalog = SparkCatalog(session, made.tables)
         self.shapes: dict[str, StructType] = {}
         for table in made.tables:
-            self.shapes[table.name.lower()] = catalog.schema(f"SELECT * FROM {table.name}")
+            self.shapes[table.name.lower()] = catalog.schema(f"SELECT * FROM {table.name}").toNullable()
         for stage in made.stages:
-            self.shapes[stage.name] = catalog.schema(stage.sql)
+            self.shapes[stage.name] = catalog.schema(stage.sql).toNullable()
             catalog.define(stage.name, stage.sql)
 
     # ---- input
@@ -531,10 +542,11 @@ class DeltaRun:
             return self._compare(stage, first, whole)
 
     def _unchanged(self, stage: Stage) -> int:
-        for image in ("old", "new"):
+        encoded = f", NULL::BLOB AS {VALUE}" if stage is self.plan.view and self.schema is not None else ""
+        for image, more in (("old", ""), ("new", encoded)):
             self.state.db.execute(
                 f"CREATE OR REPLACE TEMP TABLE {_q(f'{image}_{_t(stage.name)}')} AS "
-                f"SELECT * FROM {_q(_t(stage.name))} LIMIT 0"
+                f"SELECT *{more} FROM {_q(_t(stage.name))} LIMIT 0"
             )
         return 0
 
@@ -621,7 +633,7 @@ class DeltaRun:
                 extra.append(self._encoded(stage, version).alias(VALUE))
         made = frame.select("*", *extra)
         if total <= _ROWS_BY_FILE:
-            return made.toArrow()
+            return loose(made).toArrow()
         path = self.state.folder / "rows" / "fresh"
         made.write.mode("overwrite").parquet(str(path))
         return path
@@ -757,7 +769,22 @@ def tagged(run: DeltaRun, inputs: Mapping[str, DataFrame]) -> DataFrame:
         union = one if union is None else union.unionByName(one, allowMissingColumns=True)
     if union is None:
         raise ConfigError(f'view "{run.plan.view.name}" has no inputs')
-    return union
+    return loose(union)
+
+
+def loose(frame: DataFrame) -> DataFrame:
+    """The frame with fields of nested values that may all be null, for ``toArrow``.
+
+    Spark's type of a struct says of a field that it is never null also where the struct itself may be, as after an outer
+    join. Arrow refuses such a struct when it is null.
+    """
+    columns = []
+    for each in frame.schema.fields:
+        column, free = F.col(_b(each.name)), each.dataType
+        if isinstance(free, StructType | ArrayType | MapType):
+            free = free.toNullable()
+        columns.append(column if free == each.dataType else column.cast(free).alias(each.name))
+    return frame.select(*columns)
 
 
 def split(run: DeltaRun, found: pa.Table) -> dict[str, pa.Table]:

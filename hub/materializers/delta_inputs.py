@@ -14,7 +14,8 @@ from dataclasses import replace
 from hub.errors import ConfigError
 from hub.materializers.avro_shape import AvroType, spark_types
 from hub.materializers.classify import Classified
-from hub.materializers.delta import STREAM_KEY, DeltaPlan, Table, plan
+from hub.materializers.delta import plan
+from hub.materializers.delta_plan import STREAM_KEY, DeltaPlan, Table
 from hub.materializers.shape import META
 from hub.materializers.sql_view import Query, SqlSource
 

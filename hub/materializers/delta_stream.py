@@ -43,8 +43,8 @@ from hub.materializers.dataframes import (
     Input,
     taken_by,
 )
-from hub.materializers.delta import DeltaPlan, Table
 from hub.materializers.delta_engine import DELETED, ORDER, DeltaRun, DeltaState, Emitted
+from hub.materializers.delta_plan import DeltaPlan, Table
 from hub.materializers.progress import Mode, Progress
 from hub.materializers.spark import code_settings, logged_offsets
 from hub.materializers.sql_stream import BYTES, EVENTS, WHY, SqlPlan, reading, refused, typed
@@ -55,6 +55,9 @@ log = logging.getLogger(__name__)
 
 _DEAD = "_dead"
 _FOLDER = "delta"
+# The first foreachBatch of a process opens the port on which Spark calls Python, and pyspark does not look whether another
+# thread is at it: a query that comes between would be called on a port that nobody hears.
+_FIRST = threading.Lock()
 # Errors after which state and checkpoint are no use to each other: the view is computed anew.
 LOST = ("HUB-5021", "HUB-5022")
 
@@ -86,7 +89,7 @@ def planned(
     for table in tables:
         source = view.sources[table.name]
         try:
-            _changes(frames[table.name], source, table).schema  # noqa: B018 - asked for, Spark types it
+            as_changes(frames[table.name], source, table).schema  # noqa: B018 - asked for, Spark types it
         except PySparkException as error:
             raise refused(view, error) from None
     return made, delta_engine.row_schema(session, made, view.name)
@@ -220,11 +223,10 @@ def start(
         delta.resume()
         frames = [_gathered(run, _events(own, plan, settings, mode, given), plan, given) for given in plan.inputs]  # fmt: skip
         union = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
-        writing = (
-            union.writeStream.queryName(plan.view.table)
-            .foreachBatch(delta.take)
-            .option("checkpointLocation", str(plan.checkpoint))
-        )
+        writing = delta_engine.loose(union).writeStream.queryName(plan.view.table)
+        with _FIRST:
+            writing = writing.foreachBatch(delta.take)
+        writing = writing.option("checkpointLocation", str(plan.checkpoint))
         trigger = (
             writing.trigger(availableNow=True)
             if mode == "bulk"
@@ -266,11 +268,12 @@ def _gathered(run: DeltaRun, events: DataFrame, plan: SqlPlan, given: Input) -> 
     if table is None:  # declared, and read by nothing that makes a row
         taken, changes = F.lit(False), events
     else:
-        changes = run.with_derived(name, _changes(events, plan.source(given), table, len(given.topics) > 1))
+        changes = run.with_derived(name, as_changes(events, plan.source(given), table, len(given.topics) > 1))
         if table.kind == "stream":  # a tombstone says that something is gone, and a stream takes nothing back
             changes = changes.where(~F.col(WHY).isNull() | ~F.col(DELETED))
     kept = [] if table is None else [*_stored(table), *run.derived(name), DELETED, ORDER]
-    dead = F.struct("_topic", "_partition", "_offset", *BYTES, WHY)
+    at = F.unix_millis("_timestamp").alias("_at_ms")
+    dead = F.struct("_topic", "_partition", "_offset", at, *BYTES, WHY)
     return changes.select(
         *([F.when(taken, F.struct(*kept)).alias(f"i_{name}")] if kept else []),
         F.when(F.col(WHY).isNotNull(), dead).alias(_DEAD),
@@ -281,7 +284,7 @@ def _stored(table: Table) -> list[str]:
     return list(dict.fromkeys([*table.columns, *table.key]))
 
 
-def _changes(events: DataFrame, source: SqlSource, table: Table, many_topics: bool = False) -> DataFrame:
+def as_changes(events: DataFrame, source: SqlSource, table: Table, many_topics: bool = False) -> DataFrame:
     """Events as changes of a table: its columns and key, ``_deleted``, ``_order``; and why an event is none."""
     why = F.col(WHY)
     tombstone = F.col("_deleted")
@@ -311,7 +314,7 @@ def _changes(events: DataFrame, source: SqlSource, table: Table, many_topics: bo
         order = header["value"].cast("string").cast("bigint")
         why = F.coalesce(why, F.when(order.isNull(), F.lit(f"it has no header {VERSION_HEADER}")))
     others = [name for name in table.columns if name not in table.key]
-    coordinates = ("_topic", "_partition", "_offset")
+    coordinates = ("_topic", "_partition", "_offset", "_timestamp")
     beside = [each for each in coordinates if each not in (*others, *keys)]
     return events.alias(table.name).select(
         why.alias(WHY),
@@ -322,6 +325,18 @@ def _changes(events: DataFrame, source: SqlSource, table: Table, many_topics: bo
         gone.alias(DELETED),
         order.alias(ORDER),
     )
+
+
+def standing(changes: DataFrame, table: Table) -> DataFrame:
+    """A table as its changes leave it: what the operator holds when it has taken them all."""
+    taken = changes.where(F.col(WHY).isNull())
+    if table.kind == "stream":
+        return taken.where(~F.col(DELETED)).select(*_stored(table))
+    row = F.struct(*_stored(table), DELETED)
+    newest = taken.groupBy(*(F.col(name).alias(f"_of_{name}") for name in table.key)).agg(
+        F.max_by(row, F.struct(ORDER, "_partition", "_offset")).alias("_row")
+    )
+    return newest.select("_row.*").where(~F.col(DELETED)).drop(DELETED)
 
 
 def _key_parts(table: Table) -> dict[str, Column]:
@@ -347,6 +362,7 @@ def _records(column: pa.ChunkedArray, view: SqlView) -> list[NewRecord]:
             "hub.dlq.topic": each["_topic"],
             "hub.dlq.partition": str(each["_partition"]),
             "hub.dlq.offset": str(each["_offset"]),
+            "hub.dlq.timestamp": str(each["_at_ms"]),
         }
         records.append(
             NewRecord(

@@ -19,6 +19,7 @@ hold a row that is ahead in one source and behind in another.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -38,7 +39,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from hub.config import SERVING, Settings
-from hub.errors import ConfigError, HubError, NotFound, PeerError, nearest
+from hub.errors import ConfigError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
 from hub.log import TopicDescription, Writer
 from hub.materializers import delta_inputs, delta_stream, spark, sql_stream
@@ -46,7 +47,7 @@ from hub.materializers.avro_shape import AvroType, field_types
 from hub.materializers.classify import Classified, classify
 from hub.materializers.dataframes import DLQ_SUFFIX, UNKNOWN_SCHEMA, Answered, Input
 from hub.materializers.dataframes import Writer as EventWriter
-from hub.materializers.delta import DeltaPlan
+from hub.materializers.delta_plan import DeltaPlan
 from hub.materializers.delta_stream import DeltaQuery
 from hub.materializers.progress import PROGRESS_TOPIC, EngineState, Mode, Progress, ViewState, progress_of
 from hub.materializers.shape import META, Shape, SourceShape, shape
@@ -342,6 +343,7 @@ class Runner:
         self.warm = False
         self.untold = Positions()  # no batch is told of until it covers this
         self.swept = Swept()
+        self.sweeping: SparkSession | None = None  # made when there is something to sweep
         self.noted_at = 0.0
         self.delta: DeltaQuery | None = None
         self.thread = threading.Thread(target=self._run, name=f"view-{self.table}", daemon=True)
@@ -363,7 +365,7 @@ class Runner:
         while not self.stopping.is_set():
             try:
                 self._say("starting")
-                plan = self._plan()
+                plan = self._awaited_plan()
                 self._hold(plan)
                 if self._unread(plan) > _BULK_FROM:
                     self._follow(plan, "bulk")
@@ -382,7 +384,7 @@ class Runner:
                     # The plan is forgotten, so the view is computed anew from the start of the log.
                     (self.settings.checkpoints / self.table / "plan.json").unlink(missing_ok=True)
                 self._say("retrying" if error.retriable else "failed", str(error))
-                self.stopping.wait(_WAIT_S if error.code == _WAITS else backoff.next_s())
+                self.stopping.wait(backoff.next_s())
             except FileNotFoundError:
                 break
             except Exception as error:  # whatever it is, this view says it and tries again; the others go on
@@ -397,6 +399,25 @@ class Runner:
         return "realtime" if self.view.mode == "realtime" and self.warm else "live"
 
     # ---- plan
+
+    def _awaited_plan(self) -> AnyPlan:
+        """The plan, when there is what it waits for: another view's changelog, a wider session. That is asked often and
+        said once."""
+        said = ""
+        while True:
+            try:
+                plan = self._plan()
+            except HubError as error:
+                if error.code != _WAITS or self.stopping.is_set():
+                    raise
+                if str(error) != said:
+                    said = str(error)
+                    self._say("retrying", said)
+                self.stopping.wait(_WAIT_S)
+            else:
+                if said:
+                    self._say("starting")
+                return plan
 
     def _plan(self) -> AnyPlan:
         topics = self.cluster.topics()
@@ -903,7 +924,11 @@ class Runner:
 
     def _sweep(self, plan: SqlPlan, until: int, quiet: set[int]) -> None:
         before = self.swept
-        self.swept = sql_stream.sweep(self.session, plan, self.settings, before, until, quiet)
+        if self.sweeping is None and not quiet.issuperset(range(before.batch_id + 1, until + 1)):
+            self.sweeping = sql_stream.sweeping(self.session)
+        self.swept = sql_stream.sweep(
+            self.sweeping or self.session, plan, self.settings, before, until, quiet
+        )
         if time.monotonic() >= self.noted_at + _NOTE_S:
             self.noted_at = time.monotonic()
             sql_stream.keep(plan.checkpoint, self.swept)
@@ -961,7 +986,10 @@ def _feeds(pattern: str, topic: str) -> bool:
 def _ensure_topic(
     cluster: KafkaCluster, name: str, partitions: int, config: Mapping[str, str], settings: Settings
 ) -> None:
-    if name not in cluster.topics():
+    if name in cluster.topics():
+        return
+    # Another view's thread may have made it meanwhile: views of one topic share its dead-letter queue.
+    with contextlib.suppress(Conflict):
         cluster.create_topic(
             name, partitions=partitions, config=config, replication_factor=settings.replication_factor
         )

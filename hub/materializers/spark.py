@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,15 +116,18 @@ class Plan:
         return sorted({topic for each in self.inputs for topic in each.topics})
 
 
-def open_session(settings: Settings, slots: Slots) -> tuple[SparkSession, SparkGateway]:
-    """Start Spark's JVM and connect to it. The JVM ends with this process. A cluster's slots are counted here."""
+def open_session(
+    settings: Settings, slots: Slots, log: Path | None = None
+) -> tuple[SparkSession, SparkGateway]:
+    """Start Spark's JVM and connect to it. The JVM ends with this process. A cluster's slots are counted here. ``log``:
+    the file for what the JVM says, in the place of standard error."""
     java = find_java(settings)
     jars = ensure_jars(settings, ("spark",))["spark"]
     conf = dict(_SESSION)
     conf["spark.master"] = settings.spark_master if slots.most is None else f"local[{slots.capacity}]"
     conf["spark.local.dir"] = str(settings.home.absolute() / "spark")
     conf["spark.sql.warehouse.dir"] = str(settings.home.absolute() / "spark" / "warehouse")
-    gateway = start_spark_gateway(settings, java, jars, conf)
+    gateway = start_spark_gateway(settings, java, jars, conf, log=log)
     gateway.install()
     session = SparkSession.builder.appName("hub").getOrCreate()
     session.sparkContext.setLogLevel("WARN")
@@ -259,18 +262,25 @@ def last_batch(query: StreamingQuery, seen: int = -1) -> Batch | None:
     told = query._jsq.lastProgress()
     if told is None or told.batchId() <= seen:  # asked often: the whole report costs Spark milliseconds
         return None
-    progress = query.lastProgress
-    if progress is None or not progress["sources"] or progress["sources"][0]["endOffset"] is None:
+    idle = not executed(told.durationMs())
+    done = told.batchId() - idle  # idle: the batch before is committed, and reached the offsets that are told
+    if done <= seen:
+        return None
+    progress = orjson.loads(told.json())
+    if not progress["sources"] or progress["sources"][0].get("endOffset") is None:
         return None
     reached = Positions()
     for source in progress["sources"]:
-        reached = reached.advanced(positions_of(source["endOffset"] or {}))
+        reached = reached.advanced(positions_of(source.get("endOffset") or {}))
     return Batch(
-        progress["batchId"],
-        reached,
-        progress["numInputRows"],
-        int(progress["durationMs"].get("triggerExecution", 0)),
+        done, reached, progress["numInputRows"], int(progress["durationMs"].get("triggerExecution", 0))
     )
+
+
+def executed(duration_ms: Container[str]) -> bool:
+    """Whether a progress report is of a batch that was run, by what it says took time. After ten idle seconds Spark
+    reports the batch that will be next, as if it had taken nothing; when it has run, it is reported again."""
+    return "addBatch" in duration_ms or "commitOffsets" in duration_ms
 
 
 def committed_batch(checkpoint: Path) -> Batch | None:

@@ -45,12 +45,12 @@ from hub.materializers.dataframes import (
     taken_by,
     with_headers,
 )
-from hub.materializers.delta import DeltaPlan
+from hub.materializers.delta_plan import DeltaPlan
 from hub.materializers.progress import Mode
 from hub.materializers.shape import META
-from hub.materializers.spark import code_settings, logged_offsets, sink_options
+from hub.materializers.spark import code_settings, executed, logged_offsets, sink_options
 from hub.materializers.sql_view import VERSION, SqlSource, SqlView
-from hub.record import Positions, TopicPartition
+from hub.record import Positions, TopicPartition, lag_records
 
 _STREAMING = "spark.sql.streaming"
 EVENTS = "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary"
@@ -59,6 +59,8 @@ _ISO = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 # More batches of Spark's log are kept than for entity views: a sweep reads them after a crash.
 _KEPT_BATCHES = 100
 _SWEPT = "hub_swept.json"
+# A sweep of fewer events is done sooner by interpreting its expressions than by compiling them.
+_COMPILE_FROM = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def row_schema(
     own = session.newSession()
     empty = own.createDataFrame([], EVENTS)
     for given in inputs:
-        _taken(typed(empty, given, view.sources[given.source.name], Answered())).createOrReplaceTempView(
+        taken(typed(empty, given, view.sources[given.source.name], Answered())).createOrReplaceTempView(
             given.source.name
         )
     try:
@@ -130,7 +132,7 @@ def start(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode) 
     for given in plan.inputs:
         source = plan.source(given)
         if source.read_as == "static":
-            _latest(_read(own, settings, given), given, source, plan.answered).createOrReplaceTempView(
+            latest_rows(_read(own, settings, given), given, source, plan.answered).createOrReplaceTempView(
                 given.source.name
             )
             continue
@@ -146,7 +148,7 @@ def start(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode) 
         events = taken_by(events, plan.view.name).coalesce(tasks)
         events_ = typed(events, given, source, plan.answered)
         observed = events_.observe(_metric(given), F.count(WHY).alias("bad"))
-        rows = _taken(observed)
+        rows = taken(observed)
         if source.event_time is not None and source.watermark is not None:
             rows = rows.withWatermark(source.event_time, source.watermark)
         rows.createOrReplaceTempView(given.source.name)
@@ -236,12 +238,12 @@ def typed(events: DataFrame, given: Input, source: SqlSource, answered: Answered
     )
 
 
-def _taken(events: DataFrame) -> DataFrame:
+def taken(events: DataFrame) -> DataFrame:
     """The rows that the SQL sees. A tombstone is none: it says that something is gone, and a stream takes nothing back."""
     return events.where(F.col(WHY).isNull() & ~F.col("_deleted")).drop(WHY, *BYTES)
 
 
-def _latest(events: DataFrame, given: Input, source: SqlSource, answered: Answered) -> DataFrame:
+def latest_rows(events: DataFrame, given: Input, source: SqlSource, answered: Answered) -> DataFrame:
     """A table as its topic has it now: the latest event of each record key, without those deleted."""
     rows = typed(events, given, source, answered).where(F.col(WHY).isNull())
     own = F.coalesce("_key", F.concat_ws("-", "_topic", "_partition", "_offset"))
@@ -313,8 +315,8 @@ def swept(checkpoint: Path) -> Swept:
 
 
 def quiet_batches(query: StreamingQuery) -> set[int]:
-    """The batches of which Spark reports that they took every event."""
-    told = query.recentProgress
+    """The batches of which Spark reports that they have run and took every event."""
+    told = [each for each in query.recentProgress if executed(each["durationMs"])]
     return {each["batchId"] for each in told} - {each["batchId"] for each in told if not _took_all(each)}
 
 
@@ -326,10 +328,19 @@ def _took_all(progress: Any) -> bool:
     return not dropped and not any(row["bad"] for row in metrics)
 
 
+def sweeping(session: SparkSession) -> SparkSession:
+    """A session to sweep in, of its own: the shared one has Spark's 200 partitions until an entity view sets others, and
+    a sweep's few rows would be 400 tasks."""
+    own = session.newSession()
+    own.conf.set("spark.sql.shuffle.partitions", "1")
+    return own
+
+
 def sweep(
     session: SparkSession, plan: SqlPlan, settings: Settings, before: Swept, until: int, quiet: set[int]
 ) -> Swept:
     """Write what the batches after ``before`` up to ``until`` did not take; the note beside the checkpoint says how far.
+    ``session`` is one of ``sweeping``.
 
     After a crash between the writing and the note the same events are written again: their coordinates tell.
     """
@@ -383,6 +394,9 @@ def _sweep_range(
     watermark_ms: int,
 ) -> tuple[int, int]:
     """Write the dead and the late events of an offset range. Returns how many of each."""
+    mode: Mode = "bulk" if lag_records(end, start) >= _COMPILE_FROM else "live"
+    for name, value in code_settings(mode).items():
+        session.conf.set(name, value)
     found: list[DataFrame] = []
     for given in plan.inputs:
         source = plan.source(given)
@@ -396,7 +410,7 @@ def _sweep_range(
         found.append(_dead(read, plan.view))
         for late in plan.classified.late:
             if late.source == given.source.name and watermark_ms > 0:
-                found.append(_late(_taken_with_bytes(read), late, plan.view, watermark_ms))
+                found.append(too_late(taken_with_bytes(read), late, plan.view, watermark_ms))
     if not found:
         return 0, 0
     out = functools.reduce(DataFrame.unionByName, found).persist()
@@ -435,7 +449,7 @@ def _range(session: SparkSession, settings: Settings, start: Positions, end: Pos
     )
 
 
-def _taken_with_bytes(events: DataFrame) -> DataFrame:
+def taken_with_bytes(events: DataFrame) -> DataFrame:
     return events.where(F.col(WHY).isNull() & ~F.col("_deleted"))
 
 
@@ -456,7 +470,7 @@ def _dead(events: DataFrame, view: SqlView) -> DataFrame:
     )
 
 
-def _late(rows: DataFrame, late: Late, view: SqlView, watermark_ms: int) -> DataFrame:
+def too_late(rows: DataFrame, late: Late, view: SqlView, watermark_ms: int) -> DataFrame:
     """The events that came too late, once each, as they were written."""
     watermark = F.timestamp_millis(F.lit(watermark_ms))
     time = F.col(late.time)

@@ -54,14 +54,11 @@ def compared(
 ) -> list[Compared]:
     """Every partition that the link has mirrored, ready for ``verify``."""
     source, target = clusters[link.source], clusters[link.target]
-    there = target.kafka.topics()
     progress, tables = complete_tables(target, link.name, topics)
     other = read_progress(source) if control.operations else Progress()
     config = source.kafka.topic_config(sorted({tp.topic for tp in tables} & source.kafka.topics().keys()))
     found = []
     for tp, table in sorted(tables.items()):
-        if tp.topic not in there:
-            continue
         mark = progress.of(link.name)[tp]
         gaps = tuple(
             gap

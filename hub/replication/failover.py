@@ -468,8 +468,10 @@ def assess(
     marks: Mapping[str, Mapping[TopicPartition, Mark]],
     *,
     place: bool = True,
+    left: Mapping[TopicPartition, tuple[int, int]] | None = None,
 ) -> Report:
-    """The report, from maps and ends alone. ``marks`` by group.
+    """The report, from maps and ends alone. ``marks`` by group. ``left``: source offsets [first, end) of partitions of
+    which nothing was mirrored (new ones, refused ones, a topic made again): all of that would be lost.
 
     ``place`` False: groups stay where they were carried last (their own last sync), as if nobody placed them now.
     """
@@ -480,6 +482,7 @@ def assess(
         losses.append(Loss(at, first, max(first, end), partition.source_end is not None))
     tables = {at: partition.table for at, partition in partitions.items()}
     ends = {loss.place: loss.end for loss in losses}
+    losses += [Loss(at, first, max(first, end), True) for at, (first, end) in sorted((left or {}).items())]
     effects = []
     for seen in groups:
         for each in carry(seen, tables, marks.get(seen.group, {})):

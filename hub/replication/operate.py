@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import orjson
 
@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 _LITTLE_LAG = 1_000
 _LOOK_EVERY_S = 0.5
 _QUIET_S = 1.0
+_SAY_EVERY_S = 5.0
+_STALE_MS = 30_000
 
 Say = Callable[[str], None]
 
@@ -113,9 +115,11 @@ class Operator:
         partitions: dict[TopicPartition, Partition] = {}
         groups: dict[str, Seen] = {}
         marks: dict[str, dict[TopicPartition, Mark]] = {}
+        known: dict[TopicPartition, str] = {}
         board = read_board(self.clusters[new])
         for link in self.ways(home, old, new):
-            _, tables = complete_tables(self.clusters[new], link.name)
+            progress, tables = complete_tables(self.clusters[new], link.name)
+            known |= {tp: mark.topic_id for tp, mark in progress.of(link.name).items()}
             tables = {tp: table for tp, table in tables.items() if home_of(self.file, tp.topic) == home}
             ends = self._ends(old, {tp.topic for tp in tables})
             for tp, table in tables.items():
@@ -128,7 +132,42 @@ class Operator:
                     marks.setdefault(group, {}).update(places)
             for seen_group in self._groups(link, old, new, tables, marks, board):
                 groups[seen_group.group] = seen_group
-        return assess(partitions, groups.values(), marks, place=self.is_up(old))
+        left = self._left(home, old, new, known) if self.is_up(old) else {}
+        for tp in left.keys() & partitions.keys():  # made again: its end is not one of the map's offsets
+            partitions[tp] = replace(partitions[tp], source_end=partitions[tp].table.source_next)
+        return assess(partitions, groups.values(), marks, place=self.is_up(old), left=left)
+
+    def _left(
+        self, home: str, old: str, new: str, known: Mapping[TopicPartition, str]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """What is to be mirrored and of which nothing is: source offsets [first, end). ``known``: topic ids by partition."""
+        there, kafka = topics_of(self.clusters[old]), self.clusters[old].kafka
+        ways = self.ways(home, old, new)
+        meant = [topic for topic in self._topics(home, old) if any(w.mirror.selects(topic) for w in ways)]
+        ends, begins = kafka.end_offsets(meant), kafka.beginning_offsets(meant)
+        return {
+            tp: (begins.get(tp), end)
+            for tp, end in ends
+            if end > begins.get(tp) and known.get(tp) != there[tp.topic].topic_id
+        }
+
+    def not_mirrored(self, home: str, old: str, new: str) -> dict[str, str]:
+        """Topics that go with the change and that workers cannot carry, with why, as they said last."""
+        board, now_ms = read_board(self.clusters[new]), int(time.time() * 1000)
+        found: dict[str, str] = {}
+        for link in self.ways(home, old, new):
+            carries = board.carries.get(link.name)
+            said = dict(carries.trouble) if carries is not None else {}
+            for (name, topic, number), status in sorted(board.partitions.items()):
+                fresh = now_ms - status.at_ms < _STALE_MS
+                if name == link.name and status.state == "stopped" and fresh:
+                    said.setdefault(topic, f"partition {number}: {status.reason}")
+            found |= {
+                topic: why
+                for topic, why in said.items()
+                if link.mirror.selects(topic) and home_of(self.file, topic) == home
+            }
+        return found
 
     def _ends(self, name: str, topics: set[str]) -> Positions | None:
         if not self.is_up(name):
@@ -194,6 +233,14 @@ class Operator:
                 hint="declare one, and let it catch up first",
                 code="HUB-1965",
             )
+        if kind != "failover" and (stuck := self.not_mirrored(home, old, new)):
+            topic, why = min(stuck.items())
+            more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
+            raise Conflict(
+                f'a {kind} would wait for topic "{topic}"{more}, which is not mirrored: {why}',
+                hint="put that right or exclude the topic, and wait until `hub mirror status` says that all goes well",
+                code="HUB-1968",
+            )
         return made
 
     def carry_on(self, operation: Operation) -> Operation:
@@ -252,7 +299,7 @@ class Operator:
                 self.tell(operation, failover.ownership(operation, int(time.time() * 1000)).record())
             case "drop_mirror":
                 for link in self.ways(home, old, new):
-                    forget(link, self.clusters[link.target])
+                    forget_both(self.file, link, self.clusters)
             case "claim" | "start_back" | "stop_writers" | "start_mirror" | "open_writers" | "finish":
                 pass  # the record itself is what workers, the gateway and applications go by
 
@@ -260,23 +307,27 @@ class Operator:
         self, source: str, target: str, home: str, *, but_for: int = 0, quiet: bool = False
     ) -> None:
         """Until workers have carried everything, or all but little. ``quiet``: and nobody writes any more."""
-        deadline = time.monotonic() + self.wait_s
+        deadline, say_at_s = time.monotonic() + self.wait_s, time.monotonic() + _SAY_EVERY_S
         reader = ProgressReader(self.clusters[target], maps=False)
         quiet_since, before = time.monotonic(), Positions()
         try:
             while True:
-                behind, ends = self._behind(reader.refresh(), source, target, home)
+                topics, ends = self._behind(reader.refresh(), source, target, home)
+                behind = sum(topics.values())
                 if ends != before:
                     quiet_since, before = time.monotonic(), ends
                 still = not quiet or time.monotonic() - quiet_since >= _QUIET_S
                 if behind <= but_for and still:
                     return
+                why = (
+                    f"{behind} offsets are not mirrored yet, most of topic {max(topics, key=topics.__getitem__)}"
+                    if behind > but_for
+                    else "somebody still writes"
+                )
+                if time.monotonic() > say_at_s:
+                    self.say(f"  {why}")
+                    say_at_s = time.monotonic() + _SAY_EVERY_S
                 if time.monotonic() > deadline:
-                    why = (
-                        f"{behind} offsets are not mirrored yet"
-                        if behind > but_for
-                        else "somebody still writes"
-                    )
                     raise PeerError(
                         f"from {source} to {target}: {why}, after {self.wait_s:g} s",
                         hint="does a worker run (hub mirror status)? Are the writers stopped? Go on: hub mirror resume",
@@ -286,7 +337,10 @@ class Operator:
         finally:
             reader.close()
 
-    def _behind(self, progress: Progress, source: str, target: str, home: str) -> tuple[int, Positions]:
+    def _behind(
+        self, progress: Progress, source: str, target: str, home: str
+    ) -> tuple[dict[str, int], Positions]:
+        """By topic how many offsets are to be carried yet (none is left out), and the source's ends."""
         topics = self._topics(home, source)
         positions: dict[TopicPartition, int] = {}
         carried: set[str] = set()
@@ -296,7 +350,10 @@ class Operator:
                 positions[tp] = max(mark.source_next, positions.get(tp, 0))
         ends = self.clusters[source].kafka.end_offsets(sorted(carried), committed=False)
         begins = self.clusters[source].kafka.beginning_offsets(sorted(carried))
-        behind = sum(max(0, end - max(positions.get(tp, 0), begins.get(tp))) for tp, end in ends)
+        behind: dict[str, int] = {}
+        for tp, end in ends:
+            if (more := end - max(positions.get(tp, 0), begins.get(tp))) > 0:
+                behind[tp.topic] = behind.get(tp.topic, 0) + more
         return behind, ends
 
     def _fence(self, operation: Operation) -> None:
@@ -312,7 +369,7 @@ class Operator:
                 reader.close()
             if behind:
                 raise Conflict(
-                    f"{behind} offsets were written at {operation.old} after the mirror had drained: somebody still writes",
+                    f"{sum(behind.values())} offsets of {', '.join(sorted(behind)[:3])} were written at {operation.old} after the mirror had drained: somebody still writes",
                     hint="stop that writer, then: hub mirror resume --abort, and begin anew",
                     code="HUB-1966",
                 )
@@ -404,6 +461,25 @@ def _discarded(link: str, number: int, lost: Sequence[tuple[Checkpoint, int]], p
         )
         made += [gap.record(place), after.record(place)]
     return made
+
+
+def forget_both(
+    file: MirrorsFile, link: Link, clusters: Mapping[str, Reached], topics: Sequence[str] = ()
+) -> int:
+    """``forget``, and what the other direction knows of the same topics: it alone would make believe that whatever is in
+    the copies was born there, and all would be mirrored into them once more. Raises PeerError; then do it again."""
+    source, target = clusters[link.source], clusters[link.target]
+    known = {tp.topic for tp in read_progress(target, maps=False).of(link.name)}
+    there = read_progress(source, maps=False)
+    by_name: dict[str, list[str]] = {}
+    for topic in sorted(known & set(topics) if topics else known):
+        back = opposite(file, link, topic)
+        if back is not None and any(tp.topic == topic for tp in there.of(back)):
+            by_name.setdefault(back, []).append(topic)
+    every = links(file)
+    for name, of in by_name.items():  # this side last: as long as it is there, the same can be done again
+        forget(every[name], source, of)
+    return forget(link, target, topics)
 
 
 def forget(link: Link, target: Reached, topics: Sequence[str] = ()) -> int:

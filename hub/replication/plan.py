@@ -342,7 +342,7 @@ class _Topic:
                 yield _refusal(
                     self.name,
                     f"the target has {sum(ends)} offsets of data and no checkpoint of this mirror",
-                    "delete it there, exclude it here, or import the offsets of whatever copied it",
+                    "something else wrote it: delete it at the target, or exclude it from this mirror",
                 )
             return
         newest = max(mark.generation for mark in self.marks)

@@ -160,7 +160,7 @@ class ShardRun(threading.Thread):
         if not partitions:
             raise NotYet("another side acts for these topics now")
         foreign = self._foreign(wish, partitions)
-        self._seed(wish, partitions)
+        self._seed(wish, partitions, frozenset(foreign))
         engine = BatchEngine(
             self.source.access,
             self.target.access,
@@ -220,7 +220,7 @@ class ShardRun(threading.Thread):
     def _foreign(
         self, wish: Wish, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, list[tuple[int, int]]]:
-        """What of the source came from the target, by the map of the other direction."""
+        """What of the source came from the target, by the map of the other direction, where that has carried anything."""
         if not any(tp.topic in wish.opposites for tp in partitions):
             return {}
         theirs = read_progress(self.source)
@@ -235,24 +235,30 @@ class ShardRun(threading.Thread):
             found[tp] = foreign_ranges(table, 0, table.target_next)
         return found
 
-    def _seed(self, wish: Wish, partitions: Sequence[TopicPartition]) -> None:
+    def _seed(
+        self, wish: Wish, partitions: Sequence[TopicPartition], brought: frozenset[TopicPartition]
+    ) -> None:
         """Checkpoints for partitions that begin elsewhere than an engine would by itself: written under the shard's
-        own fence, so that no other worker's newer ones are overwritten."""
+        own fence, so that no other worker's newer ones are overwritten.
+
+        ``brought``: the other direction has carried it, so the target has records of its own. Of all else a target that
+        has records and no checkpoint is not begun, or what it has would come twice (a mirror that was dropped).
+        """
         known = read_progress(self.target, maps=False).of(self.shard.link)
-        if not any(self._needs_seed(wish, tp, known.get(tp)) for tp in partitions):
+        if not any(self._needs_seed(wish, tp, known.get(tp), tp in brought) for tp in partitions):
             return
         writer = self.target.kafka.writer(self.shard.transactional_id)
         try:
             known = read_progress(self.target, maps=False).of(self.shard.link)
-            needed = [tp for tp in partitions if self._needs_seed(wish, tp, known.get(tp))]
-            records = self._seeds(wish, needed, known)
+            needed = [tp for tp in partitions if self._needs_seed(wish, tp, known.get(tp), tp in brought)]
+            records = self._seeds(wish, needed, known, brought)
             if records:
                 writer.append(records)
                 log.info("%s: %d partitions begin where they are told", self.name, len(needed))
         finally:
             writer.close()
 
-    def _needs_seed(self, wish: Wish, tp: TopicPartition, known: Checkpoint | None) -> bool:
+    def _needs_seed(self, wish: Wish, tp: TopicPartition, known: Checkpoint | None, brought: bool) -> bool:
         topic = wish.topics[tp.topic]
         if known is not None:
             return (
@@ -260,16 +266,21 @@ class ShardRun(threading.Thread):
                 and known.topic_id != topic.topic_id
                 and topic.generation > known.generation
             )
-        return self.link.mirror.start != "earliest" or tp.topic in wish.opposites
+        return self.link.mirror.start != "earliest" or brought
 
     def _seeds(
-        self, wish: Wish, needed: Sequence[TopicPartition], known: Mapping[TopicPartition, Checkpoint]
+        self,
+        wish: Wish,
+        needed: Sequence[TopicPartition],
+        known: Mapping[TopicPartition, Checkpoint],
+        brought: frozenset[TopicPartition],
     ) -> list[NewRecord]:
         topics = sorted({tp.topic for tp in needed})
         if not topics:
             return []
         begins = self.source.kafka.beginning_offsets(topics)
         ends = self.target.kafka.end_offsets(topics, committed=False)
+        there_from = self.target.kafka.beginning_offsets(topics)
         starts = self._starts(topics)
         there = topics_of(self.target)
         own = self.target.kafka.topics()[CHECKPOINTS_TOPIC].partitions
@@ -278,6 +289,10 @@ class ShardRun(threading.Thread):
         made: list[NewRecord] = []
         for tp in needed:
             before, topic = known.get(tp), wish.topics[tp.topic]
+            if before is None and tp not in brought and ends.get(tp) > there_from.get(tp):
+                raise NotYet(
+                    f'topic "{tp.topic}" partition {tp.partition}: the target has records and no checkpoint of this mirror'
+                )
             first = max(begins.get(tp), starts.get(tp, 0)) if before is None else begins.get(tp)
             after = Checkpoint(
                 self.shard.link,

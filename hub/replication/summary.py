@@ -70,6 +70,9 @@ def summary_of(
         state, reason = "no worker", "nobody mirrors it now: hub mirror run"
     elif carries is None:
         state, reason = "starting", "a worker plans it"
+    elif not topics and board.control.acting.get(link.source) == link.target:
+        state = "handed over"
+        reason = f"{link.target} acts for {link.source}; to give it back: hub mirror failback {link.declared}"
     elif error or stopped or trouble:
         state, reason = "trouble", error
     else:
@@ -81,7 +84,7 @@ def summary_of(
         "target": link.target,
         "state": state,
         "reason": reason,
-        "ok": state in ("mirroring", "paused", "starting"),
+        "ok": state in ("mirroring", "paused", "starting", "handed over"),
         "workers": len(workers),
         "topics": len({row["topic"] for row in partitions}),
         "lag_records": _total(partitions, "lag_records"),

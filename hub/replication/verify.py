@@ -82,7 +82,9 @@ class Verifier:
         for cluster in (self.source, self.target):
             refused = cluster.refresh([place.topic])
             for error in refused.values():
-                return Verdict(place, 0, 0, 0, Digest(), why=error.message, compared=False)
+                gone = isinstance(error, wire.BrokerBusy) and error.kafka_code == wire.UNKNOWN_TOPIC
+                why = f"the topic is not in {cluster.name} any more" if gone else error.message
+                return Verdict(place, 0, 0, 0, Digest(), why=why, compared=False)
         if self.source.topics[place.topic].topic_id != each.checkpoint.topic_id:
             why = "the source's topic was made again since it was mirrored"
             return Verdict(place, 0, 0, 0, Digest(), why=why, compared=False)

@@ -3,7 +3,8 @@
 Three kinds of topics hold events that somebody could not take, as they were written: ``<topic>.dlq`` (a view could not),
 ``<topic>.quarantine`` (the auditor's copies), ``views.<view>.late`` (behind a SQL view's watermark). A letter's address is its
 own topic, partition and offset there. What was done about it is the last record of that address in the compacted topic
-``_hub.dlq``; none: it is open. Nothing is ever changed in place, so the bytes that came first are always there.
+``_hub.dlq``; none: it is open. Nothing is ever changed in place, so the bytes that came first are always there. A view that
+is computed anew writes its letters again; they are the same letters (``once``).
 
 A replayed event is a new record of the original topic, partition and key with the original's time, and headers::
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -43,8 +44,8 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"not in the Confluent wire format", "framing"),
         (r"its bytes do not fit its schema id", "undecodable"),
         (r"its schema id \d+ is no record schema", "unknown_schema"),
-        (r"the view's key is null", "null_key"),
-        (r"a tombstone has no time", "tombstone"),
+        (r"the view's key is null|the table's key .* is null|it has no record key", "null_key"),
+        (r"a tombstone", "tombstone"),
         (r"its event time .* is null", "null_event_time"),
         (r"its event time .* ahead of", "event_time_ahead"),
     )
@@ -106,6 +107,12 @@ class Letter:
     def everywhere(self) -> bool:
         """No view can have taken the event."""
         return self.reason in EVERYWHERE
+
+    @property
+    def event(self) -> Hashable:
+        """Equal for letters of one event. Its bytes and time tell it from one that was at its place before the topic was
+        made anew."""
+        return self.at if self.of is None else (self.of, self.key, self.value, self.timestamp_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +314,31 @@ def known(letter: Letter, topic_id: str, ledger: Ledger) -> Known:
     return Known(letter, entry if entry is not None and entry.topic_id == topic_id else None)
 
 
+def once(found: Iterable[Known]) -> list[Known]:
+    """Each event once a view. A view that is computed anew, or that a crash stopped while it wrote, writes its letters
+    again: what was done about one of them was done about all, and the last word counts, a replay before any other."""
+    kept: dict[Hashable, Known] = {}
+    for each in found:
+        letter = each.letter
+        same = (letter.kind, letter.by, letter.event)
+        if _word(each) > _word(kept.setdefault(same, each)):
+            kept[same] = each
+    return list(kept.values())
+
+
+def _word(found: Known) -> tuple[bool, int]:
+    return found.state == "replayed", -1 if found.entry is None else found.entry.at_ms
+
+
+def stands_for(done: Known, found: Known) -> bool:
+    """Whether the replay of one letter was the replay of another too: of the same view's, or of any view's when no view
+    can have taken the event."""
+    one, other = done.letter, found.letter
+    if done.state != "replayed" or one.event != other.event:
+        return False
+    return (one.everywhere and other.everywhere) or (one.kind, one.by) == (other.kind, other.by)
+
+
 def repair(
     found: Known,
     topic_id: str,
@@ -382,6 +414,12 @@ def replay(
         for each in same
     ]
     return event, entries
+
+
+def with_replay(found: Known, topic_id: str, done: Known) -> Entry:
+    """The entry of a letter whose event was replayed as another letter's (``stands_for``)."""
+    assert done.entry is not None
+    return replace(done.entry, at=found.letter.at, topic_id=topic_id, why=f"replayed with {done.letter.at}")
 
 
 def views_of(event: NewRecord) -> list[str] | None:

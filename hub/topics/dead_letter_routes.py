@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from hub.errors import CallerError, PeerError
-from hub.topics.dead_letter import Place
+from hub.topics.dead_letter import Place, State
 from hub.topics.dead_letters import DeadLetters, Repair, sets, whole
 
 # Each reads whole topics in one of the server's threads.
@@ -76,7 +76,7 @@ def create_router(letters: DeadLetters) -> APIRouter:
 
     @router.get("/dlq/{topic}")
     def listed(
-        topic: str, state: str | None = None, limit: Annotated[int, Query(ge=1, le=10_000)] = 100
+        topic: str, state: State | None = None, limit: Annotated[int, Query(ge=1, le=10_000)] = 100
     ) -> Response:
         """The letters of a topic, oldest first. ``state`` unsaid: those that are not closed."""
         with admitted():

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -38,6 +38,7 @@ _BATCH = 100
 _MOST_SCANNED = 100_000
 _SCAN_S = 5.0
 _DEFAULT_LARGEST = 1_048_588
+_NOT_CLOSED = ("open", "repaired")
 _LEDGER_CONFIG = {"cleanup.policy": "compact", "max.message.bytes": str(32 << 20)}
 
 
@@ -130,13 +131,14 @@ class DeadLetters:
         return rows, complete
 
     def letters(self, names: Sequence[str], most: int = MOST_LETTERS) -> Found:
-        """Every letter of these topics, in the order of their partitions, with what was done about it."""
+        """Every letter of these topics, in the order of their partitions, with what was done about it. One that a view
+        wrote several times is there once."""
         there, ledger = self.topics(), self.ledger()
         made = Found()
         records, made.complete = self._read_all(names, most)
-        made.letters = [
+        made.letters = dead_letter.once(
             dead_letter.known(letter_of(record), there[record.topic].topic_id, ledger) for record in records
-        ]
+        )
         return made
 
     def records(self, names: Sequence[str], most: int = MOST_LETTERS) -> tuple[list[Record], bool]:
@@ -207,25 +209,36 @@ class DeadLetters:
 
         The look is bounded; ``complete`` False says that what was not found may still be there.
         """
-        of = letter.first
-        answer: dict[str, Any] = {"events": 0, "first_offset": None, "scanned": 0, "complete": True}
-        if of is None or of.topic not in self.cluster.topics():
-            return answer
-        end = self.cluster.end_offsets([of.topic]).get(of.topic_partition)
-        begin = max(of.offset + 1, self.cluster.beginning_offsets([of.topic]).get(of.topic_partition))
-        if begin >= end:
-            return answer
-        records, complete = self._read(
-            Positions({of.topic_partition: begin}),
-            Positions({of.topic_partition: end}),
-            _MOST_SCANNED,
-            _SCAN_S,
-        )
-        after = [record.offset for record in records if record.key == letter.key]
+        return self._later([letter])[0]
+
+    def _later(self, letters: Sequence[Letter]) -> list[dict[str, Any]]:
+        """The same of each letter, by one look at each partition, from the first of its letters on. Partitions that
+        ``_READ_S`` leaves no time for are not looked at."""
+        by_partition: dict[TopicPartition, list[int]] = {}
+        for letter in letters:
+            if letter.first is not None:
+                by_partition.setdefault(letter.first.topic_partition, []).append(letter.first.offset)
+        topics = sorted(self.cluster.topics().keys() & {tp.topic for tp in by_partition})
+        ends, begins = self.cluster.end_offsets(topics), self.cluster.beginning_offsets(topics)
+        found: dict[TopicPartition, tuple[list[Record], bool]] = {}
+        deadline = time.monotonic() + _READ_S
+        for tp, offsets in by_partition.items():
+            begin, end = max(min(offsets) + 1, begins.get(tp)), ends.get(tp)
+            if begin >= end:
+                found[tp] = [], True
+            elif time.monotonic() < deadline:
+                found[tp] = self._read(Positions({tp: begin}), Positions({tp: end}), _MOST_SCANNED, _SCAN_S)
+        return [self._later_of(letter, *_looked(letter, found)) for letter in letters]
+
+    @staticmethod
+    def _later_of(letter: Letter, records: Sequence[Record], complete: bool) -> dict[str, Any]:
+        since = 0 if letter.first is None else letter.first.offset + 1
+        behind = [record for record in records if record.offset >= since]
+        after = [record.offset for record in behind if record.key == letter.key]
         return {
             "events": len(after),
             "first_offset": min(after, default=None),
-            "scanned": len(records),
+            "scanned": len(behind),
             "complete": complete,
         }
 
@@ -258,7 +271,7 @@ class DeadLetters:
         """Append each letter's event to the topic that it is from: same partition and key, its own time, and headers that
         tell where it came from. A letter that was replayed before is left out, so a second call does nothing twice.
 
-        ``as_is``: also what would be dead again for the same view. ``look``: tell whether later events of its key exist.
+        ``as_is``: also what a view refused and nobody repaired, where the original is gone from its topic. ``look``: tell whether later events of its key exist.
         """
         _few(places)
         if dry_run:
@@ -290,15 +303,16 @@ class DeadLetters:
         self, places: Sequence[Place], how: Repair, by: str, why: str | None
     ) -> list[tuple[dict[str, Any], Entry | None]]:
         there, known = self.topics(), self._known(places)
+        facts = _Facts(self.cluster, self.registry)
         made: list[tuple[dict[str, Any], Entry | None]] = []
         for place in places:
             found = known[place]
             before = sight(found.value, self._source)
-            key, value = self._made(found, how)
+            key, value = self._made(found, how, facts)
             if value is found.value and key == found.key:
                 made.append(({"letter": str(place), "state": found.state, "changes": []}, None))
                 continue
-            self._right(found.letter, key, value)
+            self._right(found.letter, key, value, facts)
             entry = dead_letter.repair(found, there[place.topic].topic_id, key, value, by, self.now_ms(), why)
             after = sight(value, self._source)
             row = {
@@ -314,10 +328,10 @@ class DeadLetters:
             made.append((row, entry))
         return made
 
-    def _made(self, found: Known, how: Repair) -> tuple[bytes | None, bytes | None]:
+    def _made(self, found: Known, how: Repair, facts: _Facts) -> tuple[bytes | None, bytes | None]:
         """(key, value) of the repaired event."""
         letter = found.letter
-        topic = self._target(letter)
+        topic = self._target(letter, facts)
         key = found.key if how.key is None else how.key.encode()
         seen = sight(found.value, self._source, how.schema_id)
         if how.change is None:
@@ -351,14 +365,14 @@ class DeadLetters:
         latest = self.registry.latest(subject)
         return latest.id, self.registry.source(latest.id)
 
-    def _right(self, letter: Letter, key: bytes | None, value: bytes | None) -> None:
+    def _right(self, letter: Letter, key: bytes | None, value: bytes | None, facts: _Facts) -> None:
         """The event may go back to its topic: by its schema, by the key that the tree declares, by its size."""
-        topic = self._target(letter)
+        topic = self._target(letter, facts)
         where = f"dead letter {letter.at}"
         assert letter.of is not None
         event = Record(topic, letter.of.partition, letter.of.offset, 0, key, value)
-        if f"{topic}-value" in self.registry.subjects():
-            wrong = judge(event, KnownSchemas(self.registry).of(f"{topic}-value"))
+        if f"{topic}-value" in facts.subjects():
+            wrong = judge(event, facts.schemas.of(f"{topic}-value"))
             if wrong is not None:
                 raise CallerError(
                     f'{where}: its event is not what topic "{topic}" promises: {wrong.reason}: {wrong.detail}',
@@ -368,7 +382,7 @@ class DeadLetters:
         declared = self.declared_key(topic)
         if declared is not None and value is not None:
             self._key_right(where, topic, declared, key, value)
-        largest = int(self.cluster.topic_config([topic])[topic].get("max.message.bytes", _DEFAULT_LARGEST))
+        largest = facts.largest(topic)
         size = size_of(NewRecord(topic, key, value, letter.headers)) + 200
         if size > largest:
             raise CallerError(
@@ -388,14 +402,14 @@ class DeadLetters:
                 code="HUB-1330",
             )
 
-    def _target(self, letter: Letter) -> str:
+    def _target(self, letter: Letter, facts: _Facts) -> str:
         """The topic that a letter's event goes back to. Raises CallerError, NotFound."""
         if letter.of is None:
             raise CallerError(
                 f"dead letter {letter.at} does not say where it is from",
                 hint="publish its event yourself, and dismiss it",
             )
-        topic = self.cluster.topics().get(letter.of.topic)
+        topic = facts.topics().get(letter.of.topic)
         if topic is None or letter.of.partition >= topic.partitions:
             raise NotFound(
                 f"dead letter {letter.at}: {letter.of.topic} partition {letter.of.partition} does not exist any more",
@@ -411,6 +425,8 @@ class DeadLetters:
         there, ledger = self.topics(), self.ledger()
         known = self._known(places, ledger)
         beside = self._beside(known)
+        facts = _Facts(self.cluster, self.registry)
+        ids = {name: topic.topic_id for name, topic in there.items()}
         closed: set[Place] = set()
         rows: list[dict[str, Any]] = []
         records: list[NewRecord] = []
@@ -425,27 +441,37 @@ class DeadLetters:
 
         # In the order of the log they are from, so that events of one key keep theirs.
         order = sorted(places, key=lambda place: (known[place].letter.first or place, place))
+        later = dict(
+            zip(order, self._later([known[place].letter for place in order] if look else []), strict=False)
+        )
         for place in order:
             found = known[place]
             letter = found.letter
-            if found.state == "replayed" or place in closed:
+            group = beside.setdefault(letter.event, [])
+            done = found if found.state == "replayed" or place in closed else None
+            done = done or next((each for each in group if dead_letter.stands_for(each, found)), None)
+            if done is not None:
                 pending.append({"letter": str(place), "state": "replayed", "done": "before"})
+                if (
+                    done is not found and done.entry is not None
+                ):  # written again since, by a view computed anew
+                    records.append(dead_letter.with_replay(found, ids[place.topic], done).record())
                 continue
-            target = self._target(letter)
+            target = self._target(letter, facts)
             self._replayable(found, as_is)
-            self._right(letter, found.key, found.value)
-            same = [each for each in beside.get(letter.first, ()) if each.letter.at not in closed] or [found]
-            if all(each.letter.at != place for each in same):
-                same.append(found)
-            same = [found if each.letter.at == place else each for each in same]
+            self._right(letter, found.key, found.value, facts)
+            same = [found, *(each for each in group if each.state in _NOT_CLOSED and each.letter.at != place)]
             timestamp_ms = self._time(letter)
             end = self.cluster.end_offsets([target]).get(
                 TopicPartition(target, letter.of.partition if letter.of else 0)
             )
-            ids = {name: topic.topic_id for name, topic in there.items()}
             event, entries = dead_letter.replay(found, same, ids, end, timestamp_ms, by, self.now_ms())
             records += [event, *(entry.record() for entry in entries)]
             closed |= {entry.at for entry in entries}
+            made = {entry.at: entry for entry in entries}
+            group[:] = [Known(each.letter, made.get(each.letter.at, each.entry)) for each in group]
+            if all(each.letter.at != place for each in group):
+                group.append(Known(letter, made[place]))
             views = dead_letter.views_of(event)
             row: dict[str, Any] = {
                 "letter": str(place),
@@ -457,7 +483,7 @@ class DeadLetters:
                 "repaired": found.is_repaired,
             }
             if look:
-                row["later"] = self.later(letter)
+                row["later"] = later[place]
             pending.append(row)
             if len(records) >= _BATCH:
                 send()
@@ -472,15 +498,25 @@ class DeadLetters:
                 hint=f"hub view replay-late {letter.by} says the way out",
                 code="HUB-1331",
             )
-        if letter.kind == "view" and not letter.everywhere and not found.is_repaired and not as_is:
+        if letter.kind != "view" or letter.everywhere or found.is_repaired:
+            return
+        if not as_is:
             raise CallerError(
                 f'dead letter {letter.at} would be dead again for view "{letter.by}": {letter.detail}',
-                hint="repair it first; or, when the view has been changed since, --as-is",
+                hint="repair it first; a view that was changed has read it again from its topic, while it is there: "
+                "dismiss it then",
+                code="HUB-1331",
+            )
+        if letter.of is not None and self._record(letter.of) is not None:
+            raise CallerError(
+                f'dead letter {letter.at}: its event is in topic "{letter.of.topic}" still, where view "{letter.by}", '
+                "when its file was changed, has read it again: a replay would count it twice",
+                hint="dismiss it; --as-is is for events that retention has taken since",
                 code="HUB-1331",
             )
 
-    def _beside(self, known: Mapping[Place, Known]) -> dict[Place | None, list[Known]]:
-        """By original: every letter of it that is not closed. One replay stands for all of them."""
+    def _beside(self, known: Mapping[Place, Known]) -> dict[Hashable, list[Known]]:
+        """By event: every letter of it. One replay stands for all of them that are not closed."""
         originals = {each.letter.of.topic for each in known.values() if each.letter.of is not None}
         there = self.topics()
         names = [
@@ -489,8 +525,8 @@ class DeadLetters:
             for name in (f"{topic}.dlq", f"{topic}.quarantine")
             if name in there
         ]
-        wanted = {each.letter.first for each in known.values()}
-        grouped: dict[Place | None, list[Known]] = {}
+        wanted = {each.letter.event for each in known.values()}
+        grouped: dict[Hashable, list[Known]] = {}
         found = self.letters(names) if names else Found()
         if not found.complete:
             raise Conflict(
@@ -498,9 +534,8 @@ class DeadLetters:
                 hint="dismiss what is closed with, or trim the dead-letter topic",
             )
         for each in found.letters:
-            first = each.letter.first
-            if first is not None and first in wanted and each.state in ("open", "repaired"):
-                grouped.setdefault(first, []).append(each)
+            if each.letter.of is not None and each.letter.event in wanted:
+                grouped.setdefault(each.letter.event, []).append(each)
         return grouped
 
     def _time(self, letter: Letter) -> int | None:
@@ -562,7 +597,7 @@ class DeadLetters:
     def _record(self, place: Place) -> Record | None:
         """The record at exactly this place; None when it is gone, or no record."""
         topics = self.cluster.topics()
-        if place.topic not in topics or place.partition >= topics[place.topic].partitions:
+        if place.topic not in topics or not 0 <= place.partition < topics[place.topic].partitions:
             return None
         where = place.topic_partition
         end = self.cluster.end_offsets([place.topic]).get(where)
@@ -609,6 +644,44 @@ class DeadLetters:
             if error.retriable:
                 raise
             return None
+
+
+@dataclass
+class _Facts:
+    """What one action asks of the cluster and the registry, asked once however many letters it is about."""
+
+    cluster: Log
+    registry: Schemas
+    schemas: KnownSchemas = field(init=False)
+    _topics: Mapping[str, TopicDescription] | None = None
+    _subjects: frozenset[str] | None = None
+    _largest: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.schemas = KnownSchemas(self.registry)
+
+    def topics(self) -> Mapping[str, TopicDescription]:
+        if self._topics is None:
+            self._topics = self.cluster.topics()
+        return self._topics
+
+    def subjects(self) -> frozenset[str]:
+        if self._subjects is None:
+            self._subjects = frozenset(self.registry.subjects())
+        return self._subjects
+
+    def largest(self, topic: str) -> int:
+        """The most bytes that a record of the topic may have."""
+        if topic not in self._largest:
+            config = self.cluster.topic_config([topic])[topic]
+            self._largest[topic] = int(config.get("max.message.bytes", _DEFAULT_LARGEST))
+        return self._largest[topic]
+
+
+def _looked(
+    letter: Letter, found: Mapping[TopicPartition, tuple[list[Record], bool]]
+) -> tuple[list[Record], bool]:
+    return ([], True) if letter.first is None else found.get(letter.first.topic_partition, ([], False))
 
 
 def sets(assignments: Sequence[tuple[str, Any]]) -> Change:

@@ -1,4 +1,4 @@
-"""One Chromium for the run; each test a page that fails on any console error and on any request to elsewhere."""
+"""One Chromium a module; each test a page that fails on any console error and on any request to elsewhere."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ Opener = Callable[..., Page]
 expect.set_options(timeout=20_000)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
+    """Ends with the module: Playwright's event loop runs in the main thread for as long as it is open, and nobody else
+    could have one there."""
     path = executable()
     if path is None:
         pytest.fail("no Chromium: apt-get install -y chromium, or set HUB_CHROMIUM")

@@ -220,3 +220,8 @@ def test_every_example_of_the_document_runs(pipeline: Pipeline) -> None:
         [sys.executable, "-W", "error", "-c", text], capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode == 0, done.stderr
+    # Other tests compare this view with the sample events: its own customers go.
+    with Hub(pipeline.url) as hub:
+        gone = hub.produce_many("crm.customers", [Event(None, key=f"C-{number}") for number in (1, 2, 3)])
+        left = {row["key"] for row in hub.rows("customer_360", after=gone, timeout_s=60)}
+        assert not left & {"C-1", "C-2", "C-3"}

@@ -18,7 +18,7 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
-from pipeline import Pipeline, plain, wait_until
+from pipeline import EXAMPLES, Pipeline, plain, wait_until
 
 from hub.cli.context import environment_of
 from hub.config import Settings
@@ -30,6 +30,7 @@ from hub.record import NewRecord, Positions, Record
 from hub.runtime import die_with_parent
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.codec import encode, parsed
+from hub.topics.dead_letter import letter_of
 
 Row = dict[str, Any]
 Rows = dict[str, Row]
@@ -178,17 +179,18 @@ class Market:
             self.views.append(path)
         return name
 
-    def four(self) -> dict[str, tuple[str, Callable[[World], Rows]]]:
-        """The views of all four kinds: (name, what Python says of it)."""
+    def views_of(self, *kinds: str) -> dict[str, tuple[str, Callable[[World], Rows]]]:
+        """Views of these kinds declared: (name, what Python says of it)."""
         o = {"o": {"topic": self.topic("orders"), **ORDERS}}
         c = {"c": {"topic": self.topic("customers"), "as": "table"}}
         k = {"k": {"topic": self.topic("clicks")}}
-        return {
-            "joined": (self.declare("joined", {"sources": {**o, **c}, "sql": JOINED, "key": "order_id"}), World.joined),
-            "top": (self.declare("top", {"sources": o, "sql": TOP, "key": ["product", "place"]}), World.top),
-            "often": (self.declare("often", {"sources": o, "sql": OFTEN}), World.often),
-            "varied": (self.declare("varied", {"sources": k, "sql": VARIED}), World.varied),
-        }  # fmt: skip
+        all_: dict[str, tuple[dict[str, Any], Callable[[World], Rows]]] = {
+            "joined": ({"sources": {**o, **c}, "sql": JOINED, "key": "order_id"}, World.joined),
+            "top": ({"sources": o, "sql": TOP, "key": ["product", "place"]}, World.top),
+            "often": ({"sources": o, "sql": OFTEN}, World.often),
+            "varied": ({"sources": k, "sql": VARIED}, World.varied),
+        }
+        return {kind: (self.declare(kind, all_[kind][0]), all_[kind][1]) for kind in kinds}
 
     def write(self, changes: Sequence[tuple[str, str, Row | None]]) -> Positions:
         return self.writer.append(
@@ -232,11 +234,12 @@ def records_of(cluster: KafkaCluster, topic: str) -> list[Record]:
     return found
 
 
+@pytest.mark.timeout(600)
 def test_joins_ranks_having_and_distinct_counts(market: Market, pipeline: Pipeline) -> None:
     world = World(1)
     market.write([world.change() for _ in range(150)])
-    views = market.four()
-    for more in (0, 100, 60):
+    views = market.views_of("joined", "top", "often", "varied")
+    for more in (0, 100):
         market.write([world.change() for _ in range(more)])
         for name, expected in views.values():
             kinds = {"joined": ("orders", "customers"), "varied": ("clicks",)}.get(name.rpartition("_")[2])
@@ -246,11 +249,20 @@ def test_joins_ranks_having_and_distinct_counts(market: Market, pipeline: Pipeli
     name = views["joined"][0]
     order = {"orderId": 500, "customer": 1, "product": "x", "cents": 7_777, "status": "open"}
     at = market.write([("orders", "500", order)])
-    answer = httpx2.get(f"{pipeline.url}/views/{name}/500?after={at}&timeout_ms=30000", timeout=40.0)
+    answer = httpx2.get(f"{pipeline.url}/views/{name}/500?after={at}&timeout_ms=60000", timeout=70.0)
     assert (answer.status_code, answer.json()["cents"]) == (200, 7_777)
     at = market.write([("orders", "500", None)])
-    answer = httpx2.get(f"{pipeline.url}/views/{name}/500?after={at}&timeout_ms=30000", timeout=40.0)
+    answer = httpx2.get(f"{pipeline.url}/views/{name}/500?after={at}&timeout_ms=60000", timeout=70.0)
     assert answer.status_code == 404
+
+    # A batch that fails says why; the other views do not notice.
+    orders = {"o": {"topic": market.topic("orders"), **ORDERS}}
+    sql = "SELECT customer, orderId AS order_id FROM o WHERE customer IS NOT NULL"
+    twice = market.declare("twice", {"sources": orders, "sql": sql, "key": "customer"})
+    said = "two rows of its SQL have the key (customer)"
+    wait_until(
+        lambda: said in str(pipeline.state(twice).get("reason")), 120.0, lambda: str(pipeline.state(twice))
+    )
 
     # What cannot be a row is said, once by each view; the views go on.
     market.write([("orders", "501", {**order, "orderId": None}), ("orders", "no number", None)])
@@ -263,6 +275,8 @@ def test_joins_ranks_having_and_distinct_counts(market: Market, pipeline: Pipeli
         "a tombstone's record key is no (orderid): no number",
         "not in the Confluent wire format (no magic byte 0 and schema id)",
     }
+    assert {letter_of(each).reason for each in reasons.values()} == {"null_key", "tombstone", "framing"}
+    assert all(int(each.header("hub.dlq.timestamp") or b"0") > 0 for each in reasons.values())
     told = [json.loads(each.value or b"{}") for each in records_of(pipeline.cluster, "_hub.progress") if each.key == f"progress:{name}".encode()]  # fmt: skip
     assert told[-1]["dead_records"] == 3
 
@@ -308,7 +322,62 @@ def test_a_view_over_views_follows_their_generations(market: Market) -> None:
     wait_until(is_said(world.by_region(3)), 60.0, told)
 
 
-@pytest.mark.timeout(600)
+def test_the_example_of_the_docs(pipeline: Pipeline) -> None:
+    """``examples/sql-views`` as it is: a join, a HAVING over it, and a ranking over another view."""
+    pipeline.install("sql-views")
+    publisher = pipeline.publisher()
+
+    def customer(number: int, name: str, region: str | None) -> None:
+        event = {"customer_id": number, "name": name, "region": region}
+        publisher.publish("market.customers", str(number), event)
+
+    def order(number: int, customer_id: int, cents: int, status: str = "open") -> None:
+        event = {
+            "order_id": number, "customer_id": customer_id, "product": f"p{number % 2}", "amount_cents": cents,
+            "status": status, "placed_at": 1_700_000_000_000,
+        }  # fmt: skip
+        publisher.publish("market.orders", str(number), event)
+
+    def shown() -> dict[str, Any]:
+        regular = pipeline.rows("regular_customers")
+        best = pipeline.rows("best_of_region")
+        return {
+            "joined": {key: row["name"] for key, row in pipeline.rows("orders_with_customers").items()},
+            "regular": {key: (row["orders"], row["products"], row["amount_cents"]) for key, row in regular.items()},
+            "best": {key: (row["order_id"], row["name"]) for key, row in best.items()},
+        }  # fmt: skip
+
+    def is_shown(expected: dict[str, Any]) -> None:
+        views = ("orders_with_customers", "regular_customers", "best_of_region")
+        told = lambda: f"{shown()} {[pipeline.state(view) for view in views]}"
+        wait_until(lambda: shown() == expected, 120.0, told)
+
+    try:
+        customer(1, "Ann", "north")
+        customer(2, "Bob", "south")
+        for number, cents in enumerate((100, 200, 300, 400), 1):
+            order(number, 1, cents)
+        order(5, 2, 500)
+        order(6, 3, 600)  # of nobody that is known
+        first = {"1": "Ann", "2": "Ann", "3": "Ann", "4": "Ann", "5": "Bob", "6": None}
+        best = {'["north","1"]': (4, "Ann"), '["north","2"]': (3, "Ann"), '["north","3"]': (2, "Ann")}
+        south = {'["south","1"]': (5, "Bob")}
+        is_shown({"joined": first, "regular": {"1": (4, 2, 1_000)}, "best": best | south})
+
+        order(4, 1, 400, "withdrawn")
+        publisher.publish("market.orders", "3", None)  # a tombstone takes it away as well
+        customer(2, "Bob", "north")
+        customer(3, "Eve", None)
+        left = {"1": "Ann", "2": "Ann", "5": "Bob", "6": "Eve"}
+        best = {'["north","1"]': (5, "Bob"), '["north","2"]': (2, "Ann"), '["north","3"]': (1, "Ann")}
+        is_shown({"joined": left, "regular": {}, "best": best})
+    finally:
+        publisher.close()
+        for path in (EXAMPLES / "sql-views" / "views").glob("*.yaml"):
+            (pipeline.settings.project / "views" / path.name).unlink(missing_ok=True)
+
+
+@pytest.mark.timeout(900)
 def test_a_kill_in_the_middle_leaves_the_tables_as_they_are(pipeline: Pipeline, tmp_path: Path) -> None:
     """A materializer of its own, which begins in bulk, is killed twice, its JVM once more; its changelogs in a store are exact."""
     settings = pipeline.settings.model_copy(
@@ -320,7 +389,7 @@ def test_a_kill_in_the_middle_leaves_the_tables_as_they_are(pipeline: Pipeline, 
     market = Market(elsewhere, "killed_delta", settings.project / "views")
     world = World(3)
     market.write([world.change() for _ in range(26_000)])
-    views = market.four()
+    views = market.views_of("joined", "top")
     store = Store(f"sqlite:///{tmp_path / 'store.db'}")
     registry = RegistryClient(pipeline.url)
     applier = Applier(elsewhere.cluster, registry, store)
@@ -340,13 +409,13 @@ def test_a_kill_in_the_middle_leaves_the_tables_as_they_are(pipeline: Pipeline, 
     try:
         joined = views["joined"][0]
         # Killed while it loads, killed with rows in its changelog, Spark killed under it.
-        wait_until(lambda: (settings.checkpoints / joined / "1" / "commits" / "1").exists(), 120.0)
+        wait_until(lambda: (settings.checkpoints / joined / "1" / "commits" / "1").exists(), 300.0)
         _kill(running)
         running = _materializer(settings)
         for jvm_only in (False, True):
             written = len(_changelog(elsewhere, joined))
             market.write([world.change() for _ in range(300)])
-            wait_until(partial(_has_more, elsewhere, joined, written), 120.0)
+            wait_until(partial(_has_more, elsewhere, joined, written), 200.0)
             market.write([world.change() for _ in range(300)])
             _kill(running, jvm_only=jvm_only)
             running = _materializer(settings)

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hub.materializers.classify import classify
 from hub.materializers.delta_inputs import planned
@@ -45,6 +46,18 @@ def test_the_example_views_compile_against_their_schemas(file: Path) -> None:
     else:
         assert [name for name, _ in shape(view, schemas).outputs] == list(view.columns)
     assert len(file.read_text().splitlines()) <= 60
+
+
+def test_the_view_over_tables_in_the_docs_is_that_of_the_example() -> None:
+    (block,) = re.findall(
+        r"^```yaml\n(view: orders_with_customers\n.+?)^```",
+        (ROOT / "docs/views.md").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    shown = SqlView.model_validate(yaml.safe_load(block))
+    example = load_view(ROOT / "examples/sql-views/views/orders_with_customers.yaml")
+    assert isinstance(example, SqlView)
+    assert (shown.sources, shown.sql, shown.key) == (example.sources, example.sql, example.key)
 
 
 def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:

@@ -152,8 +152,12 @@ class ParquetStore:
             with self._errors():
                 folder.mkdir(parents=True, exist_ok=True)
                 self._hold()
-                for view in self.views():
-                    self._remove_strangers(view)
+                try:
+                    for view in self.views():
+                        self._remove_strangers(view)
+                except BaseException:
+                    self.close()
+                    raise
 
     def _hold(self) -> None:
         held = (self.folder / ".lock").open("a")
@@ -281,9 +285,11 @@ class ParquetStore:
             return bool(found)
 
     def _commit(self, made: Manifest) -> None:
-        """From here on this is the view. What retired long ago goes, the file before its mention."""
+        """From here on this is the view. What retired long ago goes, the file before its mention; and only what the last
+        manifest has retired already, as that one is the truth until this one is in its place."""
         before = _now_ms() - int(self.grace_s * 1000)
-        old = [name for name, since in made.retired.items() if since <= before]
+        last = self._found(made.view)
+        old = [name for name, since in (last.retired if last else {}).items() if since <= before]
         for name in old:
             (self.folder / made.view / name).unlink(missing_ok=True)
         made = replace(made, retired={name: at for name, at in made.retired.items() if name not in old})

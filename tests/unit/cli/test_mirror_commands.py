@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from hub.cli.mirror import app
 from hub.cli.up import children
 from hub.config import Settings
-from hub.errors import ConfigError, NotFound
+from hub.errors import ConfigError, NotFound, PeerError
+from hub.replication.clusters import Reached
 
 EXAMPLE = Path(__file__).parents[3] / "examples/mirrors/mirrors.yaml"
 runner = CliRunner()
@@ -40,6 +41,35 @@ def test_a_wrong_name_gets_the_right_one(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("LON_PASSWORD", "x")
     done = runner.invoke(app, ["pause", "nyc-lonn", "-f", str(EXAMPLE)])
     assert isinstance(done.exception, NotFound) and "nyc-lon" in (done.exception.hint or "")
+
+
+def test_mirrors_that_go_round_are_listed_and_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mirrors.yaml"
+    file.write_text(
+        "clusters: {nyc: {bootstrap: 'h:1'}, lon: {bootstrap: 'h:2'}}\n"
+        "mirrors:\n"
+        "  there: {source: nyc, target: lon, topics: ['chat.**']}\n"
+        "  back: {source: lon, target: nyc, topics: ['chat.**']}\n"
+    )
+    done = runner.invoke(app, ["ls", "-f", str(file)])
+    assert done.exit_code == 1 and "round for ever" in done.stderr
+    refused = runner.invoke(app, ["plan", "-f", str(file)])
+    assert isinstance(refused.exception, ConfigError) and "owns" in (refused.exception.hint or "")
+
+
+def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(reached: Reached, **more: object) -> None:
+        raise PeerError(f'Kafka at "{reached.kafka.bootstrap}" does not answer', code="HUB-3010")
+
+    monkeypatch.setattr("hub.replication.clusters.read_board", away)
+    file = tmp_path / "mirrors.yaml"
+    file.write_text(
+        "clusters: {nyc: {bootstrap: 'h:1'}, lon: {bootstrap: 'h:2'}}\n"
+        "mirrors: {m: {source: nyc, target: lon, topics: ['a.**']}}\n"
+    )
+    error = runner.invoke(app, ["plan", "-f", str(file)]).exception
+    assert isinstance(error, PeerError) and error.message.startswith('cluster "lon": Kafka at "h:2"')
+    assert error.code == "HUB-3010" and "h:2" in (error.hint or "")
 
 
 def test_every_command_has_an_example() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from hub.cli import main
 
-FLIGHTS = Path(__file__).parents[3] / "examples" / "flights"
+EXAMPLES = Path(__file__).parents[3] / "examples"
+FLIGHTS, SHOP = EXAMPLES / "flights", EXAMPLES / "sql-views"
 
 
 def run(*arguments: str) -> int:
@@ -47,3 +49,51 @@ def test_validate_names_the_class_and_stops_at_a_mistake(
     assert run("view", "validate", str(tmp_path)) == 1
     told = capsys.readouterr().err
     assert "often.yaml" in told and "SQL line 1, column 12: `rand`" in told
+
+
+def test_class_d_is_explained_with_its_plan_and_a_view_over_it_with_the_columns_it_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(SHOP, project)
+    assert run("view", "explain", "orders_with_customers", "--project", str(project), "-o", "json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["class"], told["engine"]) == ("D", "the delta operator")
+    assert told["plan"][0] == "orders_with_customers: key (order_id), recomputed by (order_id)"
+    assert told["plan"][2].strip() == "1 c: rows whose customer_id = customer_id of 0 o"
+
+    assert run("view", "validate", str(project)) == 0
+    told = capsys.readouterr().err
+    assert "regular_customers.yaml: fine; class D, by the delta operator" in told
+    over = "best_of_region.yaml: well formed; class D, by the delta operator; not checked: "
+    assert over + "the types of joined, which orders_with_customers has when it runs" in told
+
+    best = project / "views" / "best_of_region.yaml"
+    text = best.read_text()
+    best.write_text(text.replace("SELECT region, order_id", "SELECT country, order_id"))
+    assert run("view", "validate", str(project)) == 1
+    told = capsys.readouterr().err
+    assert 'source "joined": view "orders_with_customers" has no column "country"' in told
+
+    best.write_text(text.replace("view: orders_with_customers", "view: orders_with_customer"))
+    assert run("view", "validate", str(project)) == 0
+    assert "no views/orders_with_customer.yaml here" in capsys.readouterr().err
+
+
+def test_validate_says_what_a_view_of_class_d_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(SHOP, project)
+    best = project / "views" / "best_of_region.yaml"
+    text = "view: best_of_region\nsources: {o: {topic: market.orders, table: {key: order_id}}}\nsql: SELECT "
+    for sql, said in {
+        "order_id FROM o": "its rows have no key of their own",
+        "count(*) AS n FROM o\nkey: n": "declare up to how many rows may be computed whole",
+        "order_id FROM o ORDER BY amount_cents LIMIT 3\nkey: order_id": "rank within groups: row_number()",
+    }.items():
+        best.write_text(text + sql + "\n")
+        assert run("view", "validate", str(project)) == 1
+        assert said in capsys.readouterr().err
+    best.write_text(text + "count(*) AS n FROM o\nkey: n\nwhole_rows: 100\n")
+    assert run("view", "validate", str(project)) == 0

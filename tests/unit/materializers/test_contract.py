@@ -230,7 +230,7 @@ def test_duckdb_can_be_read_between_applies_and_names_who_holds_it(tmp_path: Pat
     ]
     store.apply([ViewBatch("v", rows, Positions())])
     reader = f"import duckdb; c = duckdb.connect({str(path)!r}, read_only=True); "
-    query = "SELECT key, n, at::VARCHAR, words->>1 FROM v"
+    query = 'SELECT key, n, "at"::VARCHAR, words->>1 FROM v'
     asked = [sys.executable, "-c", f"{reader}print(c.execute({query!r}).fetchall())"]
     answer = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True)
     assert answer.stdout.strip() == "[('a', 5, '2023-11-14 22:13:20.123', 'y')]"

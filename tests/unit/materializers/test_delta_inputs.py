@@ -9,8 +9,8 @@ import pytest
 from hub.errors import ConfigError
 from hub.materializers.avro_shape import spark_types
 from hub.materializers.classify import classify
-from hub.materializers.delta import STREAM_KEY
 from hub.materializers.delta_inputs import fingerprint, planned, stage_name, tables
+from hub.materializers.delta_plan import STREAM_KEY
 from hub.materializers.sql_view import SqlView, checked
 
 ORDER: dict[str, Any] = {

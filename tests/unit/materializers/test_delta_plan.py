@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hub.errors import ConfigError, NotFound
-from hub.materializers.delta import Table, plan
+from hub.materializers.delta import plan
+from hub.materializers.delta_plan import Table
 
 ORDERS = {
     "order_id": "int",

@@ -157,5 +157,9 @@ def test_the_status_of_a_mirror() -> None:
     assert (alone["state"], alone["ok"]) == ("no worker", False)
     refused = summary_of(FILE, link, folded(BEAT.record(), CARRIES.record()), progress, 1_000_500)
     assert refused["state"] == "trouble" and refused["trouble"] == {"nyc.b": "why"}
+    away = failover.Ownership("nyc", "lon", 1).record()
+    handed = summary_of(FILE, link, folded(BEAT.record(), Carries("m").record(), away), progress, 1_000_500)
+    assert (handed["state"], handed["ok"]) == ("handed over", True)
+    assert "hub mirror failback m" in handed["reason"]
     paused = folded(BEAT.record(), pause_record("m", "me", 3, paused=True))
     assert summary_of(FILE, link, paused, progress, 1_000_500)["state"] == "paused"

@@ -197,6 +197,22 @@ def test_a_report_counts_what_is_lost_and_read_again() -> None:
     }
 
 
+def test_what_was_never_mirrored_is_lost_too() -> None:
+    fresh, remade = TopicPartition("nyc.new", 0), P
+    report = assess(
+        {P: Partition(TABLE, 22, 22)},
+        [Seen("g", {P: 15, fresh: 2}, {P: 8})],
+        {},
+        left={fresh: (3, 9), remade: (0, 4)},
+    )
+    assert [(loss.place, loss.first, loss.end) for loss in report.losses if loss.count] == [
+        (remade, 0, 4),
+        (fresh, 3, 9),
+    ]
+    assert (report.lost, report.is_exact) == (10, True)
+    assert {e.place: e.unread_lost for e in report.effects}[P] == 0
+
+
 def test_a_source_that_does_not_answer_gives_a_bound() -> None:
     report = assess({P: Partition(TABLE, 22, None, 25)}, [], {})
     assert (report.lost, report.is_exact) == (3, False)

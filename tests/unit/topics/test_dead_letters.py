@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.errors import CallerError, Conflict, HubFault, NotFound, PeerError
@@ -255,6 +255,59 @@ def test_what_other_views_have_taken_is_for_the_view_that_has_not(desk: Desk) ->
     assert desk.replays()[0].header(REPLAY_FOR) == b"w"
 
 
+def test_a_view_that_is_computed_anew_writes_its_letters_again_and_they_are_the_same(desk: Desk) -> None:
+    first, dismissed = desk.dead(GOOD, UNFIT, 1), desk.dead(GOOD, NULL_KEY, 2)
+    desk.letters.replay([first], "ann")
+    desk.letters.dismiss([dismissed], "ann")
+    again = desk.dead(GOOD, UNFIT, 1)
+    desk.dead(GOOD, NULL_KEY, 2)
+    later_view = desk.dead(GOOD, UNFIT, 1, view="new")  # it has taken the replay as well
+    own = desk.dead(GOOD, NULL_KEY, 1, view="w")  # this one has not: the bytes were none of its troubles
+    made_anew = desk.dead(
+        frame(1, b"\x04"), UNFIT, 1
+    )  # another event, at its place since the topic was made anew
+    states = [(each.letter.at, each.state) for each in desk.letters.letters(["t.dlq"]).letters]
+    assert states == [
+        (first, "replayed"),
+        (dismissed, "dismissed"),
+        (later_view, "open"),
+        (own, "open"),
+        (made_anew, "open"),
+    ]
+    assert [row["done"] for row in desk.letters.replay([again, later_view], "bob")] == ["before", "before"]
+    assert len(desk.replays()) == 1
+    entry = desk.letters.letter(later_view).entry
+    assert entry is not None and (entry.state, entry.why) == ("replayed", f"replayed with {first}")
+    desk.letters.repair([own, made_anew], Repair(whole(EVENT)), "bob")
+    desk.letters.replay([own, made_anew, made_anew], "bob")
+    assert len(desk.replays()) == 3
+
+
+def test_what_a_changed_view_reads_again_by_itself_is_not_replayed_to_it(desk: Desk) -> None:
+    there, gone = desk.dead(GOOD, NULL_KEY, 1), desk.dead(GOOD, NULL_KEY, 77)
+    with pytest.raises(CallerError, match="would count it twice"):
+        desk.letters.replay([there], "ann", as_is=True)
+    desk.letters.replay([gone], "ann", as_is=True)  # retention has taken the original
+    assert [event.header(REPLAY_OF) for event in desk.replays()] == [b"t:0:77"]
+
+
+def test_later_events_of_many_letters_are_found_by_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = open_desk(declared=None)
+    dead = ((0, "o1"), (2, "o1"), (3, "o1"), (1, "o2"))
+    places = [desk.dead(GOOD, UNFIT, of, key=key, timestamp="5") for of, key in dead]
+    opened = desk.cluster.reader
+    readers: list[object] = []
+    monkeypatch.setattr(desk.cluster, "reader", lambda: readers.append(None) or opened())
+    rows = desk.letters.replay(places, "ann", dry_run=True)
+    assert len(readers) == len(places) + 2  # each letter, all letters beside them, what came later
+    assert [(row["later"]["events"], row["later"]["first_offset"]) for row in rows] == [
+        (3, 1),
+        (0, None),
+        (1, 3),
+        (0, None),
+    ]
+
+
 def test_a_replay_that_died_again_keeps_its_first_place(desk: Desk) -> None:
     again = {"hub.replay.of": "t:0:1", "hub.replay.letter": "t.dlq:0:0"}
     headers = (
@@ -309,6 +362,7 @@ def test_the_topic_that_it_is_from_is_gone(desk: Desk) -> None:
         desk.letters.replay([place], "ann")
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["", "before", "after"])), max_size=12),
     st.integers(1, 4),
@@ -429,3 +483,75 @@ def test_fields_are_set_by_their_paths() -> None:
         {"field": "b.c", "before": 1, "after": 2},
         {"field": "d", "before": None, "after": 1},
     ]
+
+
+# ---- the command line over it
+
+
+@pytest.fixture
+def hub(desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """``hub dlq …``: its exit code, output and what it notes beside."""
+    from hub.cli import dlq, main
+
+    monkeypatch.setattr(dlq, "_open", lambda: desk.letters)
+    desk.cluster.delete_topic("t.quarantine")  # else a command that acts asks which of the two is meant
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["dlq", *arguments])
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return run
+
+
+def test_the_command_line_lists_repairs_and_replays(desk: Desk, hub: Any) -> None:
+    assert hub("ls")[:2] == (0, "") and "no dead letters" in hub("ls")[2]
+    desk.dead(frame(1, b"\x04"), UNFIT, 1)
+    desk.dead(GOOD, NULL_KEY, 2)
+    desk.dead(b"{}", "not in the Confluent wire format", 3)
+    assert [row["open"] for row in json.loads(hub("ls", "-o", "json")[1])] == [3]
+    rows = json.loads(hub("ls", "t", "--reason", "null_key", "-o", "json")[1])
+    assert [(row["offset"], row["reason"]) for row in rows] == [(1, "null_key")]
+    code, said, _ = hub("show", "t", "0", "-o", "json")
+    assert code == 0 and json.loads(said)["field"] == "id"
+
+    arguments = ("repair", "t", "1", "--set", "cents=6", "--by", "ann", "-o", "json")
+    code, said, noted = hub(*arguments, "--dry-run")
+    assert code == 0 and json.loads(said)[0]["changes"] == [{"field": "cents", "before": 5, "after": 6}]
+    assert "nothing was written" in noted and LEDGER_TOPIC not in desk.cluster.topics()
+    ((row,), code) = (json.loads((done := hub(*arguments, "--replay"))[1]), done[0])
+    assert (code, row["state"], row["replay"]["for"]) == (0, "repaired", ["v"])
+    assert "1 had been before" in hub("replay", "t", "1")[2] and len(desk.replays()) == 1
+    assert hub("dismiss", "t", "0", "2")[0] == 0
+    assert [row["state"] for row in json.loads(hub("ls", "t", "--all", "-o", "json")[1])] == [
+        "dismissed",
+        "replayed",
+        "dismissed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("show", "t.dql", "0"), 'did you mean "t.dlq"?'),
+        (("show", "t", "9"), "hub dlq ls t.dlq tells which do"),
+        (("show", "t", "0", "--partition", "7"), "does not exist"),
+        (("repair", "t", "0"), "--set, --json, --schema-id, --with or --key"),
+        (("repair", "t", "0", "--set", "cents"), "such as address.city=Rome"),
+        (("repair", "t", "0", "--set", "cents=x"), "hub dlq show t.dlq 0"),
+        (("repair", "t", "0", "--with", "/nowhere/fix.py"), "def repair(event, letter)"),
+        (("repair", "t", "--set", "cents=1"), "name offsets, or --reason"),
+        (("replay", "t"), "hub dlq ls tells what there is"),
+        (("replay", "t", "--reason", "framing"), "there are those of reason null_key"),
+        (("replay", "t", "0"), "repair it first"),
+        (("dismiss", "t", "0", "--undo"), "not dismissed"),
+    ],
+)
+def test_what_the_command_line_refuses_says_the_way_out(
+    desk: Desk, hub: Any, arguments: tuple[str, ...], said: str
+) -> None:
+    desk.dead(GOOD, NULL_KEY, 2)
+    code, out, error = hub(*arguments)
+    assert code == 1 and said in error.replace("\n", " ") and out == ""
+    assert desk.replays() == []

@@ -1,0 +1,135 @@
+"""[edge] ``hub view test``: golden tests of views, through Spark and without Kafka."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hub.cli.context import load_settings
+from hub.cli.output import Output, OutputOption, note, show
+from hub.cli.progress import counted
+from hub.errors import HubError, NotFound, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from hub.config import Settings
+    from hub.materializers.golden import Case, Verdict
+    from hub.materializers.golden_run import GoldenRunner
+
+FAILED = 1
+_SLOTS = 2
+
+
+def run_tests(
+    view: Annotated[str | None, typer.Argument(help="Only this view's tests. Default: all")] = None,
+    project: Annotated[
+        Path | None, typer.Option(help="The project folder. Default: the current project")
+    ] = None,
+    only: Annotated[str, typer.Option("--only", "-k", help="Only cases whose name has this in it")] = "",
+    output: OutputOption = Output.table,
+) -> None:
+    """Run the golden tests of a project's views: events in, exactly these rows out. Needs Java, no Kafka, no hub.
+
+    They are in views/tests/*.yaml. Exit code 0: all pass; 1: at least one does not, and what differs is listed.
+
+    Example: hub view test customer_360 -k cancelled
+    """
+    from hub.materializers.golden import golden_files, load_golden
+    from hub.materializers.view import load_views
+
+    settings = load_settings()
+    folder = project or settings.project
+    views = {each.name: each for each in load_views(folder)}
+    if view is not None and view not in views:
+        guess = nearest(view, views)
+        raise NotFound(
+            f'view "{view}" has no file in "{folder / "views"}"',
+            hint=f'did you mean "{guess}"?' if guess else "hub view validate names those that have",
+        )
+    files = [load_golden(path, views) for path in golden_files(folder)]
+    cases = [
+        (file.view, name, case)
+        for file in files
+        if view in (None, file.view)
+        for name, case in file.tests.items()
+        if only.lower() in name.lower()
+    ]
+    if not cases:
+        raise NotFound(
+            "there are no such tests",
+            hint=f'a test is a file in "{folder / "views" / "tests"}": docs/views.md shows one',
+            code="HUB-1416",
+        )
+    with _runner(settings, folder) as runner, counted("testing") as say:
+        verdicts = []
+        for number, each in enumerate(cases, 1):
+            verdicts.append(_verdict(runner, *each))
+            say(number, len(cases))
+    if output is Output.json:
+        show(
+            [
+                {
+                    "view": each.view,
+                    "test": each.case,
+                    "passed": each.passed,
+                    "differences": [*each.differences],
+                }
+                for each in verdicts
+            ],
+            output,
+        )
+    else:
+        show([{"view": v.view, "test": v.case, "": "ok" if v.passed else "FAILED"} for v in verdicts], output)
+        for verdict in verdicts:
+            for said in verdict.differences:
+                note(f"{verdict.view}, {verdict.case}: {said}")
+    failed = sum(not each.passed for each in verdicts)
+    note(f"{len(verdicts) - failed} passed, {failed} failed")
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def _verdict(runner: GoldenRunner, view: str, name: str, case: Case) -> Verdict:
+    """A case that cannot run has failed, and the others go on."""
+    from hub.materializers.golden import Verdict, differences
+
+    try:
+        return Verdict(view, name, differences(case, runner.run(view, case)))
+    except HubError as error:
+        return Verdict(view, name, [f"{error}{f' ({error.hint})' if error.hint else ''}"])
+
+
+@contextmanager
+def _runner(settings: Settings, folder: Path) -> Iterator[GoldenRunner]:
+    from hub.cli.view import schemas_of
+    from hub.materializers.golden_run import GoldenRunner
+    from hub.materializers.view import load_views
+
+    views = {each.name: each for each in load_views(folder)}
+    schemas = {name: schemas_of(folder, each)[0] for name, each in views.items()}
+    with tempfile.TemporaryDirectory(prefix="hub-view-test-") as temporary:
+        home = Path(temporary)
+        with _session(settings.model_copy(update={"home": home})) as session:
+            yield GoldenRunner(session, views, schemas, home / "streams")
+
+
+@contextmanager
+def _session(settings: Settings) -> Iterator[SparkSession]:
+    from hub.materializers.slots import Slots
+    from hub.materializers.spark import open_session
+
+    cores = min(_SLOTS, os.cpu_count() or 1)
+    session, gateway = open_session(settings, Slots(cores, cores, cores), settings.home / "spark.log")
+    try:
+        yield session
+    finally:
+        session.stop()
+        gateway.stop()
