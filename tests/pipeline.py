@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -11,11 +14,13 @@ from typing import Any
 
 import httpx2
 
+from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.demo.customers import Event
 from hub.demo.feeder import PATIENCE_S, Feeder, load
 from hub.kafka import KafkaCluster
 from hub.record import Positions
+from hub.runtime import die_with_parent
 from hub.schema_registry.client import RegistryClient
 from hub.topics.apply import apply, make_plan
 from hub.topics.producer import Publisher
@@ -32,6 +37,7 @@ class Pipeline:
     url: str
     cluster: KafkaCluster = field(init=False)
     registry: RegistryClient = field(init=False)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.cluster = KafkaCluster(self.settings.bootstrap, 15.0)
@@ -39,6 +45,22 @@ class Pipeline:
 
     def close(self) -> None:
         self.registry.close()
+
+    def start(self, command: str) -> None:
+        """A process of the hub, by its command; again after ``kill``."""
+        with (self.settings.logs / f"{command}.log").open("ab") as output:
+            self.processes[command] = subprocess.Popen(
+                die_with_parent([sys.executable, "-m", "hub.cli", command]),
+                env={**os.environ, **environment_of(self.settings)},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def kill(self, command: str) -> None:
+        """kill -9."""
+        self.processes[command].kill()
+        self.processes[command].wait(20.0)
 
     def install(self, example: str) -> None:
         """The example's topics and schemas applied, its views put into the project."""

@@ -18,7 +18,7 @@ from hub.api.docs import add_docs
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.kafka import KafkaCluster
-from hub.materializers import query_routes
+from hub.materializers import query_routes, version_routes
 from hub.materializers import routes as view_routes
 from hub.materializers.push import Watcher
 from hub.materializers.stores.queries import Queries
@@ -88,7 +88,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
     add_gateway(app, settings, cluster, opened)
     results = add_audit(app, cluster, opened)
     add_dead_letters(app, settings, cluster)
-    watcher = await add_views(app, settings, opened)
+    watcher = await add_views(app, settings, cluster, opened)
     await add_queries(app, settings, cluster, watcher, opened)
     add_dashboard(app, settings, watcher.store, opened, watcher.subscribers_by_view, results.counters)
 
@@ -136,14 +136,17 @@ def add_dead_letters(app: FastAPI, settings: Settings, cluster: KafkaCluster) ->
     app.include_router(dead_letter_routes.create_router(letters))
 
 
-async def add_views(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> Watcher:
-    """Views by key, by index and by subscription; one task that wakes every subscriber."""
+async def add_views(
+    app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack
+) -> Watcher:
+    """Views by key, by index and by subscription, and their versions; one task that wakes every subscriber."""
     store = await run_in_threadpool(Store, settings.store)
     opened.push_async_callback(run_in_threadpool, store.close)
     watcher = Watcher(store)
     task = asyncio.create_task(watcher.run())
     opened.callback(task.cancel)
     app.include_router(view_routes.create_router(store, watcher, settings.query_timeout_ms))
+    app.include_router(version_routes.create_router(store, cluster))
     return watcher
 
 

@@ -74,16 +74,18 @@ class StoreViews:
     def progress(self) -> Mapping[str, Mapping[str, Any]]:
         """As the store has them; ``sources`` is what its rows cover, which may be less than what was computed."""
         records: dict[str, Any] = self.store.progress()
-        for view in self.store.views():
+        for view in self.store.names():
             key, covered = f"progress:{view}", self.store.positions(view, "source")
             if key in records and covered:
                 records[key] = {**records[key], "sources": _by_topic(covered)}
-            records[f"applied:{view}"] = {"positions": _by_topic(self.store.positions(view, "changelog"))}
+            records[f"applied:{view}"] = {
+                "positions": _by_topic(self.store.positions(self.store.served(view), "changelog"))
+            }
         return records
 
     def row_counts(self) -> Mapping[str, int]:
         now_s = time.monotonic()
-        for view in self.store.views():
+        for view in self.store.names():
             known = self.counts.get(view)
             if known is None or now_s >= known.again_at_s:
                 started_s = time.monotonic()
@@ -104,7 +106,7 @@ class StoreViews:
         return {"key": key, **found.values}
 
     def recent_keys(self, view: str, limit: int) -> Sequence[str]:
-        reached = self.store.positions(view, "changelog")
+        reached = self.store.positions(self.store.served(view), "changelog")
         since = Positions({tp: max(0, offset - RECENT_OFFSETS) for tp, offset in reached})
         rows = self.store.changes(view, since, RECENT_OFFSETS * max(1, len(reached))).rows
         ends = {tp.partition: offset for tp, offset in reached}

@@ -39,6 +39,18 @@ def get(
     raise refused(answer)
 
 
+def post(path: str, body: Any, timeout_s: float = 70.0) -> Any:
+    """Send JSON; the JSON answer. Raises as ``get`` does."""
+    url = base_url()
+    try:
+        answer = httpx2.post(f"{url}{path}", json=body, timeout=timeout_s)
+    except httpx2.HTTPError as error:
+        raise unreachable(url, error) from None
+    if answer.is_success:
+        return answer.json()
+    raise refused(answer)
+
+
 def unreachable(url: str, error: Exception) -> PeerError:
     return PeerError(
         f'hub server at "{url}" does not answer ({type(error).__name__})', hint="start it: hub up"

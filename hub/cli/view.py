@@ -14,6 +14,7 @@ from hub.cli.http import get
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.cli.view_golden import run_tests
 from hub.cli.view_verify import verify_view
+from hub.cli.view_versions import apply_version, drop_version, plan_view, rewind, rollback, show_comparison
 from hub.errors import CallerError, ConfigError, NotFound, nearest
 
 if TYPE_CHECKING:
@@ -22,14 +23,20 @@ if TYPE_CHECKING:
     from hub.materializers.view import View
 
 app = typer.Typer(
-    help="Views: list, show, check, explain and test their files, prove their stores.",
+    help="Views: list, show, check, explain and test their files, prove their stores, swap their versions.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    epilog="Examples: hub view ls; hub view show customer_360; hub view validate; hub view test; hub view explain late_departures",
+    epilog="Examples: hub view ls; hub view show customer_360; hub view validate; hub view test; "
+    "hub view explain late_departures; hub view plan customer_360; hub view rollback customer_360",
 )
 
 app.command("verify")(verify_view)
 app.command("test")(run_tests)
+app.command("plan")(plan_view)
+app.command("apply")(apply_version)
+app.command("rollback")(rollback)
+app.command("drop")(drop_version)
+app.command("rewind")(rewind)
 
 
 @app.command("ls")
@@ -37,8 +44,22 @@ def list_views(output: OutputOption = Output.table) -> None:
     """Every view: what its engine does, how many rows are served, the stores it is in, why it does not run."""
     views = get("/views")["views"]
     if output is Output.table:
-        views = [{**each, "stores": _in_short(each.get("stores", []))} for each in views]
-    show(views, output, ("view", "state", "rows", "stores", "owner", "reason"))
+        views = [
+            {
+                **each,
+                "stores": _in_short(each.get("stores", [])),
+                "version": _versions_in_short(each.get("versions", [])),
+            }
+            for each in views
+        ]
+    show(views, output, ("view", "state", "rows", "version", "stores", "owner", "reason"))
+
+
+def _versions_in_short(versions: list[dict[str, Any]]) -> str:
+    """``2 (3 building)``"""
+    served = [str(each["number"]) for each in versions if each["state"] == "served"]
+    beside = [f"{each['number']} {each['state']}" for each in versions if each["state"] != "served"]
+    return " ".join([*served, *([f"({', '.join(beside)})"] if beside else [])])
 
 
 def _in_short(stores: list[dict[str, Any]]) -> str:
@@ -62,7 +83,13 @@ def show_view(view: str, output: OutputOption = Output.table) -> None:
             f'view "{view}" does not exist',
             hint=f'did you mean "{guess}"?' if guess else "hub view ls lists them",
         )
-    show_one(found, output)
+    if output is Output.json:
+        show_one(found, output)
+        return
+    show_one({**found, "versions": _versions_in_short(found.get("versions", []))}, output)
+    for each in found.get("versions", []):
+        if each["state"] == "ready" and each["comparison"]:
+            show_comparison(each["number"], each["comparison"])
 
 
 @app.command()

@@ -73,7 +73,10 @@ def _stores(settings: Settings, view: str, store: str | None) -> list[str]:
 def _verdict(settings: Settings, name: str, view: str, timeout_s: float, most: int) -> Verdict:
     from hub.kafka import KafkaCluster
     from hub.materializers.stores.named import open_store
+    from hub.materializers.stores.sql import Store
     from hub.materializers.verify import verify
+    from hub.materializers.versions import PREFIX, versions_of
+    from hub.materializers.view import changelog_of, table_of
     from hub.schema_registry.client import RegistryClient
 
     if name not in settings.store_urls:
@@ -84,7 +87,16 @@ def _verdict(settings: Settings, name: str, view: str, timeout_s: float, most: i
         counted(f"{view} in {name}") as told,
         closing(open_store(settings.store_urls[name], read_only=True)) as opened,
     ):
-        return verify(log, schemas, view, opened, timeout_s=timeout_s, most=most, told=told)
+        table, changelog = view, changelog_of(view)
+        if isinstance(opened, Store):
+            table = opened.served(view)
+            changelog = changelog_of(table)
+        elif f"{PREFIX}{view}" in (known := opened.progress()):
+            served = versions_of(known[f"{PREFIX}{view}"]).served
+            changelog = changelog_of(table_of(view, served.suffix))
+        return verify(
+            log, schemas, table, opened, changelog=changelog, timeout_s=timeout_s, most=most, told=told
+        )
 
 
 def _line(name: str, verdict: Verdict) -> dict[str, Any]:

@@ -28,7 +28,8 @@ from hub.materializers.row_decoder import RowDecoder, unreadable
 from hub.materializers.sql_view import SqlView
 from hub.materializers.stores.port import ViewStore
 from hub.materializers.stores.sql import Change, StoreRefused, ViewBatch
-from hub.materializers.view import CHANGELOG_PREFIX, View, load_view, view_files
+from hub.materializers.versions import PREFIX as VERSIONS
+from hub.materializers.view import View, changelog_of, load_view, view_files
 from hub.record import Positions, Record, TopicPartition
 from hub.schema_registry.client import RegisteredSchema
 
@@ -98,12 +99,13 @@ class Applier:
         self.reader: Reader | None = None
         self._decoder = RowDecoder(schemas)
         self._said: set[str] = set()
+        self.stirred = False  # something was said of a view's versions since this was set back
 
     def follow(self, views: Sequence[View | SqlView]) -> None:
         """Follow exactly these views, as far as their changelogs exist; the others are picked up by a later call."""
         topics = self.log.topics()
         changed = False
-        wanted = {view.name for view in views if view.changelog in topics}
+        wanted = {view.table for view in views if view.changelog in topics}
         for name in [name for name in self.followed if name not in wanted]:
             del self.followed[name]
             changed = True
@@ -111,15 +113,15 @@ class Applier:
             if view.changelog not in topics:
                 continue
             topic_id = topics[view.changelog].topic_id
-            known = self.followed.get(view.name)
+            known = self.followed.get(view.table)
             if known is not None and known.view == view and known.topic_id == topic_id:
                 continue
             if known is not None:
-                del self.followed[view.name]
+                del self.followed[view.table]
                 changed = True
             found = self._begin(view, topic_id)
             if found is not None:
-                self.followed[view.name] = found
+                self.followed[view.table] = found
                 changed = True
         if self.reader is None or changed:
             self._assign(PROGRESS_TOPIC in topics)
@@ -135,11 +137,11 @@ class Applier:
             fresh = self._fit(view, topic_id, latest)
         except (StoreRefused, CallerError) as error:  # this view's table cannot be; the others' can
             followed = _Followed(view, start, topic_id, set())
-            self.store.apply([], {f"state:{view.name}": self._stop(followed, error.message)})
+            self.store.apply([], {f"state:{view.table}": self._stop(followed, error.message)})
             return followed
-        at = start if fresh else start.advanced(self.store.positions(view.name, "changelog"))
-        log.info("view %s: applied from %s%s", view.name, at, " (table made anew)" if fresh else "")
-        generation = 0 if fresh else self.store.newest_version(view.name) >> GENERATION_SHIFT
+        at = start if fresh else start.advanced(self.store.positions(view.table, "changelog"))
+        log.info("view %s: applied from %s%s", view.table, at, " (table made anew)" if fresh else "")
+        generation = 0 if fresh else self.store.newest_version(view.table) >> GENERATION_SHIFT
         return _Followed(view, at, topic_id, {latest.id}, generation)
 
     def _fit(self, view: View | SqlView, topic_id: str, latest: RegisteredSchema) -> bool:
@@ -148,7 +150,7 @@ class Applier:
         columns = {each["name"] for each in schema["fields"]}
         # A file may name an index whose field the engine has not published yet.
         indexes = [index for index in view.indexes if index in columns]
-        return self.store.ensure_view(view.name, schema, indexes, topic_id)
+        return self.store.ensure_view(view.table, schema, indexes, topic_id)
 
     def _assign(self, with_progress: bool) -> None:
         at = {
@@ -167,18 +169,18 @@ class Applier:
             return 0
         records = self.reader.poll(self.store.rhythm.records, timeout_s)
         reached = self.reader.position()
-        by_view: dict[str, list[Record]] = {}
+        by_changelog: dict[str, list[Record]] = {}
         told: dict[str, Any] = {}
         for record in records:
             if record.topic == PROGRESS_TOPIC:
                 self._hear(record, told)
             else:
-                by_view.setdefault(record.topic.removeprefix(CHANGELOG_PREFIX), []).append(record)
+                by_changelog.setdefault(record.topic, []).append(record)
         running = [each for each in self.followed.values() if each.stopped is None]
         batches = []
         for followed in running:
             try:
-                batch = self._batch(followed, by_view.get(followed.view.name, ()), reached)
+                batch = self._batch(followed, by_changelog.get(followed.view.changelog, ()), reached)
             except HubFault as fault:
                 self._stop(followed, fault.message)
             else:
@@ -224,7 +226,7 @@ class Applier:
 
     def _stop(self, followed: _Followed, reason: str) -> dict[str, Any]:
         followed.stopped, followed.stopped_at_ms = reason, time.time_ns() // 1_000_000
-        log.error("view %s stops: %s", followed.view.name, reason)
+        log.error("view %s stops: %s", followed.view.table, reason)
         return _state(followed)
 
     def _hear(self, record: Record, told: dict[str, Any]) -> None:
@@ -237,7 +239,7 @@ class Applier:
             said = None if record.value is None else orjson.loads(record.value)
             if said is not None and not isinstance(said, dict):
                 raise ValueError("no JSON object")
-            progress = progress_of(record, f"{CHANGELOG_PREFIX}{name}")
+            progress = progress_of(record, changelog_of(name))
         except (ValueError, HubFault) as error:
             # It speaks of one view and holds no rows: to stop for it would help nobody.
             log.error(
@@ -246,7 +248,9 @@ class Applier:
             )
             return
         told[key] = said
-        followed = self.followed.get(name)
+        self.stirred = self.stirred or key.startswith(VERSIONS)
+        of_it = changelog_of(name)
+        followed = next((each for each in self.followed.values() if each.view.changelog == of_it), None)
         if followed is not None and progress is not None:
             followed.waiting = [*followed.waiting[-63:], progress]
 
@@ -268,7 +272,7 @@ class Applier:
         # A generation that went live has every key: what is still of an earlier one is gone from the view.
         live = max((each.generation for each in covered if each.mode != "bulk"), default=0)
         expire_below = live << GENERATION_SHIFT if live > followed.swept else 0
-        return ViewBatch(followed.view.name, changes, changelog, sources, expire_below)
+        return ViewBatch(followed.view.table, changes, changelog, sources, expire_below)
 
     def _changes(self, followed: _Followed, records: Sequence[Record]) -> list[Change]:
         """The newest row of each key, decoded. Raises HubFault naming topic, partition and offset."""
@@ -331,7 +335,7 @@ def _state(followed: _Followed) -> dict[str, Any]:
     view = followed.view
     sources = {name: source.topic for name, source in view.sources.items()}
     state = ViewState(
-        view.name, "failed", followed.stopped_at_ms, followed.stopped, view.doc, view.owner, sources
+        view.table, "failed", followed.stopped_at_ms, followed.stopped, view.doc, view.owner, sources
     )
     said: dict[str, Any] = orjson.loads(state.record().value or b"{}")
     return said
@@ -352,7 +356,7 @@ def _tell_seen(followed: _Followed, told: dict[str, Any]) -> None:
     now = time.time_ns() // 1_000_000
     if followed.seen != followed.seen_told and now - followed.seen_told_ms >= _SEEN_EVERY_MS:
         followed.seen_told, followed.seen_told_ms = followed.seen, now
-        told[f"seen:{followed.view.name}"] = seen_record(followed.seen, now)
+        told[f"seen:{followed.view.table}"] = seen_record(followed.seen, now)
 
 
 def version_of(record: Record) -> int:
@@ -382,7 +386,7 @@ def key_of(record: Record) -> str:
 
 
 class ViewFiles:
-    """The project's views, each file read again only when it changed; one that does not load now counts as it was."""
+    """The project's views as their files say them, each file read again only when it changed; one that does not load now counts as it was."""
 
     def __init__(self, project: Path) -> None:
         self.project = project

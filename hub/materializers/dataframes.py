@@ -282,8 +282,16 @@ def row_schema(view: str, row_frame: DataFrame) -> AvroType:
     return changelog_schema(view, fields, required=ROW_META)
 
 
-def records(row_frame: DataFrame, view: str, schema: AvroType, schema_id: int, generation: int) -> DataFrame:
-    """What the Kafka sink writes: rows to the changelog, undecodable events to their topic's dead-letter queue.
+def records(
+    row_frame: DataFrame,
+    view: str,
+    schema: AvroType,
+    schema_id: int,
+    generation: int,
+    changelog: str | None = None,
+) -> DataFrame:
+    """What the Kafka sink writes: rows to the changelog (that of the view's own name if not said), undecodable events to
+    their topic's dead-letter queue.
 
     ``hub.version`` is generation · 2⁴⁰ + events folded: it grows with every event, and a recomputation's rows
     replace those of the generation before.
@@ -314,7 +322,7 @@ def records(row_frame: DataFrame, view: str, schema: AvroType, schema_id: int, g
     is_bad = bad.isNotNull()
     return row_frame.select(
         F.when(is_bad, F.concat(bad["_topic"], F.lit(DLQ_SUFFIX)))
-        .otherwise(F.lit(CHANGELOG_PREFIX + view))
+        .otherwise(F.lit(changelog or CHANGELOG_PREFIX + view))
         .alias("topic"),
         F.when(is_bad, bad["key"]).otherwise(F.col("_key").cast("binary")).alias("key"),
         F.when(is_bad, bad["value"]).when(~F.col("_row_deleted"), value).alias("value"),

@@ -223,7 +223,7 @@ def start(
         delta.resume()
         frames = [_gathered(run, _events(own, plan, settings, mode, given), plan, given) for given in plan.inputs]  # fmt: skip
         union = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
-        writing = delta_engine.loose(union).writeStream.queryName(plan.view.name)
+        writing = delta_engine.loose(union).writeStream.queryName(plan.view.table)
         with _FIRST:
             writing = writing.foreachBatch(delta.take)
         writing = writing.option("checkpointLocation", str(plan.checkpoint))

@@ -4,9 +4,12 @@ A view's thread goes round one loop: *plan* (topics, schemas, generation), *bulk
 *realtime*, as its file says, until the plan is stale (the file changed, a new topic matches, an unknown schema id came) or the query fails. What fails is
 said in the view's state and tried again after a growing pause; other views do not notice.
 
-A *generation* is one computation of a view from the start of its log. It goes up when the plan changes so that
-the old state cannot be used, or when the checkpoint is lost; rows carry it in ``hub.version``, so a later generation's
-rows replace an earlier one's in every store.
+A *version* is one computation of a view from the start of its log (versions.py). When the plan changes so that the state
+cannot be used, or the checkpoint is lost, the next version is built beside the one that serves, in a thread, a checkpoint
+and a changelog of its own. The file speaks to the newest version; the others go on from their own definition in the
+log, and from the schemas and topics noted beside their checkpoints. ``swap: in_place`` computes a view anew in the same
+changelog instead, as its next *generation*: rows carry it in ``hub.version``, so a later generation's rows replace an
+earlier one's in every store.
 
 Real-time mode writes rows as events come and notes their offsets at its checkpoints only. After a stop in between, the
 events since are folded again, perhaps in another order among the sources, and a store keeps what it had of the same
@@ -24,16 +27,18 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import orjson
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from hub.config import Settings
+from hub.config import SERVING, Settings
 from hub.errors import ConfigError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
 from hub.log import TopicDescription, Writer
@@ -49,7 +54,18 @@ from hub.materializers.shape import META, Shape, SourceShape, shape
 from hub.materializers.slots import Slots, local_slots
 from hub.materializers.sql_stream import SqlPlan, Swept
 from hub.materializers.sql_view import SqlSource, SqlView, checked
-from hub.materializers.view import CHANGELOG_PREFIX, View, load_view, view_files
+from hub.materializers.version_ledger import Ledger
+from hub.materializers.versions import Changed, Definition, Kept, Lost, Opened, Policy, Version
+from hub.materializers.view import (
+    View,
+    body_of,
+    changelog_of,
+    load_view,
+    table_of,
+    table_of_changelog,
+    view_files,
+    view_of,
+)
 from hub.record import NewRecord, Positions, lag_records
 from hub.runtime import Backoff
 from hub.schema_registry.client import RegistryClient
@@ -71,6 +87,9 @@ _DEFAULT_LARGEST = 1_048_588  # a broker's message.max.bytes where nobody says a
 _HEADROOM = 65_536  # what headers may add
 # A view that reads another one looks this often whether it is there.
 _WAITS, _WAIT_S = "HUB-3054", 0.5
+_LOST, _DROPPED = "HUB-3056", "HUB-3057"
+# What is dropped is removed after this time: who read it has looked elsewhere by then.
+_REMOVE_AFTER_S = 10.0
 _UNKNOWN = re.compile(UNKNOWN_SCHEMA + r" (\d+) ([\w.\-]+)")
 
 
@@ -80,23 +99,40 @@ def run(settings: Settings, stop: threading.Event) -> None:
     cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
     cluster.wait_ready(60.0)
     _ensure_topic(cluster, PROGRESS_TOPIC, 1, {"cleanup.policy": "compact"}, settings)
-    board = Board(cluster, cluster.writer())
+    ledger = Ledger(cluster, cluster.writer())
+    ledger.open()
+    board = Board(cluster, cluster.writer(), public=ledger.public)
     slots = _slots(settings, cluster)
     session, gateway = spark.open_session(settings, slots)
     registry = RegistryClient(settings.registry)
-    runners: dict[Path, Runner] = {}
+    runners: Runners = {}
+    remover = _Remover(settings, cluster, registry, ledger)
+    versions_at = 0.0
     try:
         while not stop.is_set():
-            for path in view_files(settings.project):
-                if path not in runners or not runners[path].alive:
-                    runners[path] = Runner(path, settings, session, slots, cluster, registry, board)
-                    runners[path].start()
+            files = view_files(settings.project)
+            ledger.own = frozenset(path.stem for path in files)
+            wanted = [(path, suffix) for path in files for suffix in ledger.suffixes(path.stem)]
+            for key in wanted:
+                if key not in runners or not runners[key].alive:
+                    runners[key] = Runner(
+                        key[0], settings, session, slots, cluster, registry, board, ledger, key[1]
+                    )
+                    runners[key].start()
             board.post()
-            for path, runner in list(runners.items()):
-                if not path.exists():
+            for key, runner in list(runners.items()):
+                if key not in wanted:
                     runner.stop()
-                    slots.release(path.stem)
-                    del runners[path]
+                    slots.release(runner.table)
+                    board.forget(runner.table)
+                    del runners[key]
+            try:
+                if time.monotonic() >= versions_at:
+                    ledger.step()
+                    remover.step(runners)
+            except HubError as error:
+                log.warning("versions of views, tried again: %s", error.message)
+                versions_at = time.monotonic() + _STALE_CHECK_S
             if slots.most is not None and slots.wanted > slots.capacity:
                 log.info("Spark starts again with %d task slots", slots.wanted)
                 _stop_all(runners)
@@ -109,10 +145,44 @@ def run(settings: Settings, stop: threading.Event) -> None:
     finally:
         _stop_all(runners)
         board.post()
+        ledger.close()
         session.stop()
 
 
-def _stop_all(runners: dict[Path, Runner]) -> None:
+@dataclass
+class _Remover:
+    """Removes what is left of dropped versions, once nobody can be reading it any more."""
+
+    settings: Settings
+    cluster: KafkaCluster
+    registry: RegistryClient
+    ledger: Ledger
+    due_at: dict[str, float] = field(default_factory=dict)
+
+    def step(self, runners: Runners) -> None:
+        for view, state in self.ledger.all().items():
+            for suffix in state.dropping:
+                table, now = table_of(view, suffix), time.monotonic()
+                if now < self.due_at.setdefault(table, now + _REMOVE_AFTER_S):
+                    continue
+                self.due_at[table] = now + _REMOVE_AFTER_S  # if it fails, or another view still reads it
+                if any(changelog_of(table) in runner.reads for runner in runners.values()):
+                    continue
+                self._remove(view, suffix)
+                del self.due_at[table]
+
+    def _remove(self, view: str, suffix: int | None) -> None:
+        topic = changelog_of(table_of(view, suffix))
+        shutil.rmtree(self.settings.checkpoints / table_of(view, suffix), ignore_errors=True)
+        if topic in self.cluster.topics():
+            self.cluster.delete_topic(topic)
+        with suppress(NotFound):
+            self.registry.delete(f"{topic}-value")
+        self.ledger.removed(view, suffix)
+        log.info("view %s: topic %s, its subject and its checkpoint removed", view, topic)
+
+
+def _stop_all(runners: Runners) -> None:
     for runner in runners.values():
         runner.stopping.set()
     for runner in runners.values():
@@ -154,10 +224,17 @@ class Board:
     states: dict[str, ViewState] = field(default_factory=dict)
     # By view, what was last told of it live: from then on the generation has every key. For views that read it.
     live: dict[str, Progress] = field(default_factory=dict)
+    # The view's own name, of the version of it that is served; None of others.
+    public: Callable[[str], str | None] = lambda table: table
 
     def report(self, progress: Progress, changelog: str) -> None:
         with self.lock:
             self.progress[progress.view] = (progress, changelog)
+
+    def forget(self, table: str) -> None:
+        """No progress of it is told any more: its changelog may be gone."""
+        with self.lock:
+            self.progress.pop(table, None)
 
     def say(self, state: ViewState) -> None:
         with self.lock:
@@ -181,7 +258,9 @@ class Board:
             self.writer.append([*records, *(each.record() for each in told)])
             self.live |= {each.view: each for each in told if each.mode != "bulk"}
             for done, _ in progress.values():
-                self.cluster.publish_group(f"hub.view.{done.view}", done.sources)
+                name = self.public(done.view)
+                if name is not None:
+                    self.cluster.publish_group(f"hub.view.{name}", done.sources)
         except HubError as error:
             log.warning("progress not written, tried again: %s", error.message)
             with self.lock:
@@ -208,8 +287,25 @@ def _with_changelog(progress: Progress, end: Positions) -> Progress:
 AnyPlan = spark.Plan | SqlPlan
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A view compiled against the topics and schemas there are. ``shape`` or ``classified``, as its kind is."""
+
+    view: View | SqlView
+    inputs: tuple[Input, ...]
+    row_schema: AvroType
+    fingerprint: str
+    shape: Shape | None = None
+    classified: Classified | None = None
+    delta: DeltaPlan | None = None
+
+
+Runners = dict[tuple[Path, int | None], "Runner"]
+
+
 class Runner:
-    """One view's thread. ``start`` and ``stop`` are called from the process's loop only."""
+    """The thread of one version of a view. ``suffix``: which, None: the one of the view's own name. ``start`` and ``stop``
+    are called from the process's loop only."""
 
     def __init__(
         self,
@@ -220,8 +316,17 @@ class Runner:
         cluster: KafkaCluster,
         registry: RegistryClient,
         board: Board,
+        ledger: Ledger | None = None,
+        suffix: int | None = None,
     ) -> None:
         self.path = path
+        self.suffix = suffix
+        self.table = table_of(path.stem, suffix)
+        self.ledger = ledger or Ledger(cluster, board.writer)
+        self.stamp = 0  # of the file, when it was read last
+        self.trouble: str | None = None  # why the file is not taken
+        self.pinned = False  # it reads what it read when it was made, whatever there is now
+        self.reads: frozenset[str] = frozenset()
         self.settings = settings
         self.session = session
         self.slots = slots
@@ -241,7 +346,7 @@ class Runner:
         self.sweeping: SparkSession | None = None  # made when there is something to sweep
         self.noted_at = 0.0
         self.delta: DeltaQuery | None = None
-        self.thread = threading.Thread(target=self._run, name=f"view-{path.stem}", daemon=True)
+        self.thread = threading.Thread(target=self._run, name=f"view-{self.table}", daemon=True)
 
     @property
     def alive(self) -> bool:
@@ -260,15 +365,13 @@ class Runner:
         while not self.stopping.is_set():
             try:
                 self._say("starting")
-                stamp = self.path.stat().st_mtime_ns
                 plan = self._awaited_plan()
                 self._hold(plan)
                 if self._unread(plan) > _BULK_FROM:
-                    self._follow(plan, "bulk", stamp)
+                    self._follow(plan, "bulk")
                     self._unread(plan)  # tells that the generation has every key, if nothing comes any more
-                while self._follow(plan, self._mode(), stamp):
+                while self._follow(plan, self._mode()):
                     backoff.reset()
-                    stamp = self.path.stat().st_mtime_ns
                     plan = self._plan()
                     self._hold(plan)
             except PySparkException as error:
@@ -278,8 +381,8 @@ class Runner:
                 self.stopping.wait(backoff.next_s())
             except HubError as error:
                 if error.code in delta_stream.LOST:
-                    # The plan is forgotten, so the next one is a new generation from the start of the log.
-                    (self.settings.checkpoints / self.path.stem / "plan.json").unlink(missing_ok=True)
+                    # The plan is forgotten, so the view is computed anew from the start of the log.
+                    (self.settings.checkpoints / self.table / "plan.json").unlink(missing_ok=True)
                 self._say("retrying" if error.retriable else "failed", str(error))
                 self.stopping.wait(backoff.next_s())
             except FileNotFoundError:
@@ -317,22 +420,12 @@ class Runner:
                 return plan
 
     def _plan(self) -> AnyPlan:
-        view = self.view = load_view(self.path)
         topics = self.cluster.topics()
-        delta: DeltaPlan | None = None
-        if isinstance(view, SqlView):
-            classified, inputs = self._sql_inputs(view, topics)
-            self.inputs = inputs
-            if classified.native:
-                schema = sql_stream.row_schema(self.session, view, classified, inputs)
-            else:
-                delta, schema = delta_stream.planned(self.session, view, classified, inputs)
-            fingerprint = _sql_fingerprint(classified, inputs, delta)
-        else:
-            compiled, inputs = self._inputs(view, topics)
-            self.inputs = inputs
-            schema = spark.row_schema(self.session, compiled, inputs)
-            fingerprint = _fingerprint(compiled, inputs)
+        known = self.ledger.version(self.path.stem, self.suffix)
+        text = self._read_file()
+        made = self._chosen(topics, text)
+        view = self.view = made.view
+        self.inputs = made.inputs
         partitions = view.partitions or self.settings.view_partitions
         _ensure_topic(
             self.cluster,
@@ -341,32 +434,176 @@ class Runner:
             {"cleanup.policy": "compact", "delete.retention.ms": "604800000"},
             self.settings,
         )
-        read = sorted({topic for each in inputs for topic in each.topics})
+        read = sorted({topic for each in made.inputs for topic in each.topics})
+        self.reads = frozenset(read)
         largest = _largest_records(self.cluster, read)
         for topic in read:
             _ensure_letters(self.cluster, topic + DLQ_SUFFIX, largest[topic], self.settings)
-        if isinstance(view, SqlView) and classified.late:
+        if isinstance(view, SqlView) and made.classified is not None and made.classified.late:
             _ensure_letters(self.cluster, view.late_topic, max(largest.values()), self.settings)
-        schema_id = self.registry.register(f"{view.changelog}-value", orjson.dumps(schema).decode())
-        ids = {topic: topics[topic].topic_id for each in inputs for topic in each.topics}
-        generation, checkpoint, partitions = self._generation(view, fingerprint, ids, partitions)
-        self.partitions = sum(topics[topic].partitions for each in inputs for topic in each.topics)
+        schema_id = self.registry.register(f"{view.changelog}-value", orjson.dumps(made.row_schema).decode())
+        ids = {topic: topics[topic].topic_id for topic in read}
+        generation, checkpoint, partitions = self._generation(made, ids, partitions)
+        if known is None:
+            self.ledger.tell(self.path.stem, Opened(generation, self._definition(made, text)))
+        self.partitions = sum(topics[topic].partitions for topic in read)
         if view.mode == "realtime":
-            self.slots.claim(view.name, self.partitions, partitions)
+            self.slots.claim(self.table, self.partitions, partitions)
         else:
-            self.slots.release(view.name)
+            self.slots.release(self.table)
         # An id that was asked for and became no writer is judged like one that the registry does not have.
         answered = Answered(self.answered.ids - self.asked_ids, self.answered.until)
-        ready = (inputs, answered, schema, schema_id, generation, checkpoint, partitions)
+        ready = (made.inputs, answered, made.row_schema, schema_id, generation, checkpoint, partitions)
         if isinstance(view, SqlView):
+            assert made.classified is not None
             self.swept = sql_stream.swept(checkpoint)
-            return SqlPlan(view, classified, *ready, delta)
-        return spark.Plan(compiled, *ready)
+            return SqlPlan(view, made.classified, *ready, made.delta)
+        assert made.shape is not None
+        return spark.Plan(made.shape, *ready, self.table)
+
+    # ---- which definition of the view this version has (versions.py)
+
+    def _follows(self) -> bool:
+        """Whether the file speaks to this version: to the newest."""
+        known = self.ledger.of(self.path.stem)
+        return known is None or known.versions[-1].suffix == self.suffix
+
+    def _read_file(self) -> str:
+        self.stamp = self.path.stat().st_mtime_ns
+        return self.path.read_text(encoding="utf-8", errors="replace")
+
+    def _chosen(self, topics: Mapping[str, TopicDescription], text: str) -> _Made:
+        """The view as this version computes it. What has come to mean something else is another version's, which is
+        opened here."""
+        self.pinned = False
+        state = self.ledger.of(self.path.stem)
+        known = state.with_suffix(self.suffix) if state is not None else None
+        if state is None:
+            return self._compiled(load_view(self.path), topics)
+        if known is None:
+            raise HubError(f"version {self.table} was dropped", code=_DROPPED)
+        if self._follows() and text != state.judged:
+            made = self._candidate(known, text, topics)
+            if made is not None:
+                return made
+        else:
+            self.trouble = None
+        stored = view_of(known.definition.body).of_version(self.suffix)
+        note = self._note()
+        if note is None or self._in_place(stored):
+            return self._compiled(stored, topics)
+        if self._follows():
+            try:
+                made = self._compiled(stored, topics)
+            except HubError as error:
+                if error.retriable or "latest" not in note:
+                    raise
+                self.trouble = f"it goes on with the schemas it began with: {error}"
+            else:
+                if made.fingerprint == note["fingerprint"]:
+                    return made
+                definition = self._definition(made, known.definition.text)
+                self.ledger.tell(
+                    self.path.stem, Changed(definition, "what it reads has changed", by_file=False)
+                )
+        self.pinned = "latest" in note
+        return self._compiled(stored, topics, note if self.pinned else None)
+
+    def _candidate(self, known: Version, text: str, topics: Mapping[str, TopicDescription]) -> _Made | None:
+        """The file's new text as this version's, when its state goes on with it. Else None, and it is said why or built."""
+        try:
+            view = load_view(self.path).of_version(self.suffix)
+            made = self._compiled(view, topics)
+        except HubError as error:
+            if error.retriable:
+                raise
+            self.trouble = f"{self.path.name} is not taken: {error}"
+            return None
+        self.trouble = None
+        definition = self._definition(made, text)
+        if self._in_place(view):
+            self.ledger.tell(self.path.stem, Kept(known.number, definition))
+            return made
+        # It may be what another version computes, or this one.
+        self.ledger.tell(self.path.stem, Changed(definition, "its file has changed"))
+        own = self.ledger.version(self.path.stem, self.suffix)
+        return made if own is not None and own.definition.fingerprint == made.fingerprint else None
+
+    def _compiled(
+        self,
+        view: View | SqlView,
+        topics: Mapping[str, TopicDescription],
+        pinned: Mapping[str, Any] | None = None,
+    ) -> _Made:
+        """``pinned``: the schemas and topics that it read when it was made."""
+        if not isinstance(view, SqlView):
+            compiled, inputs = self._inputs(view, topics, pinned)
+            schema = spark.row_schema(self.session, compiled, inputs)
+            return _Made(view, inputs, schema, _fingerprint(compiled, inputs), shape=compiled)
+        view = self._resolved(view, pinned)
+        classified, inputs = self._sql_inputs(view, topics, pinned)
+        delta: DeltaPlan | None = None
+        if classified.native:
+            schema = sql_stream.row_schema(self.session, view, classified, inputs)
+        else:
+            delta, schema = delta_stream.planned(self.session, view, classified, inputs)
+        fingerprint = _sql_fingerprint(classified, inputs, delta)
+        return _Made(view, inputs, schema, fingerprint, classified=classified, delta=delta)
+
+    def _resolved(self, view: SqlView, pinned: Mapping[str, Any] | None) -> SqlView:
+        """With the changelogs of the versions of other views that are served now."""
+        sources = {
+            name: source
+            if source.view is None
+            else source.model_copy(
+                update={
+                    "topic": pinned["reads"][name]
+                    if pinned is not None
+                    else changelog_of(self.ledger.served(source.view))
+                }
+            )
+            for name, source in view.sources.items()
+        }
+        return view.model_copy(update={"sources": sources})
+
+    def _definition(self, made: _Made, text: str) -> Definition:
+        swap = made.view.swap
+        policy = Policy(
+            swap.when == "manual",
+            SERVING in (made.view.stores or (SERVING,)),
+            round(swap.keep_hours * 3_600_000),
+            swap.rows_within,
+            tuple(swap.same),
+        )
+        view = made.view
+        if isinstance(view, SqlView):  # topics of other views' versions are looked up again each time
+            named = {
+                name: source
+                if source.view is None
+                else source.model_copy(update={"topic": changelog_of(source.view)})
+                for name, source in view.sources.items()
+            }
+            view = view.model_copy(update={"sources": named})
+        return Definition(text, body_of(view), made.fingerprint, policy)
+
+    def _in_place(self, view: View | SqlView) -> bool:
+        """Whether a change replaces the rows one by one: the file says so, or a store keeps one table a view."""
+        urls = self.settings.store_urls
+        kinds = [urls[name].partition(":")[0].partition("+")[0] for name in view.stores if name in urls]
+        return view.swap.when == "in_place" or any(kind not in ("sqlite", "postgresql") for kind in kinds)
+
+    def _note(self) -> dict[str, Any] | None:
+        """What was noted beside this version's checkpoint."""
+        note = self.settings.checkpoints / self.table / "plan.json"
+        if not note.exists():
+            return None
+        known: dict[str, Any] = orjson.loads(note.read_bytes())
+        return known
 
     def _sql_inputs(
-        self, view: SqlView, topics: Mapping[str, TopicDescription]
+        self, view: SqlView, topics: Mapping[str, TopicDescription], pinned: Mapping[str, Any] | None
     ) -> tuple[Classified, tuple[Input, ...]]:
-        found = self._found(view, topics)
+        found = self._found(view, topics, pinned)
         query = checked(view, {name: latest for name, (_, _, latest) in found.items()})
         classified = classify(query)
         inputs = tuple(
@@ -378,14 +615,19 @@ class Runner:
         )
         return classified, inputs
 
-    def _inputs(self, view: View, topics: Mapping[str, TopicDescription]) -> tuple[Shape, tuple[Input, ...]]:
-        found = self._found(view, topics)
+    def _inputs(
+        self, view: View, topics: Mapping[str, TopicDescription], pinned: Mapping[str, Any] | None
+    ) -> tuple[Shape, tuple[Input, ...]]:
+        found = self._found(view, topics, pinned)
         compiled = shape(view, {name: latest for name, (_, _, latest) in found.items()})
         inputs = tuple(Input(source, *found[source.name]) for source in compiled.sources)
         return compiled, inputs
 
     def _found(
-        self, view: View | SqlView, topics: Mapping[str, TopicDescription]
+        self,
+        view: View | SqlView,
+        topics: Mapping[str, TopicDescription],
+        pinned: Mapping[str, Any] | None,
     ) -> dict[str, tuple[tuple[str, ...], tuple[EventWriter, ...], AvroType]]:
         """By source: its topics, every schema its events may have, the newest of these."""
         found: dict[str, tuple[tuple[str, ...], tuple[EventWriter, ...], AvroType]] = {}
@@ -406,7 +648,7 @@ class Runner:
                 if isinstance(source, SqlSource) and source.view is not None:
                     raise self._waits(source.view) from None
                 raise
-            found[name] = (names, writers, latest)
+            found[name] = (names, writers, latest if pinned is None else pinned["latest"][name])
         return found
 
     def _waits(self, other: str) -> HubError:
@@ -470,42 +712,60 @@ class Runner:
         return True
 
     def _generation(
-        self, view: View | SqlView, fingerprint: str, topic_ids: Mapping[str, str], partitions: int
+        self, made: _Made, topic_ids: Mapping[str, str], partitions: int
     ) -> tuple[int, Path, int]:
-        """(generation, its checkpoint folder, its state partitions): the running one when its state still fits."""
-        folder = self.settings.checkpoints / view.name
-        note = folder / "plan.json"
-        if note.exists():
-            known = orjson.loads(note.read_bytes())
+        """(generation, its checkpoint folder, its state partitions): the running one when its state still fits.
+
+        Raises HubError for a version whose state is lost, once another one is on its way."""
+        view, folder = made.view, self.settings.checkpoints / self.table
+        note, known = folder / "plan.json", self._note()
+        why = "its checkpoint is lost"
+        if known is not None:
             same_log = all(topic_ids.get(topic) == known_id for topic, known_id in known["topics"].items())
             checkpoint = folder / str(known["generation"])
-            if known["fingerprint"] == fingerprint and same_log and checkpoint.exists():
+            if known["fingerprint"] == made.fingerprint and same_log and checkpoint.exists():
+                if "latest" not in known:  # a note of before there were versions
+                    _write_note(note, {**known, **_pins(made)})
                 return known["generation"], checkpoint, known["partitions"]
-        generation = max(self._published_generation(view), *_generations(folder), 0) + 1
+            if checkpoint.exists():
+                why = "its state fits no more" if same_log else "a topic that it reads was made anew"
+        version = self.ledger.version(self.path.stem, self.suffix)
+        if version is None or self._in_place(view):
+            generation = max(self._published_generation(), *_generations(folder), 0) + 1
+        elif self.suffix is not None and not sum(
+            end for _, end in self.cluster.end_offsets([view.changelog])
+        ):
+            generation = version.number
+        else:
+            self.ledger.tell(self.path.stem, Lost(version.number, why))
+            raise HubError(
+                f"{why}: it is computed anew beside the rows that are there",
+                hint=f"hub view show {view.name} tells how far that is",
+                code=_LOST,
+            )
         checkpoint = folder / str(generation)
-        checkpoint.mkdir(parents=True)
+        checkpoint.mkdir(parents=True, exist_ok=True)
         body = {
             "generation": generation,
-            "fingerprint": fingerprint,
+            "fingerprint": made.fingerprint,
             "topics": dict(topic_ids),
             "partitions": partitions,
+            **_pins(made),
         }
-        beside = note.with_suffix(".tmp")
-        beside.write_bytes(orjson.dumps(body))
-        beside.replace(note)
+        _write_note(note, body)
         for old in _generations(folder):
             if old != generation:
                 shutil.rmtree(folder / str(old), ignore_errors=True)
-        log.info("view %s: generation %d from the start of its log", view.name, generation)
+        log.info("view %s: generation %d from the start of its log", self.table, generation)
         return generation, checkpoint, partitions
 
-    def _published_generation(self, view: View | SqlView) -> int:
+    def _published_generation(self) -> int:
         """The latest generation that the progress topic tells of: checkpoints may be lost, the log is not."""
-        told = self._published(view.name)
+        told = self._published(self.table)
         return told.generation if told is not None else 0
 
-    def _published(self, view: str) -> Progress | None:
-        """What the progress topic tells last of a view's latest generation."""
+    def _published(self, table: str) -> Progress | None:
+        """What the progress topic tells last of a version's latest generation."""
         end = self.cluster.end_offsets([PROGRESS_TOPIC])
         reader = self.cluster.reader()
         try:
@@ -514,9 +774,9 @@ class Runner:
             deadline = time.monotonic() + self.settings.kafka_timeout_s
             while not reader.position().covers(end) and time.monotonic() < deadline:
                 for record in reader.poll(1_000, 0.5):
-                    if record.key != f"progress:{view}".encode():
+                    if record.key != f"progress:{table}".encode():
                         continue
-                    progress = progress_of(record, CHANGELOG_PREFIX + view)
+                    progress = progress_of(record, changelog_of(table))
                     if progress is not None and (latest is None or progress.generation >= latest.generation):
                         latest = progress
             return latest
@@ -544,7 +804,7 @@ class Runner:
             self._report(plan, committed, "bulk" if unread > _BULK_FROM else "live")
         return unread
 
-    def _follow(self, plan: AnyPlan, mode: Mode, stamp: int) -> bool:
+    def _follow(self, plan: AnyPlan, mode: Mode) -> bool:
         """Run the query and report its batches. True when it was stopped because the plan is stale."""
         warming = mode == "live" and self.view is not None and self.view.mode == "realtime"
         if mode == "realtime":
@@ -566,8 +826,8 @@ class Runner:
                 if time.monotonic() >= check_at:
                     check_at = time.monotonic() + _STALE_CHECK_S
                     if self.delta is not None:
-                        self.delta.expire(self.board.live)
-                    if self._stale(plan, stamp):
+                        self.delta.expire(self._live())
+                    if self._stale(plan):
                         return mode != "bulk"
             failure = (self.delta.failure if self.delta is not None else None) or query.exception()
             if failure is None and self.delta is not None:
@@ -590,8 +850,7 @@ class Runner:
             return spark.start(self.session, plan, self.settings, mode, warming=warming)
         if plan.delta is None:
             return sql_stream.start(self.session, plan, self.settings, mode)
-        known = {source.view for source in plan.view.sources.values() if source.view is not None}
-        self._know_live(known)
+        self._know_live(set(self._read_versions().values()))
         ends = self.cluster.end_offsets(plan.topics)
         writer = self.cluster.writer()
         try:
@@ -604,9 +863,21 @@ class Runner:
             self._report(plan, committed, mode)  # a crash may have kept it from being told
         return self.delta.query
 
-    def _know_live(self, views: set[str]) -> None:
+    def _read_versions(self) -> dict[str, str]:
+        """Of each view that this one reads, the version."""
+        sources = self.view.sources.values() if isinstance(self.view, SqlView) else ()
+        return {
+            source.view: table_of_changelog(source.topic) for source in sources if source.view is not None
+        }
+
+    def _live(self) -> dict[str, Progress]:
+        """What was told live of the views that this one reads, by their names."""
+        told = {name: self.board.live.get(table) for name, table in self._read_versions().items()}
+        return {name: progress for name, progress in told.items() if progress is not None}
+
+    def _know_live(self, tables: set[str]) -> None:
         """What was told of views before this process began, for those of which nothing was told since."""
-        for name in views - self.board.live.keys():
+        for name in tables - self.board.live.keys():
             told = self._published(name)
             if told is not None and told.mode != "bulk":
                 self.board.live.setdefault(name, told)
@@ -625,7 +896,7 @@ class Runner:
 
     def _report(self, plan: AnyPlan, batch: spark.Batch, mode: Mode, quiet: set[int] | None = None) -> None:
         assert self.view is not None
-        if not batch.sources.covers(self.untold):
+        if self.replaced or not batch.sources.covers(self.untold):
             return
         if mode != "realtime":
             _realtime_mark(plan).unlink(missing_ok=True)
@@ -637,7 +908,7 @@ class Runner:
             # Before the progress is told: what a view says it covers is in the view or beside it.
             self._sweep(plan, batch.batch_id, quiet or set())
         progress = Progress(
-            self.view.name,
+            self.table,
             plan.generation,
             batch.batch_id,
             mode,
@@ -669,9 +940,9 @@ class Runner:
                 self.swept.dead,
             )
 
-    def _stale(self, plan: AnyPlan, stamp: int) -> bool:
+    def _stale(self, plan: AnyPlan) -> bool:
         try:
-            if self.path.stat().st_mtime_ns != stamp:
+            if self.path.stat().st_mtime_ns != self.stamp and self._follows():
                 return True
             topics = self.cluster.topics()
         except FileNotFoundError:
@@ -680,6 +951,10 @@ class Runner:
             return False
         if sum(topics[name].partitions for name in plan.topics if name in topics) != self.partitions:
             return True
+        if not self.pinned and any(
+            table != self.ledger.served(view) for view, table in self._read_versions().items()
+        ):
+            return True  # another version of what it reads is served now
         return any(
             tuple(sorted(topic for topic in topics if _feeds(each.source.topic, topic))) != each.topics
             for each in plan.inputs
@@ -692,10 +967,10 @@ class Runner:
         sources = {name: source.topic for name, source in view.sources.items()} if view else {}
         self.board.say(
             ViewState(
-                self.path.stem,
+                self.table,
                 state,
                 _now_ms(),
-                reason,
+                reason or self.trouble,
                 view.doc if view else "",
                 view.owner if view else "",
                 sources,
@@ -750,6 +1025,20 @@ def _ensure_letters(cluster: KafkaCluster, name: str, largest: int, settings: Se
         cluster.alter_config(name, {"max.message.bytes": config["max.message.bytes"]})
 
 
+def _pins(made: _Made) -> dict[str, Any]:
+    """What it reads, and as what: with these a version goes on when its topics have got other schemas."""
+    return {
+        "latest": {each.source.name: each.latest for each in made.inputs},
+        "reads": {name: source.topic for name, source in made.view.sources.items()},
+    }
+
+
+def _write_note(note: Path, body: Mapping[str, Any]) -> None:
+    beside = note.with_suffix(".tmp")
+    beside.write_bytes(orjson.dumps(body))
+    beside.replace(note)
+
+
 def _generations(folder: Path) -> list[int]:
     return [int(path.name) for path in folder.glob("*") if path.name.isdecimal()]
 
@@ -787,8 +1076,13 @@ def _sql_fingerprint(classified: Classified, inputs: tuple[Input, ...], delta: D
         for each in inputs
     }
     words = [token.text for token in classified.query.tokens]
+    # The topic of another view is that of the version that is read.
+    topics = {each.source.name: each.source.topic for each in inputs}
     sources = {
-        name: source.model_dump(mode="json", exclude=None if source.table else {"table"})
+        name: {
+            **source.model_dump(mode="json", exclude=None if source.table else {"table"}),
+            "topic": topics[name],
+        }
         for name, source in view.sources.items()
     }
     body = [words, sources, classified.key, used]

@@ -27,6 +27,8 @@ from hub.materializers.store_reports import stores_of
 from hub.materializers.stores.columns import plain_type
 from hub.materializers.stores.sql import Store, StoredRow, ViewTable
 from hub.materializers.tokens import POSITION_HEADER, row_covers, wanted
+from hub.materializers.version_routes import shown_versions
+from hub.materializers.view import changelog_of
 from hub.record import Positions
 
 _LONGEST_WAIT_MS = 60_000
@@ -216,7 +218,7 @@ def _behind(view: str, covered: Positions, token: Positions) -> PeerError:
 def known_views(store: Store) -> list[str]:
     """Views that have a table or have said something about themselves."""
     said = [key.removeprefix("state:") for key in store.progress() if key.startswith("state:")]
-    return sorted({*store.views(), *said})
+    return sorted({*store.names(), *said})
 
 
 def describe(store: Store, view: str) -> dict[str, Any]:
@@ -224,7 +226,7 @@ def describe(store: Store, view: str) -> dict[str, Any]:
     told = store.progress()
     state: Mapping[str, Any] = told.get(f"state:{view}", {})
     progress: Mapping[str, Any] = told.get(f"progress:{view}", {})
-    has_table = view in store.views()
+    has_table = view in store.names()
     table = store.view(view) if has_table else None
     return {
         "view": view,
@@ -239,7 +241,9 @@ def describe(store: Store, view: str) -> dict[str, Any]:
         "indexes": list(table.indexes) if table else [],
         "positions": str(store.positions(view, "source")) if has_table else "",
         "last_batch": progress or None,
-        "stores": stores_of(told, view),
+        "stores": stores_of(told, store.served(view)),
+        "changelog": changelog_of(store.served(view)),
+        "versions": shown_versions(told, view),
     }
 
 

@@ -27,6 +27,7 @@ from hub.materializers.dataframes import Answered, Input
 from hub.materializers.progress import Mode
 from hub.materializers.shape import Shape
 from hub.materializers.slots import Slots
+from hub.materializers.view import changelog_of
 from hub.record import Positions
 
 _STREAMING = "spark.sql.streaming"
@@ -103,6 +104,12 @@ class Plan:
     generation: int
     checkpoint: Path
     partitions: int
+    # The version's name; the view's own when it is not said.
+    version: str = ""
+
+    @property
+    def table(self) -> str:
+        return self.version or self.shape.view
 
     @property
     def topics(self) -> list[str]:
@@ -208,9 +215,10 @@ def start(
         plan.row_schema,
         plan.row_schema_id,
         plan.generation,
+        changelog_of(plan.table),
     )
     writing = (
-        out.writeStream.queryName(plan.shape.view)
+        out.writeStream.queryName(plan.table)
         .format("kafka")
         .option("kafka.bootstrap.servers", settings.bootstrap)
         .option("kafka.linger.ms", "20" if mode == "bulk" else "0")

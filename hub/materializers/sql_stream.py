@@ -155,7 +155,7 @@ def start(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode) 
     try:
         out = _records(own.sql(plan.classified.sql), plan)
         writing = (
-            out.writeStream.queryName(plan.view.name)
+            out.writeStream.queryName(plan.view.table)
             .format("kafka")
             .option("kafka.bootstrap.servers", settings.bootstrap)
             .option("kafka.linger.ms", "20" if mode == "bulk" else "0")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
@@ -26,7 +26,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from hub.errors import ConfigError, nearest
 from hub.materializers.avro_shape import AvroType, field_types, kind
 from hub.materializers.shape import META
-from hub.materializers.view import CHANGELOG_PREFIX, Name, RunMode
+from hub.materializers.view import CHANGELOG_PREFIX, Name, RunMode, Swap, changelog_of, swap_of, table_of
 from hub.yaml import load_model, place
 
 _SPARK = Dialect.get_or_raise("spark")
@@ -110,9 +110,10 @@ class SqlSource(BaseModel):
     def _of_a_view(cls, given: Any) -> Any:
         if isinstance(given, dict) and isinstance(given.get("view"), str):
             topic = CHANGELOG_PREFIX + given["view"]
-            if given.get("topic", topic) != topic:
+            # The engine names the topic of the version that is read.
+            if given.get("topic", topic) != topic and not str(given["topic"]).startswith(f"{topic}.v"):
                 raise ValueError("a source is either a topic or a view")
-            return {**given, "topic": topic}
+            return {**given, "topic": given.get("topic") or topic}
         return given
 
     @model_validator(mode="after")
@@ -160,6 +161,14 @@ class SqlView(BaseModel):
     partitions: int | None = Field(None, ge=1, le=256)
     mode: RunMode = "auto"
     stores: list[Name] = Field(default_factory=list)
+    swap: Swap = Swap()
+    _number: int | None = PrivateAttr(None)
+    _table: str | None = PrivateAttr(None)
+
+    @field_validator("swap", mode="before")
+    @classmethod
+    def _short(cls, given: object) -> object:
+        return swap_of(given)
 
     @field_validator("mode")
     @classmethod
@@ -194,14 +203,26 @@ class SqlView(BaseModel):
         return query_of(self).columns
 
     @property
+    def table(self) -> str:
+        """Its name where versions are told apart."""
+        return self._table or table_of(self.view, self._number)
+
+    @property
     def changelog(self) -> str:
-        """The topic that the view is published to."""
-        return CHANGELOG_PREFIX + self.view
+        """The topic that this version of the view is published to."""
+        return changelog_of(table_of(self.view, self._number))
+
+    def of_version(self, number: int | None, table: str | None = None) -> SqlView:
+        """The same view as its version of that number; None: the one that has the view's own names. ``table``: what it
+        is called where only one version is kept."""
+        found = self.model_copy()
+        found._number, found._table = number, table
+        return found
 
     @property
     def late_topic(self) -> str:
         """Where events go that came behind the watermark."""
-        return f"{self.changelog}.late"
+        return f"{CHANGELOG_PREFIX}{self.view}.late"
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,11 +73,13 @@ def state_of(views: Mapping[str, Reach]) -> StoreState:
 
 
 def stores_of(told: Mapping[str, Any], view: str) -> list[dict[str, Any]]:
-    """The stores that a view is in, as lists show them. ``told``: the progress records by their keys."""
+    """The stores that a view is in, as lists show them. ``view``: its version, which some stores keep under its name;
+    ``told``: the progress records by their keys."""
     found = []
     for key in sorted(key for key in told if key.startswith(PREFIX)):
         report = told[key]
-        mine = report.get("views", {}).get(view)
+        views = report.get("views", {})
+        mine = views.get(view) or views.get(view.partition("@")[0])
         if mine is not None:
             found.append(
                 {

@@ -12,21 +12,26 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from hub.config import SERVING, Settings
 from hub.errors import HubError
 from hub.kafka import KafkaCluster
 from hub.log import Writer
 from hub.materializers.applier import Applier, ViewFiles
+from hub.materializers.comparison import compare
 from hub.materializers.progress import PROGRESS_TOPIC
 from hub.materializers.sql_view import SqlView
 from hub.materializers.store_reports import PREFIX, Reach, StoreReport, StoreState, gone, reach, state_of
 from hub.materializers.stores.named import kind_of, open_store, shown
 from hub.materializers.stores.port import ViewStore
-from hub.materializers.view import View
+from hub.materializers.stores.sql import Store
+from hub.materializers.versions import PREFIX as VERSIONS
+from hub.materializers.versions import Versions, compared_record, versions_of
+from hub.materializers.view import View, table_of, view_of
 from hub.record import Positions
 from hub.runtime import Backoff
 from hub.schema_registry.client import RegistryClient
@@ -36,6 +41,8 @@ log = logging.getLogger(__name__)
 _RESCAN_S = 2.0
 _PUBLISH_S = 1.0
 _STOP_S = 10.0
+# A comparison waits so often, so long for a moment at which both versions cover the same events.
+_LOOKS, _LOOK_S = 20, 0.1
 # A stopped view is tried again: the record may be compacted away by then, or the schema registered.
 _RETRY_STOPPED_S = 60.0
 
@@ -58,6 +65,7 @@ class StoreThread:
     since_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
     store: ViewStore | None = None
     applier: Applier | None = None
+    served: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``. Whatever fails is said and tried again: no store's trouble is another's."""
@@ -89,9 +97,13 @@ class StoreThread:
             if now >= retry_at:
                 retry_at = now + _RETRY_STOPPED_S
                 self.applier.retry_stopped()
-            if now >= rescan_at:
-                rescan_at = now + _RESCAN_S
-                self.applier.follow([view for view in files.views() if belongs(view, self.name)])
+            if now >= rescan_at or self.applier.stirred:
+                rescan_at, self.applier.stirred = now + _RESCAN_S, False
+                told = known_versions(self.store.progress())
+                views = [view for view in files.views() if belongs(view, self.name)]
+                self.applier.follow(followed_versions(views, told, every=isinstance(self.store, Store)))
+                if isinstance(self.store, Store):
+                    self.served = keep_versions(self.store, self.applier, told)
             records = self.applier.step()
             backoff.reset()
             if self.state in ("starting", "down"):
@@ -99,8 +111,11 @@ class StoreThread:
             if rhythm.pause_s and records < rhythm.records:
                 stop.wait(rhythm.pause_s)
 
-    def _group(self, view: str) -> str:
-        return f"hub.store.{view}" if self.name == SERVING else f"hub.store.{view}@{self.name}"
+    def _group(self, table: str) -> str:
+        view = table.partition("@")[0]
+        if view in self.served:  # readers of groups follow what readers of rows get
+            table = view if table == self.served[view] else f"{table}.beside"
+        return f"hub.store.{table}" if self.name == SERVING else f"hub.store.{table}@{self.name}"
 
     def _say(self, state: StoreState, reason: str | None) -> None:
         if (state, reason) != (self.state, self.reason):
@@ -132,6 +147,8 @@ def run(settings: Settings, stop: threading.Event) -> None:
     ]
     teller = _Teller(KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), stores)
     threads.append(threading.Thread(target=teller.run, args=(stop,), name="publish", daemon=True))
+    comparer = _Comparer(KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), stores[0])
+    threads.append(threading.Thread(target=comparer.run, args=(stop,), name="compare", daemon=True))
     for thread in threads:
         thread.start()
     known: set[str] = set()
@@ -144,6 +161,117 @@ def run(settings: Settings, stop: threading.Event) -> None:
     deadline = time.monotonic() + _STOP_S
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def known_versions(told: Mapping[str, Any]) -> dict[str, Versions]:
+    """What the log says of views' versions, as far as a store heard it."""
+    found = {}
+    for key, body in told.items():
+        if key.startswith(VERSIONS):
+            try:
+                found[key.removeprefix(VERSIONS)] = versions_of(body)
+            except HubError as error:
+                log.error("%s: %s", key, error.message)
+    return found
+
+
+def followed_versions(
+    views: Sequence[View | SqlView], told: Mapping[str, Versions], *, every: bool
+) -> list[View | SqlView]:
+    """The versions of views whose changelogs are applied. Not ``every``: the one that is served, under the view's name;
+    such a store is filled anew when another one is."""
+    found: list[View | SqlView] = []
+    for view in views:
+        known = told.get(view.name)
+        if known is None:
+            found.append(view)
+        elif every:
+            found += [view_of(each.definition.body).of_version(each.suffix) for each in known.versions]
+        else:
+            served = known.served
+            found.append(view_of(served.definition.body).of_version(served.suffix, view.name))
+    return found
+
+
+def keep_versions(store: Store, applier: Applier, told: Mapping[str, Versions]) -> dict[str, str]:
+    """Let readers have the served version of each view as soon as the store has all of its rows, and drop the tables of
+    versions that are no more. What is read of each view then."""
+    found = {}
+    tables = store.views()
+    for name, known in told.items():
+        wanted = table_of(name, known.served.suffix)
+        read = store.served(name)
+        followed = applier.followed.get(wanted)
+        if read != wanted and wanted in tables and followed is not None:
+            # A store that is filled from nothing has no other rows to show meanwhile.
+            whole = followed.position.covers(Positions.parse(known.served.at or ""))
+            if whole or read not in tables:
+                store.serve(name, known.served.suffix)
+                log.info("view %s: readers get %s", name, wanted)
+                read = wanted
+        kept = {read, *(table_of(name, each.suffix) for each in known.versions)}
+        for table in tables:
+            if table.partition("@")[0] == name and table not in kept:
+                store.drop_view(table)
+                log.info("view %s: table of %s dropped", name, table)
+        found[name] = read
+    return found
+
+
+@dataclass
+class _Comparer:
+    """Compares versions that are ready with those that are served, in the store that serves, once it has all their rows.
+    Beside the appliers' steps, which do not wait for it."""
+
+    cluster: KafkaCluster
+    serving: StoreThread
+    done: dict[str, str] = field(default_factory=dict)
+    writer: Writer | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.wait(_PUBLISH_S):
+            try:
+                self.step()
+            except HubError as error:
+                log.debug("versions not compared: %s", error.message)
+        if self.writer is not None:
+            self.writer.close()
+
+    def step(self) -> None:
+        store, applier = self.serving.store, self.serving.applier
+        if not isinstance(store, Store) or applier is None:
+            return
+        for name, known in known_versions(store.progress()).items():
+            ready = known.coming
+            if ready is None or ready.state != "ready" or ready.comparison is not None:
+                continue
+            table, mark = table_of(name, ready.suffix), f"{ready.number} {ready.at}"
+            followed = applier.followed.get(table)
+            if self.done.get(name) == mark or followed is None or followed.stopped is not None:
+                continue
+            if not followed.position.covers(Positions.parse(ready.at or "")):
+                continue
+            try:
+                report = self._compared(store, table_of(name, known.served.suffix), table)
+            except HubError:
+                raise
+            except Exception as error:  # rows that cannot be compared: somebody must decide without
+                log.exception("view %s: versions not compared", name)
+                report = {"error": f"{type(error).__name__}: {error}"[:500]}
+            if self.writer is None:
+                self.writer = self.cluster.writer()
+            self.writer.append([compared_record(name, ready.number, ready.at or "", report)])
+            self.done[name] = mark
+
+    def _compared(self, store: Store, before: str, after: str) -> dict[str, Any]:
+        """At equal positions when there is such a moment among some."""
+        for _ in range(_LOOKS):
+            with store.side_by_side(before, after) as (one, other):
+                if one.sources == other.sources:
+                    return compare(one, other).body()
+            time.sleep(_LOOK_S)
+        with store.side_by_side(before, after) as (one, other):
+            return compare(one, other).body()
 
 
 @dataclass

@@ -30,7 +30,7 @@ from hub.materializers.applier import key_of, version_of
 from hub.materializers.row_decoder import RowDecoder, SchemaTexts
 from hub.materializers.stores.kept import Digester, Shaper, key_hash, sources_text
 from hub.materializers.stores.port import Cut, KeptRow, ViewStore
-from hub.materializers.view import CHANGELOG_PREFIX
+from hub.materializers.view import changelog_of
 from hub.record import Positions, Record, lag_records
 
 _RECORDS = 10_000
@@ -74,15 +74,16 @@ def verify(
     view: str,
     store: ViewStore,
     *,
+    changelog: str | None = None,
     timeout_s: float = 60.0,
     most: int = 20,
     told: Told = lambda _done, _all: None,
 ) -> Verdict:
-    """``told`` hears of (records read, records in all); ``timeout_s``: how long the store may take to get there.
+    """``view``: the table's name in the store. ``told`` hears of (records read, records in all); ``timeout_s``: how long the store may take to get there.
 
     Raises NotFound (no such changelog or view), PeerError (the store or the log does not get on), Conflict (the view
     was made anew meanwhile)."""
-    topic = CHANGELOG_PREFIX + view
+    topic = changelog or changelog_of(view)
     description = log.topics().get(topic)
     if description is None:
         raise NotFound(f'view "{view}" has no changelog: there is no topic "{topic}"', code="HUB-1410")

@@ -12,7 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from hub.errors import ConfigError, nearest
 from hub.yaml import load_model, places
@@ -28,6 +29,56 @@ Sql = Annotated[str, Field(min_length=1, max_length=10_000)]
 RunMode = Literal["auto", "live", "realtime"]
 
 CHANGELOG_PREFIX = "views."
+
+
+def table_of(view: str, number: int | None) -> str:
+    """A version's name: that of its tables, its checkpoint folder, its records. ``number`` None: the view's own name.
+
+    >>> table_of("customer_360", None), table_of("customer_360", 2)
+    ('customer_360', 'customer_360@2')
+    """
+    return view if number is None else f"{view}@{number}"
+
+
+def changelog_of(table: str) -> str:
+    """The topic of a version.
+
+    >>> changelog_of("customer_360"), changelog_of("customer_360@2")
+    ('views.customer_360', 'views.customer_360.v2')
+    """
+    name, _, number = table.partition("@")
+    return f"{CHANGELOG_PREFIX}{name}.v{number}" if number else CHANGELOG_PREFIX + name
+
+
+def table_of_changelog(topic: str) -> str:
+    """The version whose topic it is.
+
+    >>> table_of_changelog("views.customer_360.v2")
+    'customer_360@2'
+    """
+    name, _, number = topic.removeprefix(CHANGELOG_PREFIX).partition(".v")
+    return table_of(name, int(number) if number else None)
+
+
+class Swap(BaseModel):
+    """How a changed view takes over from the one that serves. ``when``: by itself, when it was asked for
+    (``hub view apply``), or ``in_place``: not beside it, but row by row in the same changelog and table.
+
+    ``keep_hours``: how long the former version goes on beside, for ``hub view rollback``. ``rows_within``: by which share
+    the number of rows may differ; ``same``: columns of which no row may differ. What breaks these waits for apply.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    when: Literal["auto", "manual", "in_place"] = "auto"
+    keep_hours: float = Field(24.0, ge=0, le=24 * 365)
+    rows_within: float | None = Field(None, ge=0)
+    same: list[Name] = Field(default_factory=list)
+
+
+def swap_of(given: object) -> object:
+    """``swap: manual`` is short for ``swap: {when: manual}``."""
+    return {"when": given} if isinstance(given, str) else given
 
 
 class Source(BaseModel):
@@ -64,6 +115,14 @@ class View(BaseModel):
     indexes: list[Name] = Field(default_factory=list)
     partitions: int | None = Field(None, ge=1, le=256)
     stores: list[Name] = Field(default_factory=list)
+    swap: Swap = Swap()
+    _number: int | None = PrivateAttr(None)
+    _table: str | None = PrivateAttr(None)
+
+    @field_validator("swap", mode="before")
+    @classmethod
+    def _short(cls, given: object) -> object:
+        return swap_of(given)
 
     @field_validator("indexes", "stores")
     @classmethod
@@ -94,9 +153,21 @@ class View(BaseModel):
         return (*self.fields, *self.computed)
 
     @property
+    def table(self) -> str:
+        """Its name where versions are told apart."""
+        return self._table or table_of(self.view, self._number)
+
+    @property
     def changelog(self) -> str:
-        """The topic that the view is published to."""
-        return CHANGELOG_PREFIX + self.view
+        """The topic that this version of the view is published to."""
+        return changelog_of(table_of(self.view, self._number))
+
+    def of_version(self, number: int | None, table: str | None = None) -> View:
+        """The same view as its version of that number; None: the one that has the view's own names. ``table``: what it
+        is called where only one version is kept."""
+        found = self.model_copy()
+        found._number, found._table = number, table
+        return found
 
 
 def load_view(path: Path) -> View | SqlView:
@@ -117,6 +188,20 @@ def load_view(path: Path) -> View | SqlView:
             where=str(path),
         )
     return view
+
+
+def view_of(body: str) -> View | SqlView:
+    """A view that was checked before, from the JSON that ``body_of`` made of it."""
+    if "sql" in orjson.loads(body):
+        from hub.materializers.sql_view import SqlView
+
+        return SqlView.model_validate_json(body)
+    return View.model_validate_json(body)
+
+
+def body_of(view: View | SqlView) -> str:
+    """As JSON, for the log."""
+    return view.model_dump_json(by_alias=True, exclude_defaults=True)
 
 
 def view_files(project: Path) -> list[Path]:

@@ -8,6 +8,9 @@ Every read looks at the view's definition in its own transaction, so it never me
 changed meanwhile. ``incarnation`` names what positions in the changelog mean to a subscriber: it changes when the
 changelog topic is another one, and when rows vanished without a record of their own (``ViewBatch.expire_below``).
 
+A view may have several tables, one a version (``customer_360@2``). The applier and ``cut`` name the table they mean; reading
+verbs name the view and get the table that ``serve`` said last, looked up in the transaction that reads.
+
 Durability: SQLite runs in WAL mode with ``synchronous=NORMAL``. A power cut may take the last transactions, positions
 and rows together, and the changelog has them still; a killed process loses nothing. Readers never wait for the writer.
 
@@ -71,6 +74,7 @@ from hub.materializers.stores.columns import Convert, from_sql, json_text, kept_
 from hub.materializers.stores.kept import Shaper, sources_text, without_nul
 from hub.materializers.stores.port import Cut, KeptRow, Rhythm
 from hub.materializers.stores.postgres_copy import copy_and_merge, driver_refused, is_driver_error
+from hub.materializers.view import table_of
 from hub.record import Positions, TopicPartition
 
 RowKind = Literal["changelog", "source"]
@@ -162,6 +166,15 @@ class ViewTable:
     show: tuple[tuple[str, Convert], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of two tables that are compared: its columns' types, the source positions its rows cover, its live rows."""
+
+    types: Mapping[str, AvroType]
+    sources: Positions
+    rows: Callable[[], Iterator[KeptRow]]
+
+
 class Store:
     """Thread safe. One writer at a time; readers never wait for it."""
 
@@ -182,7 +195,7 @@ class Store:
         self._positions = Table(
             "hub_positions",
             self._metadata,
-            Column("view", String(64), primary_key=True),
+            Column("view", String(80), primary_key=True),
             Column("kind", String(16), primary_key=True),
             Column("topic", String(249), primary_key=True),
             Column("partition", Integer, primary_key=True),
@@ -197,7 +210,7 @@ class Store:
         self._views = Table(
             "hub_views",
             self._metadata,
-            Column("view", String(64), primary_key=True),
+            Column("view", String(80), primary_key=True),
             Column("topic_id", String(64), nullable=False),
             Column("schema", JSON, nullable=False),
             Column("indexes", JSON, nullable=False),
@@ -271,29 +284,92 @@ class Store:
             connection.execute(delete(self._progress).where(self._progress.c.key.in_(keys)))
 
     def views(self) -> list[str]:
-        """The names of the views that have a table."""
+        """The names of the tables: a view's own, and those of its versions."""
+        with self._reading() as connection:
+            return sorted(connection.execute(select(self._views.c.view)).scalars())
+
+    def names(self) -> list[str]:
+        """The names of the views that can be read."""
         with self._reading() as connection:
             return self.view_names(connection)
 
     def view(self, name: str) -> ViewTable:
         """The view's table as it is now. Raises NotFound."""
         with self._reading() as connection:
-            return self._definition(connection, name)
+            return self.definition(connection, name)
+
+    # ---- which version of a view is read
+
+    def serve(self, view: str, number: int | None) -> None:
+        """From now on readers of ``view`` get its version of that number (None: the table of its own name)."""
+        with self._errors(), self._writer.begin() as connection:
+            mark = {
+                "view": f"{view}@",
+                "kind": "served",
+                "topic": "",
+                "partition": 0,
+                "next_offset": number or 0,
+            }
+            self._upsert(connection, self._positions, [mark], ["view", "kind", "topic", "partition"])
+
+    def served(self, view: str) -> str:
+        """The name of the table that readers of ``view`` get."""
+        with self._reading() as connection:
+            return self._served(connection, view)
+
+    def _served(self, connection: Connection, view: str) -> str:
+        table = self._positions
+        query = select(table.c.next_offset).where(table.c.view == f"{view}@", table.c.kind == "served")
+        return table_of(view, connection.execute(query).scalar() or None)
+
+    def _all_served(self, connection: Connection) -> dict[str, str]:
+        """Of each view of which another table than that of its own name is read."""
+        table = self._positions
+        query = select(table.c.view, table.c.next_offset).where(table.c.kind == "served")
+        return {
+            view[:-1]: table_of(view[:-1], number) for view, number in connection.execute(query) if number
+        }
+
+    @contextmanager
+    def side_by_side(self, view: str, other: str) -> Iterator[tuple[Side, Side]]:
+        """Two tables at one moment, rows in the order of their keys."""
+        with self._reading() as connection:
+            yield self._side(connection, view), self._side(connection, other)
+
+    def _side(self, connection: Connection, name: str) -> Side:
+        known = self._definition(connection, name)
+        columns = known.table.c
+        kept = [
+            cast(columns[each], Text) if isinstance(columns[each].type, JSON) else columns[each]
+            for each in (*known.types, "_sources")
+        ]
+
+        def rows() -> Iterator[KeptRow]:
+            query = select(columns.key, columns._version, *kept).where(columns._deleted.is_(False))
+            streamed = connection.execution_options(yield_per=_CHUNK).execute(query.order_by(columns.key))
+            for key, version, *values in streamed:
+                yield key, version, values
+
+        return Side(known.types, self._positions_of(connection, name, "source"), rows)
 
     # For queries over several views, in a transaction of their own (stores/queries.py):
 
     def view_names(self, connection: Connection) -> list[str]:
-        return sorted(connection.execute(select(self._views.c.view)).scalars())
+        tables = set(connection.execute(select(self._views.c.view)).scalars())
+        served = self._all_served(connection)
+        views = {name.partition("@")[0] for name in tables}
+        return sorted(view for view in views if served.get(view, view) in tables)
 
     def definition(self, connection: Connection, name: str) -> ViewTable:
         """As ``view``. Raises NotFound."""
-        return self._definition(connection, name)
+        known = self._definition(connection, self._served(connection, name), name)
+        return known if known.name == name else replace(known, name=name)
 
     def covered(self, connection: Connection, view: str) -> Positions:
         """The source positions that the view's rows cover."""
-        return self._positions_of(connection, view, "source")
+        return self._positions_of(connection, self._served(connection, view), "source")
 
-    def _definition(self, connection: Connection, name: str) -> ViewTable:
+    def _definition(self, connection: Connection, name: str, asked: str | None = None) -> ViewTable:
         views, positions = self._views, self._positions
         swept = and_(positions.c.view == views.c.view, positions.c.kind == "swept")
         query = (
@@ -304,7 +380,7 @@ class Store:
         found = connection.execute(query).first()
         if found is None:
             raise NotFound(
-                f'view "{name}" does not exist', hint="hub view ls lists the views", code="HUB-1410"
+                f'view "{asked or name}" does not exist', hint="hub view ls lists the views", code="HUB-1410"
             )
         topic_id, types, indexes, mark = found
         incarnation = topic_id if mark is None else f"{topic_id}.{mark}"
@@ -429,13 +505,13 @@ class Store:
     def read(self, view: str, key: str) -> tuple[StoredRow | None, Positions]:
         """One row and the source positions that the view covers, of one moment."""
         with self._reading() as connection:
-            known = self._definition(connection, view)
+            known = self.definition(connection, view)
             found = (
                 connection.execute(select(known.table).where(known.table.c.key == self._key(key)))
                 .mappings()
                 .first()
             )
-            covered = self._positions_of(connection, view, "source")
+            covered = self.covered(connection, view)
         return (_stored(known, found) if found is not None else None), covered
 
     def select(
@@ -443,7 +519,7 @@ class Store:
     ) -> list[StoredRow]:
         """Live rows in key order that meet every (column, operator, value); operators: eq gt gte lt lte."""
         with self._reading() as connection:
-            known = self._definition(connection, view)
+            known = self.definition(connection, view)
             table = known.table
             where = [table.c._deleted.is_(False), *self._meeting(known, conditions)]
             if after is not None:
@@ -472,7 +548,7 @@ class Store:
         """Live rows by (column, descending), each with its place: the values of those columns as they are kept, which
         ``after`` takes. The last column must be the key, or contain it: no two rows have one place."""
         with self._reading() as connection:
-            known = self._definition(connection, view)
+            known = self.definition(connection, view)
             table = known.table
             columns = [self._by_code_point(table.c[name]) for name, _ in order]
             where = [table.c._deleted.is_(False), *self._meeting(known, conditions)]
@@ -509,7 +585,7 @@ class Store:
             where = [table.c._deleted.is_(False), *self._meeting(known, conditions)]
             if after is not None:
                 where.append(table.c.key > self._key(after))
-            positions = self._positions_of(connection, view, "changelog")
+            positions = self._positions_of(connection, self._served(connection, view), "changelog")
             rows = connection.execute(
                 select(table).where(*where).order_by(table.c.key).limit(limit)
             ).mappings()
@@ -535,8 +611,8 @@ class Store:
         with self._reading() as connection:
             known = self._of_incarnation(connection, view, incarnation)
             table = known.table
-            reached = self._positions_of(connection, view, "changelog")
-            sources = self._positions_of(connection, view, "source")
+            reached = self._positions_of(connection, self._served(connection, view), "changelog")
+            sources = self.covered(connection, view)
             fresh = [
                 and_(
                     table.c._partition == tp.partition,
@@ -573,15 +649,19 @@ class Store:
         return Changes(kept, Positions(at), sources)
 
     def _of_incarnation(self, connection: Connection, view: str, incarnation: str | None) -> ViewTable:
-        known = self._definition(connection, view)
+        known = self.definition(connection, view)
         if incarnation is not None and known.incarnation != incarnation:
             raise BuiltAnew(f'view "{view}" was built anew', hint="read it from its start")
         return known
 
     def positions(self, view: str, kind: RowKind) -> Positions:
-        """How far the view's changelog is applied, or which source positions its rows cover."""
+        """How far a version's changelog is applied, or which source positions the rows cover that readers get."""
         with self._reading() as connection:
-            return self._positions_of(connection, view, kind)
+            return (
+                self.covered(connection, view)
+                if kind == "source"
+                else self._positions_of(connection, view, kind)
+            )
 
     def _positions_of(self, connection: Connection, view: str, kind: RowKind) -> Positions:
         table = self._positions
@@ -596,15 +676,18 @@ class Store:
         )
 
     def progress(self) -> dict[str, Any]:
-        """The latest progress and state records, by their keys."""
+        """The latest progress and state records, by their keys. Under a view's own name: those of the version that is
+        read; of its other versions under ``version.<kind>:<view>@<number>``."""
         with self._reading() as connection:
             found = connection.execute(select(self._progress)).mappings()
-            return {row["key"]: row["value"] for row in found}
+            told = {row["key"]: row["value"] for row in found}
+            served = self._all_served(connection)
+        return _as_read(told, served) if served or any("@" in key for key in told) else told
 
     def count(self, view: str) -> int:
         """How many live rows the view has. Reads the whole table."""
         with self._reading() as connection:
-            table = self._definition(connection, view).table
+            table = self.definition(connection, view).table
             query = select(func.count()).select_from(table).where(table.c._deleted.is_(False))
             return int(connection.execute(query).scalar_one())
 
@@ -823,6 +906,21 @@ def _stored(known: ViewTable, found: Mapping[Any, Any]) -> StoredRow:
     return StoredRow(
         found["key"], found["_version"], found["_partition"], found["_offset"], values, found["_sources"]
     )
+
+
+def _as_read(told: Mapping[str, Any], served: Mapping[str, str]) -> dict[str, Any]:
+    """See Store.progress."""
+    found: dict[str, Any] = {}
+    for key, value in told.items():
+        kind, _, table = key.partition(":")
+        view = table.partition("@")[0]
+        if kind not in ("progress", "state", "seen") or (table == view and view not in served):
+            found[key] = value
+        elif served.get(view, view) == table:
+            found[f"{kind}:{view}"] = value
+        else:
+            found[f"version.{key}"] = value
+    return found
 
 
 def _now_ms() -> int:

@@ -1,0 +1,312 @@
+"""Versions of views on real Kafka and Spark: a changed view is built beside the one that serves; readers notice nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, Self
+
+import httpx2
+import pytest
+from pipeline import Pipeline, wait_until
+from plant import SCHEMA, Plant
+
+from hub.cli.context import environment_of
+from hub.record import NewRecord, Positions
+from hub.schema_registry.codec import encode, parsed
+
+SENSORS = 40
+pytestmark = pytest.mark.timeout(900)
+
+
+class Reader:
+    """Reads the view all the time, as a whole and by key, and follows its changes; keeps whatever was wrong."""
+
+    def __init__(self, plant: Plant) -> None:
+        self.plant = plant
+        self.wrong: list[str] = []
+        self.reads = 0
+        self.copy: dict[str, Any] = {}
+        self.resets = 0
+        self.stop = threading.Event()
+        self.threads = [threading.Thread(target=each, daemon=True) for each in (self._read, self._follow)]
+
+    def __enter__(self) -> Self:
+        for each in self.threads:
+            each.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        for each in self.threads:
+            each.join(30.0)
+
+    def _read(self) -> None:
+        url = f"{self.plant.pipeline.url}/views/{self.plant.view}"
+        with httpx2.Client(timeout=60.0) as client:
+            while not self.stop.is_set():
+                for path, check in (("?limit=1000", self._whole), ("/s7", self._one)):
+                    answer = client.get(url + path)
+                    if answer.status_code != 200:
+                        self.wrong.append(f"{path}: {answer.status_code} {answer.text}")
+                    else:
+                        check(answer.json())
+                sql = client.post(
+                    f"{self.plant.pipeline.url}/query",
+                    json={"sql": f"SELECT count(*) AS n FROM {self.plant.view}"},
+                )
+                if sql.status_code != 200 or sql.json()["rows"] != [{"n": SENSORS}]:
+                    self.wrong.append(f"SQL: {sql.text}")
+                self.reads += 1
+                self.stop.wait(0.2)
+
+    def _whole(self, body: dict[str, Any]) -> None:
+        if len(body["rows"]) != SENSORS:
+            self.wrong.append(f"{len(body['rows'])} rows")
+
+    def _one(self, body: dict[str, Any]) -> None:
+        if body["key"] != "s7":
+            self.wrong.append(f"row {body}")
+
+    def _follow(self) -> None:
+        url = f"{self.plant.pipeline.url}/views/{self.plant.view}/changes"
+
+        try:
+            with httpx2.stream("GET", url, timeout=60.0) as stream:
+                name = ""
+                for line in stream.iter_lines():
+                    if self.stop.is_set():
+                        return
+                    if line.startswith("event: "):
+                        name = line[7:]
+                    elif line.startswith("data: "):
+                        self._take(name, json.loads(line[6:]))
+        except httpx2.HTTPError as error:
+            self.wrong.append(f"subscription: {error!r}")
+
+    def _take(self, name: str, body: dict[str, Any]) -> None:
+        if name == "reset":
+            self.resets += 1
+            self.copy.clear()
+        elif name in ("snapshot", "upsert"):
+            self.copy[body["key"]] = body["row"]
+        elif name == "delete":
+            self.copy.pop(body["key"], None)
+        elif name == "closing":
+            self.wrong.append(f"closing: {body}")
+
+
+class Events:
+    """Readings of every sensor, round after round, until it ends."""
+
+    def __init__(self, plant: Plant) -> None:
+        self.plant = plant
+        self.rounds = 0
+        self.last = Positions()
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self._write, daemon=True)
+
+    def once(self) -> None:
+        records = []
+        for sensor in range(SENSORS):
+            body = {"sensor": f"s{sensor}", "celsius": float(self.rounds)}
+            value = encode(self.plant.schema_id, parsed(SCHEMA), body)
+            records.append(NewRecord(self.plant.topic, f"s{sensor}".encode(), value))
+        self.last = self.plant.writer.append(records)
+        self.rounds += 1
+
+    def _write(self) -> None:
+        while not self.stop.wait(0.5):
+            self.once()
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        self.thread.join(30.0)
+
+
+def versions(plant: Plant) -> dict[int, str]:
+    answer = httpx2.get(f"{plant.pipeline.url}/view-versions/{plant.view}", timeout=10.0)
+    return {each["number"]: each["state"] for each in answer.json()["versions"]}
+
+
+def hub(pipeline: Pipeline, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hub.cli", *arguments],
+        env={**os.environ, **environment_of(pipeline.settings)},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def served(plant: Plant, number: int) -> bool:
+    return versions(plant).get(number) == "served"
+
+
+def shown(plant: Plant) -> str:
+    return f"{httpx2.get(f'{plant.pipeline.url}/view-versions/{plant.view}', timeout=10.0).text[:3000]}"
+
+
+def test_a_changed_view_is_swapped_under_its_readers_and_rolled_back(pipeline: Pipeline) -> None:
+    plant = Plant(pipeline, "swapped")
+    plant.declare({"celsius": "r.celsius"})
+    events = Events(plant)
+    events.once()
+    plant.running()
+    plant.covered("s39", events.last)
+    wait_until(lambda: plant.pipeline.state(plant.view)["rows"] == SENSORS, 60.0)
+    with events, Reader(plant) as reader:
+        time.sleep(2.0)
+        plant.declare({"celsius": "r.celsius", "readings": "count(r.sensor)"})
+        wait_until(lambda: served(plant, 2), 180.0, lambda: shown(plant))
+        wait_until(lambda: plant.row("s7").json().get("readings", 0) > 1, 30.0, lambda: plant.row("s7").text)
+        plant.covered("s39", events.last)  # a write is read from the new version too
+        told = httpx2.get(f"{pipeline.url}/view-versions/{plant.view}", timeout=10.0).json()["versions"]
+        report = told[-1]["comparison"]
+        assert (report["rows_before"], report["rows_after"], report["differing"]) == (SENSORS, SENSORS, 0)
+        assert report["columns"] == ["celsius"] and report["added"] == ["readings"]
+        wait_until(lambda: "readings" in reader.copy.get("s7", {}), 30.0, lambda: str(reader.copy.get("s7")))
+        assert len(reader.copy) == SENSORS
+
+        planned = hub(pipeline, "view", "plan", plant.view)
+        assert planned.returncode == 0 and "version 2 is served" in planned.stdout, planned
+        back = hub(pipeline, "view", "rollback", plant.view)
+        assert back.returncode == 0, back
+        assert "readings" not in plant.row("s7").json()
+        assert versions(plant) == {1: "served", 2: "former"}
+        plant.covered("s39", events.last)  # it was kept up to date
+        again = hub(pipeline, "view", "rollback", plant.view)
+        assert again.returncode != 0 and "already" in again.stderr, again
+        forward = hub(pipeline, "view", "apply", plant.view)
+        assert forward.returncode == 0, forward
+        assert "readings" in plant.row("s7").json()
+    assert reader.wrong == [] and reader.reads > 10
+    assert reader.resets >= 1
+    row = plant.row("s7", events.last).json()
+    assert (row["celsius"], row["readings"]) == (float(events.rounds - 1), events.rounds)
+
+    dropped = hub(pipeline, "view", "drop", plant.view)
+    assert dropped.returncode == 0, dropped
+    topic = f"views.{plant.view}"
+    wait_until(lambda: topic not in pipeline.cluster.topics(), 60.0)
+    assert f"{topic}.v2" in pipeline.cluster.topics()
+    assert plant.row("s7").json()["readings"] == events.rounds
+    proven = hub(pipeline, "view", "verify", plant.view)
+    assert proven.returncode == 0, proven
+
+
+def test_a_view_over_a_view_follows_the_version_that_is_served(pipeline: Pipeline) -> None:
+    plant = Plant(pipeline, "below")
+    plant.declare({"site": "concat('one-', substring(r.sensor, 1, 1))"})
+    events = Events(plant)
+    events.once()
+    plant.running()
+    above = Plant(pipeline, "above")
+    above.view = "plant_above"
+    text = (
+        f"view: plant_above\nsources:\n  v: {{view: {plant.view}}}\n"
+        "sql: SELECT site, count(*) AS sensors FROM v GROUP BY site\n"
+    )
+    (pipeline.settings.project / "views" / "plant_above.yaml").write_text(text)
+    wait_until(lambda: _sensors(above, "one-s") == SENSORS, 120.0, lambda: str(pipeline.state("plant_above")))
+    plant.declare({"site": "concat('two-', substring(r.sensor, 1, 1))"})
+    wait_until(lambda: served(plant, 2), 180.0, lambda: shown(plant))
+    seen: set[int | None] = set()
+
+    def swapped() -> bool:
+        seen.add(_sensors(above, "one-s"))
+        return _sensors(above, "two-s") == SENSORS
+
+    wait_until(swapped, 180.0, lambda: shown(above))
+    assert versions(above) == {1: "former", 2: "served"}
+    assert seen <= {SENSORS, None}  # as it was, until it was as it is
+
+
+def _sensors(plant: Plant, site: str) -> int | None:
+    found: int | None = plant.row(site).json().get("sensors")
+    return found
+
+
+def test_manual_waits_for_apply_and_a_lost_checkpoint_is_built_anew_beside(pipeline: Pipeline) -> None:
+    plant = Plant(pipeline, "manual")
+    plant.declare({"celsius": "r.celsius"}, "[]\nswap: manual")
+    events = Events(plant)
+    events.once()
+    plant.running()
+    plant.declare({"celsius": "r.celsius * 2"}, "[]\nswap: {when: manual, keep_hours: 0}")
+    wait_until(lambda: versions(plant) == {1: "served", 2: "ready"}, 180.0, lambda: shown(plant))
+    wait_until(lambda: "swap: manual" in shown(plant), 60.0, lambda: shown(plant))
+    events.once()
+    assert plant.row("s7", events.last).json()["celsius"] == 1.0
+    assert hub(pipeline, "view", "apply", plant.view).returncode == 0
+    assert plant.row("s7").json()["celsius"] == 2.0
+    wait_until(lambda: versions(plant) == {2: "served"}, 30.0, lambda: shown(plant))
+
+
+@pytest.mark.parametrize("moment_s", [0.2, 3.0])
+def test_a_kill_while_a_version_is_built_leaves_one_whole_version_served(
+    pipeline: Pipeline, moment_s: float
+) -> None:
+    plant = Plant(pipeline, f"killed{round(moment_s * 10)}")
+    plant.declare({"celsius": "r.celsius"})
+    events = Events(plant)
+    events.once()
+    plant.running()
+    wait_until(lambda: pipeline.state(plant.view)["rows"] == SENSORS, 60.0)
+    with events, Reader(plant) as reader:
+        plant.declare({"celsius": "r.celsius", "readings": "count(r.sensor)"})
+        wait_until(lambda: 2 in versions(plant), 120.0, lambda: shown(plant))
+        time.sleep(moment_s)
+        pipeline.kill("materialize")
+        assert list(versions(plant).values()).count("served") == 1
+        pipeline.start("materialize")
+        wait_until(lambda: served(plant, 2), 240.0, lambda: shown(plant))
+        wait_until(lambda: "readings" in plant.row("s7").json(), 30.0)
+    assert reader.wrong == [] and reader.reads > 5
+    row = plant.row("s7", events.last).json()
+    assert (row["celsius"], row["readings"]) == (float(events.rounds - 1), events.rounds)
+
+    # And without its checkpoint: the rows stay, the view is computed anew beside them.
+    pipeline.kill("materialize")
+    shutil.rmtree(pipeline.settings.checkpoints / f"{plant.view}@2")
+    with Reader(plant) as reader:
+        pipeline.start("materialize")
+        wait_until(lambda: served(plant, 3), 240.0, lambda: shown(plant))
+        wait_until(lambda: plant.row("s7").json()["readings"] == events.rounds, 30.0)
+    assert reader.wrong == []
+
+
+def test_in_place_keeps_the_one_topic_and_replaces_its_rows(pipeline: Pipeline) -> None:
+    plant = Plant(pipeline, "in_place")
+    plant.declare({"celsius": "r.celsius"}, "[]\nswap: in_place")
+    events = Events(plant)
+    events.once()
+    plant.running()
+    plant.declare({"celsius": "r.celsius", "readings": "count(r.sensor)"}, "[]\nswap: in_place")
+    wait_until(lambda: plant.row("s7").json().get("readings") == 1, 120.0, lambda: plant.row("s7").text)
+    assert list(versions(plant).values()) == ["served"]
+    assert f"views.{plant.view}.v2" not in pipeline.cluster.topics()
+
+
+def test_a_file_that_is_wrong_leaves_the_view_as_it_is_and_says_so(pipeline: Pipeline) -> None:
+    plant = Plant(pipeline, "misspelled")
+    plant.declare({"celsius": "r.celsius"})
+    events = Events(plant)
+    events.once()
+    plant.running()
+    plant.declare({"celsius": "r.celsious"})
+    wait_until(lambda: "celsious" in str(pipeline.state(plant.view)["reason"]), 60.0)
+    events.once()
+    assert plant.row("s7", events.last).json()["celsius"] == 1.0
+    assert pipeline.state(plant.view)["state"] == "live"
+    plant.declare({"celsius": "r.celsius"}, "[celsius]")  # no new meaning: an index
+    wait_until(lambda: not pipeline.state(plant.view)["reason"], 60.0)
+    wait_until(lambda: pipeline.state(plant.view)["indexes"] == ["celsius"], 30.0)
+    assert versions(plant) == {1: "served"}
