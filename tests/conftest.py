@@ -33,6 +33,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks by folder; and the pure tests first: they tell soonest, and are alone in their process then."""
+    unit = Path(__file__).parent / "unit"
+    items.sort(key=lambda item: not item.path.is_relative_to(unit))
     for item in items:
         for folder, mark in MARK_OF_FOLDER.items():
             if folder in item.path.relative_to(Path(__file__).parent).parts:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -53,13 +52,6 @@ class GroupMember:
 
 class Groups(Connection):
     """Consumer groups of a cluster."""
-
-    def __init__(
-        self, bootstrap: str, timeout_s: float = 15.0, security: Mapping[str, str] | None = None
-    ) -> None:
-        super().__init__(bootstrap, timeout_s, security)
-        self._group_lock = threading.Lock()
-        self._group_admin: Any = None
 
     def publish_group(self, group: str, positions: Positions) -> None:
         """Commit positions as a group's offsets, with leader epoch -1 (unknown). Brokers refuse it while it has members."""
@@ -166,27 +158,25 @@ class Groups(Connection):
         return found
 
     def _group_asked(self, ask: Callable[[Any], T], doing: str) -> T:
-        with self._group_lock:
-            try:
-                if self._group_admin is None:
-                    self._group_admin = self._connected()
-                return ask(self._group_admin)
-            except kafka_errors.BrokerResponseError as error:
-                # It remembers coordinators: the next call begins anew, and finds those of then.
-                self._drop_group_admin()
-                raise PeerError(
-                    f"{doing}: Kafka refuses it: {type(error).__name__}",
-                    hint="try again; or does the hub lack the right DESCRIBE on groups?",
-                    code=REFUSED,
-                ) from None
-            except (kafka_errors.KafkaError, OSError, ValueError, RuntimeError) as error:
-                self._drop_group_admin()
-                raise self.down(doing, type(error).__name__) from None
+        """The answer of a client made for this one question. kafka-python's has a thread that nobody else ends, which goes
+        on connecting for ever when its cluster is gone; and it remembers coordinators of yesterday."""
+        try:
+            with self._group_admin() as admin:
+                return ask(admin)
+        except kafka_errors.BrokerResponseError as error:
+            raise PeerError(
+                f"{doing}: Kafka refuses it: {type(error).__name__}",
+                hint="try again; or does the hub lack the right DESCRIBE on groups?",
+                code=REFUSED,
+            ) from None
+        except (kafka_errors.KafkaError, OSError, ValueError, RuntimeError) as error:
+            raise self.down(doing, type(error).__name__) from None
 
-    def _connected(self) -> Any:
-        """A client, or what kept it from connecting. Where that fails, kafka-python leaves behind a thread that tries for
-        ever, with its sockets: so the client is made and filled in two steps, which leaves us what to stop."""
+    @contextlib.contextmanager
+    def _group_admin(self) -> Iterator[Any]:
+        """Made and filled in two steps: a constructor that fails leaves the thread behind, and us nothing to stop it by."""
         admin: Any = KafkaAdminClient.__new__(KafkaAdminClient)
+        admin._closed = False
         try:
             admin.__init__(
                 bootstrap_servers=self.bootstrap,
@@ -196,16 +186,8 @@ class Groups(Connection):
                 reconnect_backoff_max_ms=1_000,
                 **_secured(self._security),
             )
-        except BaseException:
-            admin._closed = False
-            with contextlib.suppress(Exception):
-                admin.close()
-            raise
-        return admin
-
-    def _drop_group_admin(self) -> None:
-        admin, self._group_admin = self._group_admin, None
-        if admin is not None:
+            yield admin
+        finally:
             with contextlib.suppress(Exception):
                 admin.close()
 

@@ -36,7 +36,7 @@ from hub.materializers.versions import (
     versions_of,
 )
 from hub.materializers.view import changelog_of, table_of
-from hub.record import NewRecord, Record
+from hub.record import NewRecord, Positions, Record
 
 log = logging.getLogger(__name__)
 
@@ -133,8 +133,9 @@ class Ledger:
             if coming is not None and coming.state == "building":
                 told = self.told.get(table_of(view, coming.suffix))
                 other = self.told.get(table_of(view, state.served.suffix))
+                wanted = Positions() if other is None else self._to_read(state.served, other)
                 # "bulk": not every key may be there.
-                if told is not None and told.mode != "bulk" and _covers(told, other):
+                if told is not None and told.mode != "bulk" and _covers(told, wanted):
                     self.tell(view, CaughtUp(coming.number, told.changelog))
             number, at, report = self.compared.get(view, (0, "", {}))
             ready = self._coming(view)
@@ -147,6 +148,17 @@ class Ledger:
             former = state.former
             if former is not None and (former.until_ms or 0) <= time.time_ns() // 1_000_000:
                 self.tell(view, Ticked())
+
+    def _to_read(self, served: Version, told: Progress) -> Positions:
+        """What a version that is to be served must have read: what the served one has. One that has lost its state may speak
+        of a topic that was made anew since, so no offset behind a topic's end is asked for."""
+        if served.lost is None:
+            return told.sources
+        try:
+            ends = self.cluster.end_offsets(sorted({tp.topic for tp, _ in told.sources}))
+        except HubError:  # a topic is gone: then there is nothing of it to be read either way
+            return told.sources
+        return Positions({tp: min(offset, ends.offsets.get(tp, 0)) for tp, offset in told.sources})
 
     def _coming(self, view: str) -> Version | None:
         known = self.of(view)
@@ -186,11 +198,9 @@ class Ledger:
             log.error('topic "%s" offset %d (%s): left out: %s', record.topic, record.offset, kind, error)
 
 
-def _covers(told: Progress, other: Progress | None) -> bool:
-    """Whether the one has read what the other has, of the topics that both read."""
-    if other is None:
-        return True
-    return told.sources.covers(other.sources.of_topics(tp.topic for tp, _ in told.sources))
+def _covers(told: Progress, wanted: Positions) -> bool:
+    """Whether a version has read that far, of the topics that it reads."""
+    return told.sources.covers(wanted.of_topics(tp.topic for tp, _ in told.sources))
 
 
 def _said(state: Versions) -> str:

