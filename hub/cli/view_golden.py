@@ -16,11 +16,13 @@ from hub.cli.progress import counted
 from hub.errors import HubError, NotFound, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from hub.config import Settings
     from hub.materializers.golden import Case, Verdict
     from hub.materializers.golden_run import GoldenRunner
+    from hub.materializers.sql_view import SqlView
+    from hub.materializers.view import View
 
 FAILED = 1
 _SLOTS = 2
@@ -66,7 +68,7 @@ def run_tests(
             hint=f'a test is a file in "{folder / "views" / "tests"}": docs/views.md shows one',
             code="HUB-1416",
         )
-    with _runner(settings, folder) as runner, counted("testing") as say:
+    with _runner(settings, folder, views) as runner, counted("testing") as say:
         verdicts = []
         for number, each in enumerate(cases, 1):
             verdicts.append(_verdict(runner, *each))
@@ -106,12 +108,10 @@ def _verdict(runner: GoldenRunner, view: str, name: str, case: Case) -> Verdict:
 
 
 @contextmanager
-def _runner(settings: Settings, folder: Path) -> Iterator[GoldenRunner]:
+def _runner(settings: Settings, folder: Path, views: Mapping[str, View | SqlView]) -> Iterator[GoldenRunner]:
     from hub.cli.view import schemas_of
     from hub.materializers.golden_run import GoldenRunner
-    from hub.materializers.view import load_views
 
-    views = {each.name: each for each in load_views(folder)}
     schemas = {name: schemas_of(folder, each)[0] for name, each in views.items()}
     with tempfile.TemporaryDirectory(prefix="hub-view-test-") as temporary:
         home = Path(temporary)

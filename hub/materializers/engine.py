@@ -50,7 +50,7 @@ from hub.materializers.dataframes import Writer as EventWriter
 from hub.materializers.delta_plan import DeltaPlan
 from hub.materializers.delta_stream import DeltaQuery
 from hub.materializers.progress import PROGRESS_TOPIC, EngineState, Mode, Progress, ViewState, progress_of
-from hub.materializers.shape import META, Shape, SourceShape, shape
+from hub.materializers.shape import META, Shape, shape
 from hub.materializers.slots import Slots, local_slots
 from hub.materializers.sql_stream import SqlPlan, Swept
 from hub.materializers.sql_view import SqlSource, SqlView, checked
@@ -605,15 +605,7 @@ class Runner:
     ) -> tuple[Classified, tuple[Input, ...]]:
         found = self._found(view, topics, pinned)
         query = checked(view, {name: latest for name, (_, _, latest) in found.items()})
-        classified = classify(query)
-        inputs = tuple(
-            Input(
-                SourceShape(name, source.topic, tuple(sorted(query.used[name])), "", None, False, None, None),
-                *found[name],
-            )
-            for name, source in view.sources.items()
-        )
-        return classified, inputs
+        return classify(query), sql_stream.inputs_of(query, found)
 
     def _inputs(
         self, view: View, topics: Mapping[str, TopicDescription], pinned: Mapping[str, Any] | None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from hub.materializers.avro_shape import AvroType
 from hub.materializers.classify import Classified, classify
 from hub.materializers.dataframes import VERSION_HEADER, Answered, Input, Writer
 from hub.materializers.golden import Case, Event, Outcome, as_json, events_of
-from hub.materializers.shape import Shape, SourceShape, shape
+from hub.materializers.shape import Shape, shape
 from hub.materializers.sql_view import VERSION, SqlSource, SqlView, checked
 from hub.materializers.view import View
 from hub.record import Positions
@@ -82,9 +82,10 @@ class GoldenRunner:
     def run(self, view: str, case: Case) -> Outcome:
         """What the view makes of the case's events. Raises ConfigError for a view or an event that is wrong, PeerError
         when Spark does not end."""
-        made = self._ready(view, ())
-        topics = {name: source.topic for name, source in made.view.sources.items() if "*" not in source.topic}
+        plan = self._ready(view, ())
+        topics = {name: source.topic for name, source in plan.view.sources.items() if "*" not in source.topic}
         events = events_of(case, topics)
+        made = replace(plan, inputs=_with_topics(plan.inputs, events))
         records = [self._record(made, event) for event in events]
         answered = Answered(
             frozenset(writer.schema_id for each in made.inputs for writer in each.writers),
@@ -93,10 +94,9 @@ class GoldenRunner:
         try:
             if isinstance(made.how, Shape):
                 return self._entity(made, made.how, events, records, answered)
-            named = _with_topics(made, events)
             if made.how.native:
-                return self._native(named, made.how, events, records, answered)
-            return self._tables(named, made.how, events, records, answered)
+                return self._native(made, made.how, events, records, answered)
+            return self._tables(made, made.how, events, records, answered)
         except PySparkException as error:
             said = str(error).strip().split("\n")[0]
             raise ConfigError(f'view "{view}": Spark refuses it: {said[:500]}', code="HUB-2105") from None
@@ -125,14 +125,9 @@ class GoldenRunner:
             return Made(view, inputs, compiled, schema, encoders)
         query = checked(view, latest)
         found = classify(query)
-        inputs = tuple(
-            Input(
-                SourceShape(name, source.topic, tuple(sorted(query.used[name])), "", None, False, None, None),
-                (source.topic,),
-                numbered[name],
-                latest[name],
-            )
-            for name, source in view.sources.items()
+        inputs = sql_stream.inputs_of(
+            query,
+            {name: ((view.sources[name].topic,), numbered[name], latest[name]) for name in view.sources},
         )
         if found.native:
             schema = sql_stream.row_schema(self._session, view, found, inputs)
@@ -184,8 +179,7 @@ class GoldenRunner:
         self, made: Made, how: Shape, events: Sequence[Event], records: Sequence[Any], answered: Answered
     ) -> Outcome:
         frame = self._session.createDataFrame(records, _EVENTS)
-        inputs = _with_topics(made, events).inputs
-        rows = dataframes.rows(dataframes.fold(dataframes.decode(frame, inputs, answered), how), how)
+        rows = dataframes.rows(dataframes.fold(dataframes.decode(frame, made.inputs, answered), how), how)
         columns = tuple(name for name, _ in how.outputs)
         bad = F.col("_bad")
         found = rows.select(
@@ -263,7 +257,7 @@ class GoldenRunner:
                 newest[row["_key"]] = (row["_order"], row["_row"])
         late = 0
         for batch in range(batches):
-            watermark_ms = _watermark_ms(folder / "checkpoint", 2 * batch - 1)
+            watermark_ms = spark.logged_watermark_ms(folder / "checkpoint", 2 * batch - 1)
             offsets = [(each.topic, each.partition, each.offset) for each in events if each.batch == batch]
             for each in how.late if watermark_ms > 0 and offsets else ():
                 rows = sql_stream.taken_with_bytes(typed[each.source])
@@ -299,21 +293,15 @@ class GoldenRunner:
         return _outcome(columns, {row["_key"]: row["_row"] for row in found}, _dead(typed, events))
 
 
-def _with_topics(made: Made, events: Iterable[Event]) -> Made:
-    """The plan with the topics that the case's events name, where a source reads a pattern."""
+def _with_topics(inputs: Iterable[Input], events: Iterable[Event]) -> tuple[Input, ...]:
+    """The inputs with the topics that the case's events name, where a source reads a pattern."""
     topics: dict[str, set[str]] = {}
     for event in events:
         topics.setdefault(event.source, set()).add(event.topic)
-    inputs = tuple(
-        Input(
-            each.source,
-            tuple(sorted(topics.get(each.source.name, {each.source.topic}))),
-            each.writers,
-            each.latest,
-        )
-        for each in made.inputs
+    return tuple(
+        replace(each, topics=tuple(sorted(topics.get(each.source.name, {each.source.topic}))))
+        for each in inputs
     )
-    return Made(made.view, inputs, made.how, made.row_schema, made.encoders)
 
 
 def _whole_row(said: Any, schema: AvroType, version: int) -> Any:
@@ -352,14 +340,6 @@ def _headers(column: Iterable[Any]) -> list[Any]:
     return [
         None if each is None else [{"key": key, "value": value} for key, value in each] for each in column
     ]
-
-
-def _watermark_ms(checkpoint: Path, batch: int) -> int:
-    try:
-        lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
-    except FileNotFoundError:
-        return 0
-    return int(orjson.loads(lines[1]).get("batchWatermarkMs", 0))
 
 
 def _structs(offsets: Iterable[tuple[str, int, int]]) -> list[Column]:

@@ -306,7 +306,19 @@ def logged_offsets(checkpoint: Path, batch_id: int) -> tuple[Positions, int]:
     for line in lines[2:]:
         if line.startswith("{"):
             reached = reached.advanced(positions_of(line))
-    return reached, int(orjson.loads(lines[1]).get("batchWatermarkMs", 0))
+    return reached, _watermark_ms(lines)
+
+
+def logged_watermark_ms(checkpoint: Path, batch_id: int) -> int:
+    """The watermark that a batch ran with, whatever its sources are; 0 of a batch that is not in the log."""
+    try:
+        return _watermark_ms((checkpoint / "offsets" / str(batch_id)).read_text().splitlines())
+    except FileNotFoundError:
+        return 0
+
+
+def _watermark_ms(lines: Sequence[str]) -> int:
+    return int(orjson.loads(lines[1]).get("batchWatermarkMs", 0))
 
 
 def positions_of(offsets: str | Mapping[str, Mapping[str, int]]) -> Positions:

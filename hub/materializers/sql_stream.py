@@ -47,9 +47,9 @@ from hub.materializers.dataframes import (
 )
 from hub.materializers.delta_plan import DeltaPlan
 from hub.materializers.progress import Mode
-from hub.materializers.shape import META
+from hub.materializers.shape import META, SourceShape
 from hub.materializers.spark import code_settings, executed, logged_offsets, sink_options
-from hub.materializers.sql_view import VERSION, SqlSource, SqlView
+from hub.materializers.sql_view import VERSION, Query, SqlSource, SqlView
 from hub.record import Positions, TopicPartition, lag_records
 
 _STREAMING = "spark.sql.streaming"
@@ -89,6 +89,19 @@ class SqlPlan:
 
 
 # ---- the query
+
+
+def inputs_of(
+    query: Query, found: Mapping[str, tuple[tuple[str, ...], tuple[Writer, ...], AvroType]]
+) -> tuple[Input, ...]:
+    """The sources of a SQL view by what is ``found`` of each: its topics, its writers, the newest schema of its events."""
+    return tuple(
+        Input(
+            SourceShape(name, source.topic, tuple(sorted(query.used[name])), "", None, False, None, None),
+            *found[name],
+        )
+        for name, source in query.view.sources.items()
+    )
 
 
 def row_schema(

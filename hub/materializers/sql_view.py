@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
@@ -26,7 +26,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from hub.errors import ConfigError, nearest
 from hub.materializers.avro_shape import AvroType, field_types, kind
 from hub.materializers.shape import META
-from hub.materializers.view import CHANGELOG_PREFIX, Name, RunMode, Swap, changelog_of, swap_of, table_of
+from hub.materializers.view import CHANGELOG_PREFIX, Declared, Name, RunMode
 from hub.yaml import load_model, place
 
 _SPARK = Dialect.get_or_raise("spark")
@@ -146,29 +146,12 @@ class SqlSource(BaseModel):
         return duration_ms(self.max_ahead)
 
 
-class SqlView(BaseModel):
+class SqlView(Declared):
     """A SQL view as its file says it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    view: Name
-    doc: str = ""
-    owner: str = ""
     sources: dict[Name, SqlSource] = Field(min_length=1, max_length=16)
     sql: Annotated[str, Field(min_length=1, max_length=20_000)]
     key: list[Name] = Field(default_factory=list)
-    indexes: list[Name] = Field(default_factory=list)
-    partitions: int | None = Field(None, ge=1, le=256)
-    mode: RunMode = "auto"
-    stores: list[Name] = Field(default_factory=list)
-    swap: Swap = Swap()
-    _number: int | None = PrivateAttr(None)
-    _table: str | None = PrivateAttr(None)
-
-    @field_validator("swap", mode="before")
-    @classmethod
-    def _short(cls, given: object) -> object:
-        return swap_of(given)
 
     @field_validator("mode")
     @classmethod
@@ -188,36 +171,15 @@ class SqlView(BaseModel):
     def _one_or_many(cls, key: Any) -> Any:
         return [key] if isinstance(key, str) else key
 
-    @field_validator("indexes", "key", "stores")
+    @field_validator("key")
     @classmethod
-    def _distinct(cls, names: list[str]) -> list[str]:
+    def _distinct_key(cls, names: list[str]) -> list[str]:
         return list(dict.fromkeys(names))
-
-    @property
-    def name(self) -> str:
-        return self.view
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The row's columns in order. Raises ConfigError when the SQL cannot be read."""
         return query_of(self).columns
-
-    @property
-    def table(self) -> str:
-        """Its name where versions are told apart."""
-        return self._table or table_of(self.view, self._number)
-
-    @property
-    def changelog(self) -> str:
-        """The topic that this version of the view is published to."""
-        return changelog_of(table_of(self.view, self._number))
-
-    def of_version(self, number: int | None, table: str | None = None) -> SqlView:
-        """The same view as its version of that number; None: the one that has the view's own names. ``table``: what it
-        is called where only one version is kept."""
-        found = self.model_copy()
-        found._number, found._table = number, table
-        return found
 
     @property
     def late_topic(self) -> str:
@@ -531,6 +493,17 @@ def _is_column(query: Query, token: Token) -> bool:
     )
 
 
+def _no_column(
+    view: SqlView, name: str, what: str, column: str, types: Mapping[str, AvroType]
+) -> ConfigError:
+    guess = nearest(column, types)
+    return ConfigError(
+        f'view "{view.name}": source "{name}": {what}: topic "{view.sources[name].topic}" has no column "{column}"',
+        hint=f'did you mean "{guess}"?' if guess else f"it has {', '.join(sorted(types))}",
+        code="HUB-2101",
+    )
+
+
 def _check_event_time(
     view: SqlView, name: str, source: SqlSource, types: Mapping[str, AvroType] | None
 ) -> None:
@@ -538,12 +511,7 @@ def _check_event_time(
     if column is None or column == "_timestamp" or types is None:
         return
     if column not in types:
-        guess = nearest(column, types)
-        raise ConfigError(
-            f'view "{view.name}": source "{name}": event_time: topic "{source.topic}" has no column "{column}"',
-            hint=f'did you mean "{guess}"?' if guess else f"it has {', '.join(sorted(types))}",
-            code="HUB-2101",
-        )
+        raise _no_column(view, name, "event_time", column, types)
     if kind(types[column]) != "timestamp":
         raise ConfigError(
             f'view "{view.name}": source "{name}": event_time: column "{column}" is no timestamp',
@@ -562,12 +530,7 @@ def _check_table(view: SqlView, name: str, source: SqlSource, types: Mapping[str
             if types is None or column in META:
                 continue
             if column not in types:
-                guess = nearest(column, types)
-                raise ConfigError(
-                    f'view "{view.name}": source "{name}": table {what}: topic "{source.topic}" has no column "{column}"',
-                    hint=f'did you mean "{guess}"?' if guess else f"it has {', '.join(sorted(types))}",
-                    code="HUB-2101",
-                )
+                raise _no_column(view, name, f"table {what}", column, types)
             if what == "key" and kind(types[column]) in ("floating", "other"):
                 raise ConfigError(
                     f'view "{view.name}": source "{name}": table key: column "{column}" is no value that tells rows apart',

@@ -133,9 +133,12 @@ class Ledger:
             if coming is not None and coming.state == "building":
                 told = self.told.get(table_of(view, coming.suffix))
                 other = self.told.get(table_of(view, state.served.suffix))
-                wanted = Positions() if other is None else self._to_read(state.served, other)
                 # "bulk": not every key may be there.
-                if told is not None and told.mode != "bulk" and _covers(told, wanted):
+                if (
+                    told is not None
+                    and told.mode != "bulk"
+                    and (other is None or _covers(told, self._to_read(state.served, other)))
+                ):
                     self.tell(view, CaughtUp(coming.number, told.changelog))
             number, at, report = self.compared.get(view, (0, "", {}))
             ready = self._coming(view)

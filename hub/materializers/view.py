@@ -10,7 +10,7 @@ The grammar of a file is the models below; ``docs/views.md`` explains it with ex
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
@@ -76,11 +76,6 @@ class Swap(BaseModel):
     same: list[Name] = Field(default_factory=list)
 
 
-def swap_of(given: object) -> object:
-    """``swap: manual`` is short for ``swap: {when: manual}``."""
-    return {"when": given} if isinstance(given, str) else given
-
-
 class Source(BaseModel):
     """Where events of one system come from and which entity they belong to.
 
@@ -99,8 +94,8 @@ class Source(BaseModel):
     where: Sql | None = None
 
 
-class View(BaseModel):
-    """An entity view as its file says it."""
+class Declared(BaseModel):
+    """What every kind of view says of itself, and what its versions are called."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -108,10 +103,6 @@ class View(BaseModel):
     doc: str = ""
     owner: str = ""
     mode: RunMode = "auto"
-    sources: dict[Name, Source] = Field(min_length=1)
-    fields: dict[Name, Sql] = Field(min_length=1)
-    computed: dict[Name, Sql] = Field(default_factory=dict)
-    delete_when: Sql | None = None
     indexes: list[Name] = Field(default_factory=list)
     partitions: int | None = Field(None, ge=1, le=256)
     stores: list[Name] = Field(default_factory=list)
@@ -122,12 +113,43 @@ class View(BaseModel):
     @field_validator("swap", mode="before")
     @classmethod
     def _short(cls, given: object) -> object:
-        return swap_of(given)
+        """``swap: manual`` is short for ``swap: {when: manual}``."""
+        return {"when": given} if isinstance(given, str) else given
 
     @field_validator("indexes", "stores")
     @classmethod
     def _distinct(cls, names: list[str]) -> list[str]:
         return list(dict.fromkeys(names))
+
+    @property
+    def name(self) -> str:
+        return self.view
+
+    @property
+    def table(self) -> str:
+        """Its name where versions are told apart."""
+        return self._table or table_of(self.view, self._number)
+
+    @property
+    def changelog(self) -> str:
+        """The topic that this version of the view is published to."""
+        return changelog_of(table_of(self.view, self._number))
+
+    def of_version(self, number: int | None, table: str | None = None) -> Self:
+        """The same view as its version of that number; None: the one that has the view's own names. ``table``: what it
+        is called where only one version is kept."""
+        found = self.model_copy()
+        found._number, found._table = number, table
+        return found
+
+
+class View(Declared):
+    """An entity view as its file says it."""
+
+    sources: dict[Name, Source] = Field(min_length=1)
+    fields: dict[Name, Sql] = Field(min_length=1)
+    computed: dict[Name, Sql] = Field(default_factory=dict)
+    delete_when: Sql | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> View:
@@ -144,30 +166,9 @@ class View(BaseModel):
         return self
 
     @property
-    def name(self) -> str:
-        return self.view
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """The row's columns in order: fields, then computed."""
         return (*self.fields, *self.computed)
-
-    @property
-    def table(self) -> str:
-        """Its name where versions are told apart."""
-        return self._table or table_of(self.view, self._number)
-
-    @property
-    def changelog(self) -> str:
-        """The topic that this version of the view is published to."""
-        return changelog_of(table_of(self.view, self._number))
-
-    def of_version(self, number: int | None, table: str | None = None) -> View:
-        """The same view as its version of that number; None: the one that has the view's own names. ``table``: what it
-        is called where only one version is kept."""
-        found = self.model_copy()
-        found._number, found._table = number, table
-        return found
 
 
 def load_view(path: Path) -> View | SqlView:

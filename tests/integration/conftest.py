@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from pipeline import Pipeline
+from postgres import BINARIES, Postgres
 from spark_session import spark_session
 
 from hub.config import Settings
@@ -30,3 +31,14 @@ def pipeline(settings: Settings, hub_server: str) -> Iterator[Pipeline]:
         running.close()
         for process in reversed(running.processes.values()):
             end(process, 20.0)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    """A real Postgres, one a module: some tests kill it."""
+    if not BINARIES:
+        pytest.skip("no postgresql on this machine: ./run test installs it where it may")
+    running = Postgres()
+    running.start()
+    yield running
+    running.stop()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import store_contract
 from changelog import Bench
-from postgres import BINARIES, Postgres
+from postgres import Postgres
 from sqlalchemy import create_engine, text
 
 from hub.errors import HubError, PeerError
@@ -21,16 +20,6 @@ from hub.materializers.stores.sql import Change, Store, StoreRefused, ViewBatch
 from hub.record import Positions
 from hub.schema_registry.facts import SCHEMAS_TOPIC, LevelSet, SchemaStored, record_of
 from hub.schema_registry.tables import Rebuilt, RegistryTables
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    if not BINARIES:
-        pytest.skip("no postgresql on this machine: ./run test installs it where it may")
-    running = Postgres()
-    running.start()
-    yield running
-    running.stop()
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from postgres import BINARIES, Postgres
+from postgres import Postgres
 from sql_cases import FRIENDLY, HOSTILE, NOW_MS, ask, fill, schema
 from sqlalchemy import create_engine, text
 
@@ -30,16 +30,6 @@ from hub.materializers.stores.sql import Change, Store, ViewBatch
 from hub.record import NewRecord, Positions
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.codec import encode, parsed
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    if not BINARIES:
-        pytest.skip("no postgresql on this machine: ./run test installs it where it may")
-    running = Postgres()
-    running.start()
-    yield running
-    running.stop()
 
 
 @pytest.fixture(scope="module")

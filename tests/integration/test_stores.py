@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from postgres import BINARIES, Postgres
+from postgres import Postgres
 
 from hub.cli.context import environment_of
 from hub.config import Settings
@@ -44,16 +44,6 @@ sources: {s: {topic: four.in, key: k}}
 fields: {city: s.city, points: s.points, share: s.share, words: s.words}
 stores: [serving, warehouse, duck, lake]
 """
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    if not BINARIES:
-        pytest.skip("no postgresql on this machine: ./run test installs it where it may")
-    running = Postgres()
-    running.start()
-    yield running
-    running.stop()
 
 
 class Hub:
