@@ -10,8 +10,9 @@ of them; ``readers`` adds the registry's verdict in both directions.
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ from hub.schema_registry.formats import Difference, InvalidSchema, avro
 from hub.schema_registry.state import Parsed, differences
 
 MOST_CHANGES = 1_000
+# Types within types that are compared. Our own limit: Python's is the process's, and a library may raise it.
+MOST_CHAINED = 200
 _NOT_SEEN = frozenset({"doc", "title", "description", "metadata", "spelling", "aliases", "sort order"})
 _NAMED = ("record", "error", "enum", "fixed")
 _LOGICAL = ("logicalType", "precision", "scale")
@@ -88,6 +91,20 @@ def diff_in_words(schema_type: str, old: Parsed, new: Parsed) -> list[Change]:
         raise InvalidSchema("the schema's types are chained too long to be compared") from None
 
 
+def _counted(step: Callable[..., Iterator[Change]]) -> Callable[..., Iterator[Change]]:
+    """A method that calls itself, no deeper than ``MOST_CHAINED``; the depth is kept in the instance's ``_depth``."""
+
+    @functools.wraps(step)
+    def deeper(self: Any, *arguments: Any) -> Iterator[Change]:
+        if self._depth == MOST_CHAINED:
+            raise RecursionError
+        self._depth += 1
+        yield from step(self, *arguments)
+        self._depth -= 1
+
+    return deeper
+
+
 def _as_json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else f"{text[:77]}…"
@@ -120,10 +137,12 @@ class _Avro:
         self._old, self._new = Types(old), Types(new)
         self._old_root, self._new_root = old.schema, new.schema
         self._seen: set[tuple[str, str]] = set()
+        self._depth = 0
 
     def changes(self) -> Iterator[Change]:
         yield from self._types("", (self._old_root, ""), (self._new_root, ""), "the schema")
 
+    @_counted
     def _types(self, path: str, old: _Placed, new: _Placed, called: str) -> Iterator[Change]:
         was, now = self._old.resolved(*old), self._new.resolved(*new)
         a, b = was[0], now[0]
@@ -410,10 +429,12 @@ class _Json:
     def __init__(self, old: Any, new: Any) -> None:
         self._old, self._new = old, new
         self._seen: set[tuple[int, int]] = set()
+        self._depth = 0
 
     def changes(self) -> Iterator[Change]:
         yield from self._schemas("", self._old, self._new)
 
+    @_counted
     def _schemas(self, path: str, old: Any, new: Any) -> Iterator[Change]:
         refs = tuple(each.get("$ref") if isinstance(each, dict) else None for each in (old, new))
         called = f"`{path}`" if path else "the schema"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -179,7 +181,11 @@ def test_another_schema_type_is_the_one_change() -> None:
     assert str(change) == "the schema type was AVRO and is JSON"
 
 
-def test_types_that_are_chained_too_long_are_refused() -> None:
+@pytest.mark.parametrize("limit", [1_000, 10_000], ids=["Python's own limit", "a limit that a library raised"])
+def test_types_that_are_chained_too_long_are_refused(limit: int, request: pytest.FixtureRequest) -> None:
+    request.addfinalizer(functools.partial(sys.setrecursionlimit, sys.getrecursionlimit()))
+    sys.setrecursionlimit(limit)
+
     def chain(last: str) -> Any:
         named: dict[str, Any] = {
             "T0": {"type": "record", "name": "T0", "fields": [{"name": "x", "type": last}]}
