@@ -348,7 +348,9 @@ def test_a_slow_reader_is_told_and_one_that_does_not_read_is_let_go_and_resumes(
     monkeypatch.setattr("hub.materializers.push._SLOW_S", 0.2)
     monkeypatch.setattr("hub.materializers.push._PAGE", 50)
     monkeypatch.setattr(push_wire, "SEND_S", 3.0)
-    wide = "x" * 1_500_000  # a page has 75 MB: more than sockets (tcp_rmem: 33 MB) and libraries hold between them
+    wide = (
+        "x" * 1_500_000
+    )  # a page has 75 MB: more than sockets (tcp_rmem: 33 MB) and libraries hold between them
 
     def storm(first: int) -> None:
         """Two states of each of 50 keys; the first is never seen."""

@@ -181,7 +181,9 @@ def test_another_schema_type_is_the_one_change() -> None:
     assert str(change) == "the schema type was AVRO and is JSON"
 
 
-@pytest.mark.parametrize("limit", [1_000, 10_000], ids=["Python's own limit", "a limit that a library raised"])
+@pytest.mark.parametrize(
+    "limit", [1_000, 10_000], ids=["Python's own limit", "a limit that a library raised"]
+)
 def test_types_that_are_chained_too_long_are_refused(limit: int, request: pytest.FixtureRequest) -> None:
     request.addfinalizer(functools.partial(sys.setrecursionlimit, sys.getrecursionlimit()))
     sys.setrecursionlimit(limit)
