@@ -196,7 +196,7 @@ def write(pid):
     at = max((offset for _, offset in done), default=0)
     while True:
         at += 1
-        rows = [Change(f"k{n}", at, 0, at, {"n": at}) for n in range(2000)]
+        rows = [Change(f"k{n}", at, 0, at, {"n": at}) for n in range(500)]
         store.apply([ViewBatch("v", rows, Positions.of([("views.v", 0, at)]))])
         print(pid, at, flush=True)
 
@@ -231,7 +231,7 @@ def test_a_writer_that_is_killed_leaves_rows_and_positions_of_one_batch(kind: st
             ((_, at),) = cut.positions
             assert at >= told  # what was said to be applied is
             assert {(version, values[0]) for _, version, values in cut.rows()} == {(at, at)}
-        assert store.count("v") == 2000
+        assert store.count("v") == 500
         store.close()
     process.communicate(timeout=20)
     assert process.returncode == 0
