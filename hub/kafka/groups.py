@@ -71,7 +71,9 @@ class Groups(Connection):
                 self.admin.alter_consumer_group_offsets([request], request_timeout=self.timeout_s)
             )
             # librdkafka says it of the partitions only, and of the request that it went well.
-            errors = [each.error for answer in answers.values() for each in answer.topic_partitions if each.error]
+            errors = [
+                each.error for answer in answers.values() for each in answer.topic_partitions if each.error
+            ]
             away = next((error for error in errors if error.code() in _COORDINATOR_AWAY), None)
             if away is None:
                 return
