@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.demo.customers import Event
 from hub.demo.feeder import PATIENCE_S, Feeder, load
-from hub.kafka import KafkaCluster
+from hub.kafka import KafkaCluster, KafkaWriter
 from hub.record import Positions, Record
 from hub.runtime import die_with_parent
 from hub.schema_registry.client import RegistryClient
@@ -45,8 +46,14 @@ class Pipeline:
         self.cluster = KafkaCluster(self.settings.bootstrap, 15.0)
         self.registry = RegistryClient(self.url)
 
+    @cached_property
+    def writer(self) -> KafkaWriter:
+        """Of whoever writes one after the other: a producer takes half a second to be ready."""
+        return self.cluster.writer()
+
     def close(self) -> None:
         self.registry.close()
+        self.writer.close()
 
     def start(self, command: str) -> None:
         """A process of the hub, by its command; again after ``kill``."""

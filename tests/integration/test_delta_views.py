@@ -154,7 +154,7 @@ class Market:
 
     def __init__(self, pipeline: Pipeline, name: str) -> None:
         self.pipeline, self.name = pipeline, name
-        self.writer = pipeline.cluster.writer()
+        self.writer = pipeline.writer
         self.views: list[Path] = []
         self.forms = {kind: parsed(body) for kind, body in SCHEMAS.items()}
         self.ids: dict[str, int] = {}

@@ -88,7 +88,7 @@ class Shop:
 
     def __init__(self, pipeline: Pipeline, name: str) -> None:
         self.pipeline, self.name = pipeline, name
-        self.writer = pipeline.cluster.writer()
+        self.writer = pipeline.writer
         self.ids: dict[str, int] = {}
         self.views: list[Path] = []
 
