@@ -71,6 +71,11 @@ class Settings(BaseSettings):
     realtime_checkpoint_s: float = Field(
         60.0, ge=5.0, description="time between two checkpoints of a realtime view: what a crash repeats"
     )
+    realtime_warm_up_s: float = Field(
+        15.0,
+        ge=0.0,
+        description="live batches of a realtime view before its first: they compile what it runs",
+    )
     spark_slots_most: int = Field(
         128, ge=1, description="most task slots of a local Spark; realtime views hold theirs for ever"
     )

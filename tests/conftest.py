@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from ports import free_pair, free_ports
 
@@ -19,6 +20,19 @@ from hub.embedded import KafkaNode
 from hub.runtime import die_with_parent, end, last_line
 
 MARK_OF_FOLDER = {"integration": "integration", "browser": "browser", "faults": "faults"}
+
+# A JVM lives for seconds or minutes here: the optimising compiler would take more from the cores than it gives back.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# The same examples in every run: what passes once passes again. With HUB_FAULT_SEEDS others are tried. How long one takes
+# is a matter of the machine.
+hypothesis.settings.register_profile(
+    "hub",
+    derandomize="HUB_FAULT_SEEDS" not in os.environ,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("hub")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -22,7 +22,7 @@ from hub.cli import app
 from hub.config import Settings
 from hub.embedded import KafkaNode
 from hub.errors import HubError
-from hub.kafka import KafkaCluster
+from hub.kafka import KafkaCluster, KafkaWriter
 from hub.record import NewRecord, Record, TopicPartition
 from hub.replication.clusters import Reached, reach, read_board, read_progress
 from hub.replication.links import links
@@ -30,7 +30,7 @@ from hub.replication.mirrors import load
 from hub.replication.summary import summary_of
 from hub.runtime import die_with_parent, end, last_line
 
-PATIENCE_S = 60.0
+PATIENCE_S = 90.0
 
 
 @dataclass
@@ -70,6 +70,7 @@ class World:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.path = self.folder / "mirrors.yaml"
         self.reached: dict[str, Reached] = {}
+        self.writers: dict[str, KafkaWriter] = {}
 
     def declare(self, topics: Sequence[str], **more: Any) -> None:
         body = {
@@ -168,6 +169,8 @@ class World:
         return "\n".join(f"{each.log.name}: {each.log.read_text()[-3000:]}" for each in self.workers)
 
     def close(self) -> None:
+        for writer in self.writers.values():
+            writer.close()
         for each in self.workers:
             if each.process.poll() is None and each is not self.workers[-1]:
                 each.process.terminate()
@@ -183,22 +186,20 @@ class World:
         self.clusters[at].create_topic(topic, partitions=partitions, config=named, replication_factor=1)
 
     def produce(self, topic: str, count: int, at: str = "nyc", mark: str = "r", partitions: int = 2) -> None:
-        writer = self.clusters[at].writer()
-        try:
-            writer.append(
-                [
-                    NewRecord(
-                        topic,
-                        f"k{number}".encode(),
-                        f"{mark}{number}".encode(),
-                        (("n", b"%d" % number),),
-                        partition=number % partitions,
-                    )
-                    for number in range(count)
-                ]
-            )
-        finally:
-            writer.close()
+        if at not in self.writers:  # kept: half a second each
+            self.writers[at] = self.clusters[at].writer()
+        self.writers[at].append(
+            [
+                NewRecord(
+                    topic,
+                    f"k{number}".encode(),
+                    f"{mark}{number}".encode(),
+                    (("n", b"%d" % number),),
+                    partition=number % partitions,
+                )
+                for number in range(count)
+            ]
+        )
 
     def end(self, topic: str, partition: int, at: str = "nyc") -> int:
         return self.clusters[at].end_offsets([topic]).get(TopicPartition(topic, partition))

@@ -7,19 +7,22 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
+import psutil
 
 from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.demo.customers import Event
 from hub.demo.feeder import PATIENCE_S, Feeder, load
-from hub.kafka import KafkaCluster
-from hub.record import Positions
+from hub.kafka import KafkaCluster, KafkaWriter
+from hub.record import Positions, Record
 from hub.runtime import die_with_parent
 from hub.schema_registry.client import RegistryClient
 from hub.topics.apply import apply, make_plan
@@ -43,11 +46,18 @@ class Pipeline:
         self.cluster = KafkaCluster(self.settings.bootstrap, 15.0)
         self.registry = RegistryClient(self.url)
 
+    @cached_property
+    def writer(self) -> KafkaWriter:
+        """Of whoever writes one after the other: a producer takes half a second to be ready."""
+        return self.cluster.writer()
+
     def close(self) -> None:
         self.registry.close()
+        self.writer.close()
 
     def start(self, command: str) -> None:
         """A process of the hub, by its command; again after ``kill``."""
+        self.settings.logs.mkdir(parents=True, exist_ok=True)
         with (self.settings.logs / f"{command}.log").open("ab") as output:
             self.processes[command] = subprocess.Popen(
                 die_with_parent([sys.executable, "-m", "hub.cli", command]),
@@ -57,19 +67,36 @@ class Pipeline:
                 stderr=subprocess.STDOUT,
             )
 
-    def kill(self, command: str) -> None:
-        """kill -9."""
-        self.processes[command].kill()
-        self.processes[command].wait(20.0)
+    def kill(self, command: str, jvm: Literal["left", "too", "alone"] = "left") -> None:
+        """kill -9 of the process; of Spark's JVM below it ``too``, or of that ``alone``, which the process is to notice."""
+        process = self.processes[command]
+        below = [] if jvm == "left" else psutil.Process(process.pid).children(recursive=True)
+        for each in [*below, *([] if jvm == "alone" else [process])]:
+            each.kill()
+        process.wait(60.0)
+
+    @property
+    def views(self) -> Path:
+        return self.settings.project / "views"
+
+    @contextmanager
+    def own_views(self) -> Iterator[None]:
+        """What is put into the project's views within goes at the end: each file is a query that Spark runs for ever."""
+        before = set(self.views.glob("*.yaml"))
+        try:
+            yield
+        finally:
+            for path in set(self.views.glob("*.yaml")) - before:
+                path.unlink()
 
     def install(self, example: str) -> None:
         """The example's topics and schemas applied, its views put into the project."""
         folder = EXAMPLES / example
         wanted = load_tree(folder / "topics.yaml")
         apply(make_plan(wanted, self.cluster, self.registry), self.cluster, self.registry)
-        (self.settings.project / "views").mkdir(parents=True, exist_ok=True)
+        self.views.mkdir(parents=True, exist_ok=True)
         for view in (folder / "views").glob("*.yaml"):
-            shutil.copy(view, self.settings.project / "views" / view.name)
+            shutil.copy(view, self.views / view.name)
 
     def publisher(self) -> Publisher:
         return Publisher(self.cluster, self.registry, linger_ms=5, delivery_timeout_s=PATIENCE_S)
@@ -113,6 +140,28 @@ class Pipeline:
             after = page["next"]
             if after is None:
                 return found
+
+    def changelog(self, view: str) -> list[Record]:
+        """Everything that the view has written, as far as compaction has left it."""
+        return records_of(self.cluster, f"views.{view}")
+
+    def written(self, view: str) -> int:
+        """How much the view has written, in offsets of its changelog."""
+        topic = f"views.{view}"
+        there = topic in self.cluster.topics()
+        return sum(end for _, end in self.cluster.end_offsets([topic])) if there else 0
+
+
+def records_of(cluster: KafkaCluster, topic: str) -> list[Record]:
+    """Everything that is in a topic now."""
+    ends = cluster.end_offsets([topic])
+    reader = cluster.reader()
+    reader.assign(cluster.beginning_offsets([topic]))
+    found: list[Record] = []
+    while not reader.position().covers(ends):
+        found += reader.poll(1_000, 5.0)
+    reader.close()
+    return found
 
 
 def plain(row: dict[str, Any]) -> dict[str, Any]:

@@ -29,14 +29,14 @@ class Plant:
         self.pipeline = pipeline
         self.topic, self.view = f"plant.{name}", f"plant_{name}"
         self.registry = pipeline.registry
-        self.writer = pipeline.cluster.writer()
+        self.writer = pipeline.writer
         pipeline.cluster.create_topic(self.topic, partitions=1, config={}, replication_factor=1)
         self.schema_id = self.registry.register(f"{self.topic}-value", json.dumps(SCHEMA))
 
     def declare(self, fields: dict[str, str], indexes: str = "[]") -> None:
         lines = "".join(f"  {name}: {sql}\n" for name, sql in fields.items())
         text = f"view: {self.view}\nsources:\n  r: {{topic: {self.topic}, key: sensor}}\nfields:\n{lines}indexes: {indexes}\n"
-        (self.pipeline.settings.project / "views" / f"{self.view}.yaml").write_text(text)
+        (self.pipeline.views / f"{self.view}.yaml").write_text(text)
 
     def write(self, key: str, value: bytes | None) -> Positions:
         return self.writer.append([NewRecord(self.topic, key.encode(), value)])

@@ -12,7 +12,7 @@ import heapq
 import io
 import zipfile
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,8 @@ def _time(event: Event) -> int:
 
 
 def _ms(text: str | None) -> int:
-    return int(datetime.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp() * 1000)
+    """``2013-01-01T10:00:00Z``; the zone is part of the text."""
+    return int(datetime.fromisoformat(str(text)).timestamp() * 1000)
 
 
 def _int(text: str | None) -> int | None:

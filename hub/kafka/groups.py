@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -37,6 +38,11 @@ _SECURITY = {
 }
 AT_ONCE = 200
 REFUSED = "HUB-3012"
+_COORDINATOR_AWAY = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 _WITHOUT_MEMBERS = ("EMPTY", "DEAD")
 # What goes wrong is raised to the caller; its log would say the same once more, at each try.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
@@ -54,12 +60,26 @@ class Groups(Connection):
     """Consumer groups of a cluster."""
 
     def publish_group(self, group: str, positions: Positions) -> None:
-        """Commit positions as a group's offsets, with leader epoch -1 (unknown). Brokers refuse it while it has members."""
+        """Commit positions as a group's offsets, with leader epoch -1 (unknown). Brokers refuse it while it has members:
+        then nothing is written. A coordinator that moves or still loads is asked again, for ``timeout_s`` at most."""
         request = ConsumerGroupTopicPartitions(
             group, [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in positions]
         )
-        if positions:
-            self._results(self.admin.alter_consumer_group_offsets([request], request_timeout=self.timeout_s))
+        deadline = time.monotonic() + self.timeout_s
+        while positions:
+            answers = self._results(
+                self.admin.alter_consumer_group_offsets([request], request_timeout=self.timeout_s)
+            )
+            # librdkafka says it of the partitions only, and of the request that it went well.
+            errors = [
+                each.error for answer in answers.values() for each in answer.topic_partitions if each.error
+            ]
+            away = next((error for error in errors if error.code() in _COORDINATOR_AWAY), None)
+            if away is None:
+                return
+            if time.monotonic() > deadline:
+                raise self.down(f'group "{group}"', away.str())
+            time.sleep(0.1)
 
     def group_positions(self, group: str) -> Positions:
         """Where a group stands; empty when it has committed nothing, or is not there."""

@@ -78,9 +78,6 @@ _POLL_S = 0.03
 _STALE_CHECK_S = 2.0
 # Below this many unread events a start goes straight to live.
 _BULK_FROM = 20_000
-# Real-time mode plans anew at each checkpoint only, and everything waits for it: it begins in a JVM that has compiled
-# what that takes, which live batches teach it.
-_WARM_UP_S = 15.0
 # How often the note is written that says how far a view's batches were swept.
 _NOTE_S = 1.0
 _DEFAULT_LARGEST = 1_048_588  # a broker's message.max.bytes where nobody says another
@@ -805,7 +802,9 @@ class Runner:
         self._say(mode, "warms up for real-time mode" if warming else None)
         reported = -1
         check_at = time.monotonic() + _STALE_CHECK_S
-        warm_at = time.monotonic() + _WARM_UP_S
+        # Real-time mode plans anew at each checkpoint only, and everything waits for it: it begins in a JVM that has
+        # compiled what that takes, which live batches teach it.
+        warm_at = time.monotonic() + self.settings.realtime_warm_up_s
         try:
             while query.isActive:
                 self.stopping.wait(_POLL_S)

@@ -110,8 +110,9 @@ def next_question(
     gaps = [(known.after_ms, until_ms)]
     uncertain = compacted_to is not None and index < len(answers)
     if uncertain and not _certain(answers, index, position, compacted_to or 0):
-        next_ms = answers[index][0]  # halves on both sides of the record that is known to exist
-        gaps = [(known.after_ms, next_ms), (next_ms, until_ms)]
+        # Halves before the first and after the last time whose answer is the record that is known to exist.
+        past = bisect_right(answers, answers[index][1], key=lambda each: each[1])
+        gaps = [(known.after_ms, answers[index][0]), (answers[past - 1][0], until_ms)]
     for low_ms, high_ms in gaps:
         middle_ms = (low_ms + high_ms) // 2
         if now_ms - low_ms > 4 * (now_ms - high_ms):  # by age: half of fifty years is no good guess

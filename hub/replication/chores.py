@@ -67,12 +67,15 @@ class Chores(threading.Thread):
     def run(self) -> None:
         backoff = Backoff(0.5, 15.0)
         plan_at_s = groups_at_s = 0.0
+        planned_for: Control | None = None
         while not self._halt.is_set():
             self.ticked_at_s = time.monotonic()
             try:
-                if self.ticked_at_s >= plan_at_s:
-                    self._plan()
-                    plan_at_s = self.ticked_at_s + PLAN_EVERY_S
+                # Hands that change are not kept waiting: nobody may write meanwhile.
+                control = self._control()
+                if self.ticked_at_s >= plan_at_s or control != planned_for:
+                    self._plan(control)
+                    planned_for, plan_at_s = control, self.ticked_at_s + PLAN_EVERY_S
                 if self.ticked_at_s >= groups_at_s and not self.held:
                     self._carry_groups()
                     groups_at_s = self.ticked_at_s + self.link.mirror.groups.interval / 1000
@@ -106,11 +109,10 @@ class Chores(threading.Thread):
 
     # ---- topics
 
-    def _plan(self) -> None:
+    def _plan(self, control: Control) -> None:
         known = self._board()
         if self._progress is None:
             self._progress = ProgressReader(self.target, only=frozenset({self.link.name}))
-        control = self._control()
         made = planned(
             self.file,
             self.link,

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 import orjson
 
 from hub.errors import Conflict, PeerError
+from hub.log import Writer
 from hub.record import NewRecord, Positions, TopicPartition
 from hub.replication import failover
 from hub.replication.board import Board, joined
@@ -66,6 +67,8 @@ class Operator:
     wait_s: float = 120.0
     say: Say = lambda text: None
     _up: dict[str, bool] = field(default_factory=dict)
+    # Kept over the steps: a producer takes half a second to be ready, and nobody may write while hands change.
+    _writers: dict[str, Writer] = field(default_factory=dict)
 
     # ---- what is there
 
@@ -245,32 +248,43 @@ class Operator:
 
     def carry_on(self, operation: Operation) -> Operation:
         """Do every step that is not done, and write down each that is. Raises what a step raises; then go on later."""
-        if not operation.done:
-            self.tell(operation, operation.record())
-        while (step := operation.next) is not None:
-            self.say(f"{step.name}: {step.does}")
-            self.do(operation, step)
-            operation = failover.done(operation, step.name)
-            self.tell(operation, operation.record())
-        return operation
+        try:
+            if not operation.done:
+                self.tell(operation, operation.record())
+            while (step := operation.next) is not None:
+                self.say(f"{step.name}: {step.does}")
+                self.do(operation, step)
+                operation = failover.done(operation, step.name)
+                self.tell(operation, operation.record())
+            return operation
+        finally:
+            self._close()
 
     def abort(self, operation: Operation) -> Operation:
         """Undo it, while ownership has not changed. Raises Conflict (HUB-1964)."""
         aborted, undo = failover.abort(operation)
         for name in undo:
             self.say(f"undone: {name} (workers and applications see it by the record)")
-        self.tell(aborted, aborted.record())
+        try:
+            self.tell(aborted, aborted.record())
+        finally:
+            self._close()
         return aborted
 
     def tell(self, operation: Operation, *records: NewRecord) -> None:
         """Into the new side first, then into the old one when it is up."""
         for name in (operation.new, operation.old):
             if self.is_up(name):
-                writer = self.clusters[name].kafka.writer()
-                try:
-                    writer.append(records)
-                finally:
-                    writer.close()
+                self._append(name, records)
+
+    def _append(self, name: str, records: Sequence[NewRecord]) -> None:
+        if name not in self._writers:
+            self._writers[name] = self.clusters[name].kafka.writer()
+        self._writers[name].append(records)
+
+    def _close(self) -> None:
+        while self._writers:
+            self._writers.popitem()[1].close()
 
     def do(self, operation: Operation, step: Step) -> None:
         """One step, perhaps again."""
@@ -390,11 +404,7 @@ class Operator:
             for seen, carried in self.groups(link, operation.home):
                 marks = [mark.record() for mark in marks_for(link.name, carried, seen)]
                 if marks:
-                    writer = self.clusters[new].kafka.writer()
-                    try:
-                        writer.append(marks)
-                    finally:
-                        writer.close()
+                    self._append(new, marks)
                 commit_group(self.clusters[new], seen.group, carried)
 
     def groups(self, link: Link, home: str) -> list[tuple[Seen, tuple[Carried, ...]]]:

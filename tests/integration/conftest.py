@@ -20,9 +20,8 @@ __all__ = ["spark_session"]
 def pipeline(settings: Settings, hub_server: str) -> Iterator[Pipeline]:
     """A hub with its applier and materializer: put views into ``settings.project / "views"``."""
     ensure_jars(settings)
-    (settings.project / "views").mkdir(parents=True, exist_ok=True)
-    settings.logs.mkdir(exist_ok=True)
     running = Pipeline(settings, hub_server)
+    running.views.mkdir(parents=True, exist_ok=True)
     for command in ("apply-changelogs", "materialize"):
         running.start(command)
     try:
@@ -31,6 +30,17 @@ def pipeline(settings: Settings, hub_server: str) -> Iterator[Pipeline]:
         running.close()
         for process in reversed(running.processes.values()):
             end(process, 20.0)
+
+
+@pytest.fixture(autouse=True)
+def _views_go_with_their_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever a test puts into the shared project; what a fixture of its module put there, that fixture takes away."""
+    if "pipeline" not in request.fixturenames:
+        yield
+        return
+    pipeline: Pipeline = request.getfixturevalue("pipeline")
+    with pipeline.own_views():
+        yield
 
 
 @pytest.fixture(scope="module")

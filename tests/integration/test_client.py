@@ -54,17 +54,19 @@ TOPIC, NAME = "plant.heard", "plant_heard"
 
 
 @pytest.fixture(scope="module")
-def heard(pipeline: Pipeline) -> Pipeline:
+def heard(pipeline: Pipeline) -> Iterator[Pipeline]:
     """A topic of readings and a view over it that is live."""
     pipeline.cluster.create_topic(TOPIC, partitions=2, config={}, replication_factor=1)
     pipeline.registry.register(f"{TOPIC}-value", SCHEMA)
-    (pipeline.settings.project / "views" / f"{NAME}.yaml").write_text(VIEW)
-    with Hub(pipeline.url) as hub:
-        hub.produce(TOPIC, reading("first", 1.0), key="first")
-    wait_until(
-        lambda: pipeline.state(NAME).get("state") == "live" and bool(pipeline.state(NAME)["fields"]), 150.0
-    )
-    return pipeline
+    with pipeline.own_views():
+        (pipeline.views / f"{NAME}.yaml").write_text(VIEW)
+        with Hub(pipeline.url) as hub:
+            hub.produce(TOPIC, reading("first", 1.0), key="first")
+        wait_until(
+            lambda: pipeline.state(NAME).get("state") == "live" and bool(pipeline.state(NAME)["fields"]),
+            150.0,
+        )
+        yield pipeline
 
 
 def reading(sensor: str, celsius: float, gone: bool = False) -> dict[str, Any]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from pipeline import Pipeline, plain, wait_until
+from pipeline import Pipeline, plain, records_of, wait_until
 
 from hub.cli import main
 from hub.cli.context import environment_of
@@ -56,7 +55,7 @@ class Desk:
         self.letters = DeadLetters(pipeline.cluster, pipeline.registry)
 
     def declare(self, view: str, body: dict[str, Any]) -> None:
-        path = self.pipeline.settings.project / "views" / f"{view}.yaml"
+        path = self.pipeline.views / f"{view}.yaml"
         path.write_text(json.dumps({"view": view, **body}))
         self.views.append(path)
 
@@ -98,16 +97,10 @@ class Desk:
         wait_until(all_there, 120.0, lambda: f"{view} has letters of {sorted(found)}, not of all {offsets}")
         return [found[offset] for offset in offsets]
 
-    def remove(self) -> None:
-        for path in self.views:
-            path.unlink(missing_ok=True)
-
 
 @pytest.fixture
-def desk(pipeline: Pipeline, request: pytest.FixtureRequest) -> Iterator[Desk]:
-    made = Desk(pipeline, request.node.name.removeprefix("test_")[:20].rstrip("_"))
-    yield made
-    made.remove()
+def desk(pipeline: Pipeline, request: pytest.FixtureRequest) -> Desk:
+    return Desk(pipeline, request.node.name.removeprefix("test_")[:20].rstrip("_"))
 
 
 def entity(topic: str, **more: Any) -> dict[str, Any]:
@@ -152,13 +145,22 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
     ):  # the clock jumps; a batch is judged by the watermark of the one before, so two of them
         desk.write(desk.value(jump))
         desk.rows(clicks)
-    time.sleep(12.0)  # a query that was idle so long is reported as if its next batch had run already
-    late = desk.write(desk.value(6))
+    idle_until = (
+        time.monotonic() + 12.0
+    )  # a query that was idle so long is reported as if its next batch had run already
 
     offsets = (cut, wrong_type, unknown, no_key, large)
     dead = dict(zip(offsets, desk.dead(latest, *offsets), strict=True))
     desk.dead(unique, *offsets, null)
     desk.dead(clicks, cut, wrong_type, unknown, large, future)  # and not the tombstone: it makes no row
+    # Shown: the field that is cut off; the bytes, the headers and the time are the event's own.
+    row = desk.letters.show(dead[cut])
+    assert row["field"] == "event_id" and row["json"]["name"] == "n1" and row["json"]["cents"] == 10
+    assert row["headers"] == {"x": "y"} and row["timestamp_ms"] == START
+    assert desk.letters.show(dead[large])["bytes"] == 2_000_000
+
+    time.sleep(max(0.0, idle_until - time.monotonic()))
+    late = desk.write(desk.value(6))
     rows = desk.rows(latest)
     assert rows["a"]["name"] == "n6" and rows["a"]["count"] == 8
     assert desk.rows(unique)["a"]["count"] == 7
@@ -172,12 +174,6 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
     assert by_reason[f"{desk.topic}.dlq"] == reasons
     assert sum(row["n"] for row in desk.rows(clicks).values()) <= 7
     assert desk.letters.letters([f"views.{clicks}.late"]).letters[0].letter.of == Place(desk.topic, 0, late)
-
-    # Shown: the field that is cut off; the bytes, the headers and the time are the event's own.
-    row = desk.letters.show(dead[cut])
-    assert row["field"] == "event_id" and row["json"]["name"] == "n1" and row["json"]["cents"] == 10
-    assert row["headers"] == {"x": "y"} and row["timestamp_ms"] == START
-    assert desk.letters.show(dead[large])["bytes"] == 2_000_000
 
     # Repaired by the command line and replayed, twice: it is counted once, and is not the latest.
     for name, text in environment_of(pipeline.settings).items():
@@ -237,14 +233,7 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
 
 
 def _replays(pipeline: Pipeline, topic: str) -> list[Record]:
-    ends = pipeline.cluster.end_offsets([topic])
-    reader = pipeline.cluster.reader()
-    reader.assign(pipeline.cluster.beginning_offsets([topic]))
-    found: list[Record] = []
-    while not reader.position().covers(ends):
-        found += reader.poll(1_000, 5.0)
-    reader.close()
-    return [record for record in found if record.header("hub.replay.letter")]
+    return [record for record in records_of(pipeline.cluster, topic) if record.header("hub.replay.letter")]
 
 
 @pytest.mark.timeout(900)

@@ -69,6 +69,9 @@ def test_kafka_keeps_what_was_acknowledged_over_kill_9(own_settings: Settings) -
         cluster = KafkaCluster(own_settings.bootstrap, 30.0)
         cluster.create_topic("kept", partitions=1, config={}, replication_factor=1)
         cluster.writer().append([NewRecord("kept", b"k", str(n).encode(), partition=0) for n in range(500)])
+        # The coordinator of groups is made by this very request, and has to load.
+        cluster.publish_group("first", Positions.of([("kept", 0, 7)]))
+        assert cluster.group_positions("first") == Positions.of([("kept", 0, 7)])
         assert node.process is not None
         node.process.kill()
         node.process.wait()

@@ -107,6 +107,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
         bootstrap=f"127.0.0.1:{port}",
         http_port=free_ports(1)[0],
         realtime_checkpoint_s=6.0,
+        realtime_warm_up_s=2.0,  # of four starts; what is warmed up is speed, which nothing here is about
     )
     (settings.project / "views").mkdir(parents=True)
     ensure_jars(settings)

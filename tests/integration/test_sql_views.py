@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from pipeline import Pipeline, iso, plain, wait_until
+from pipeline import Pipeline, iso, plain, records_of, wait_until
 
-from hub.cli.context import environment_of
-from hub.config import Settings
-from hub.kafka import KafkaCluster
 from hub.materializers.applier import Applier
 from hub.materializers.stores.sql import Store
 from hub.materializers.view import load_view
-from hub.record import NewRecord, Positions, Record
-from hub.runtime import die_with_parent
+from hub.record import NewRecord, Positions
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.codec import encode, parsed
 
@@ -98,7 +88,7 @@ class Shop:
 
     def __init__(self, pipeline: Pipeline, name: str) -> None:
         self.pipeline, self.name = pipeline, name
-        self.writer = pipeline.cluster.writer()
+        self.writer = pipeline.writer
         self.ids: dict[str, int] = {}
         self.views: list[Path] = []
 
@@ -112,7 +102,7 @@ class Shop:
     def declare(self, view: str, sources: dict[str, dict[str, Any]], sql: str, key: list[str] = ()) -> str:  # type: ignore[assignment]
         name = f"{self.name}_{view}"
         body = {"view": name, "sources": sources, "sql": sql, **({"key": list(key)} if key else {})}
-        path = self.pipeline.settings.project / "views" / f"{name}.yaml"
+        path = self.pipeline.views / f"{name}.yaml"
         path.write_text(json.dumps(body))  # JSON is YAML
         self.views.append(path)
         return name
@@ -138,28 +128,10 @@ class Shop:
         self.pipeline.covers(view, [f"{self.name}.{kind}" for kind in kinds], 240.0)
         return {key: plain(row) for key, row in self.pipeline.rows(view).items()}
 
-    def remove(self) -> None:
-        for path in self.views:
-            path.unlink()
-
-
-def records_of(cluster: KafkaCluster, topic: str) -> list[Record]:
-    """Everything that is in a topic now."""
-    ends = cluster.end_offsets([topic])
-    reader = cluster.reader()
-    reader.assign(cluster.beginning_offsets([topic]))
-    found: list[Record] = []
-    while not reader.position().covers(ends):
-        found += reader.poll(1_000, 5.0)
-    reader.close()
-    return found
-
 
 @pytest.fixture
-def shop(pipeline: Pipeline, request: pytest.FixtureRequest) -> Iterator[Shop]:
-    made = Shop(pipeline, request.node.name.removeprefix("test_")[:24].rstrip("_"))
-    yield made
-    made.remove()
+def shop(pipeline: Pipeline, request: pytest.FixtureRequest) -> Shop:
+    return Shop(pipeline, request.node.name.removeprefix("test_")[:24].rstrip("_"))
 
 
 def source(shop: Shop, kind: str, time: str = "placed_at", watermark: str = "10 minutes") -> dict[str, Any]:
@@ -479,9 +451,8 @@ def test_a_kill_in_the_middle_gives_no_row_twice(shop: Shop, pipeline: Pipeline,
     settings = pipeline.settings.model_copy(
         update={"home": tmp_path / "home", "project": tmp_path / "project"}
     )
-    (settings.project / "views").mkdir(parents=True)
-    settings.home.mkdir()
     elsewhere = Pipeline(settings, pipeline.url)
+    elsewhere.views.mkdir(parents=True)
     shop.pipeline = elsewhere
     hourly = shop.declare(
         "hourly",
@@ -496,7 +467,7 @@ def test_a_kill_in_the_middle_gives_no_row_twice(shop: Shop, pipeline: Pipeline,
         ["order_id", "pos"],
     )
     events = [order(n, START + n * 1_000) for n in range(6_000)]
-    running = _materializer(settings)
+    elsewhere.start("materialize")
     store = Store(f"sqlite:///{tmp_path / 'store.db'}")
     registry = RegistryClient(pipeline.url)
     applier = Applier(elsewhere.cluster, registry, store)
@@ -506,10 +477,10 @@ def test_a_kill_in_the_middle_gives_no_row_twice(shop: Shop, pipeline: Pipeline,
         for n in range(0, 6_000, 500):
             shop.orders(events[n : n + 500])
             if n in (1_500, 4_000):
-                wait_until(partial(_has_more, elsewhere, lines, written), 120.0)
-                _kill(running)
-                written = len(_changelog(elsewhere, lines))
-                running = _materializer(settings)
+                wait_until(lambda: elsewhere.written(lines) > written, 120.0)  # noqa: B023 called at once
+                elsewhere.kill("materialize", "too")
+                written = elsewhere.written(lines)
+                elsewhere.start("materialize")
         wanted = {(e["order_id"], pos) for e in events for pos in range(len(e["items"]))}
         hours = by(events, lambda e: (e["customer"], e["placed_at"] // HOUR * HOUR))
 
@@ -528,7 +499,7 @@ def test_a_kill_in_the_middle_gives_no_row_twice(shop: Shop, pipeline: Pipeline,
         }
         # A version is one state: whenever it was written again, the same row was.
         states: dict[tuple[bytes, int], set[bytes]] = defaultdict(set)
-        for record in _changelog(elsewhere, hourly):
+        for record in elsewhere.changelog(hourly):
             states[record.key or b"", int(record.header("hub.version") or b"0")].add(record.value or b"")
         assert all(len(values) == 1 for values in states.values())
         assert {(row.values["order_id"], row.values["pos"]) for row in _rows(store, lines)} == wanted
@@ -537,36 +508,8 @@ def test_a_kill_in_the_middle_gives_no_row_twice(shop: Shop, pipeline: Pipeline,
         registry.close()
         store.close()
         elsewhere.close()
-        _kill(running)
-
-
-def _changelog(pipeline: Pipeline, view: str) -> list[Record]:
-    topic = f"views.{view}"
-    return records_of(pipeline.cluster, topic) if topic in pipeline.cluster.topics() else []
-
-
-def _has_more(pipeline: Pipeline, view: str, than: int) -> bool:
-    return len(_changelog(pipeline, view)) > than
+        elsewhere.kill("materialize", "too")
 
 
 def _rows(store: Store, view: str) -> list[Any]:
     return store.select(view, [], 100_000, None)
-
-
-def _materializer(settings: Settings) -> subprocess.Popen[bytes]:
-    settings.logs.mkdir(exist_ok=True)
-    with (settings.logs / "materialize.log").open("ab") as output:
-        return subprocess.Popen(
-            die_with_parent([sys.executable, "-m", "hub.cli", "materialize"]),
-            env={**os.environ, **environment_of(settings)},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """kill -9 of the process and of Spark's JVM below it."""
-    for each in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
-        each.send_signal(signal.SIGKILL)
-    process.wait(10.0)

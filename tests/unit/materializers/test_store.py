@@ -153,12 +153,13 @@ EVERYTHING = 1_000
 
 
 def follow(bench: Bench, last: str | None, copy: dict[str, Any], stop_after: int) -> str | None:
-    """Take events into ``copy`` until ``synced`` and a pause, or a number of them; returns the last id."""
+    """Take events into ``copy`` until all there are have come, or a number of them; returns the last id."""
 
     async def run() -> str | None:
         mark, seen = last, 0
-        # The last look must see everything; a line that breaks may break anywhere.
-        patience_s = 1.0 if stop_after == EVERYTHING else 0.1
+        end = bench.store.positions("v", "changelog")
+        # Only for who has everything from the start, or is told of no change by a mark.
+        patience_s = 0.5 if stop_after == EVERYTHING else 0.1
         watcher = Watcher(bench.store)
         async with aclosing(subscribe(bench.store, watcher, Wanted("v"), last)) as stream:
             while True:
@@ -174,7 +175,10 @@ def follow(bench: Bench, last: str | None, copy: dict[str, Any], stop_after: int
                 elif event.name == "delete":
                     copy.pop(event.body["key"], None)
                 seen += 1
-                if seen >= stop_after:
+                everything = (
+                    event.mark is not None and event.mark.after is None and event.mark.positions == end
+                )
+                if seen >= stop_after or everything:
                     return mark
 
     if last is None:

@@ -167,7 +167,7 @@ def fits(made: Inferred, values: list[Any]) -> None:
 
 
 @given(st.lists(RECORDS, min_size=1, max_size=6))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_samples_fit_the_schema_that_they_gave(values: list[Any]) -> None:
     made = infer(values, "shop.Order")
     fits(made, values)

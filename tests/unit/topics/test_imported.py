@@ -140,7 +140,7 @@ def loaded(value: Mapping[str, Any]) -> TopicTree:
         return load(file)
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.dictionaries(labels, nodes(), max_size=3),
     st.fixed_dictionaries({}, optional={"partitions": st.just(2)}),
