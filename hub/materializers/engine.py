@@ -49,6 +49,7 @@ from hub.materializers.dataframes import DLQ_SUFFIX, UNKNOWN_SCHEMA, Answered, I
 from hub.materializers.dataframes import Writer as EventWriter
 from hub.materializers.delta_plan import DeltaPlan
 from hub.materializers.delta_stream import DeltaQuery
+from hub.materializers.formats import of_registry
 from hub.materializers.progress import PROGRESS_TOPIC, EngineState, Mode, Progress, ViewState, progress_of
 from hub.materializers.shape import META, Shape, shape
 from hub.materializers.slots import Slots, local_slots
@@ -68,7 +69,8 @@ from hub.materializers.view import (
 )
 from hub.record import NewRecord, Positions, lag_records
 from hub.runtime import Backoff
-from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.client import RegisteredSchema, RegistryClient
+from hub.schema_registry.formats import InvalidSchema
 from hub.topics.dead_letter import kind_of
 from hub.topics.tree import matches
 
@@ -634,6 +636,10 @@ class Runner:
                     hint=f'did you mean "{guess}"?' if guess else "create it: hub topic apply",
                     code="HUB-2106",
                 )
+            declared = source.declared
+            if declared is not None:
+                found[name] = (names, (), declared)
+                continue
             try:
                 writers, latest = self._writers(view, name, names)
             except NotFound:
@@ -660,27 +666,48 @@ class Runner:
     ) -> tuple[tuple[EventWriter, ...], AvroType]:
         """Every schema that events may have, and the topics' own newest: an event may name any id that is registered, and
         another subject's schema must not say what the source's columns are."""
-        writers: dict[int, EventWriter] = {}
-        for topic in topics:
-            for version in self.registry.versions(f"{topic}-value"):
-                writers[version.id] = EventWriter(version.id, orjson.loads(version.schema))
-        if not writers:
+        versions = [version for topic in topics for version in self.registry.versions(f"{topic}-value")]
+        if not versions:
             raise NotFound(
                 f'view "{view.name}": source "{source}": topic "{topics[0]}" has no schema '
                 f'(subject "{topics[0]}-value" is not in the registry)',
-                hint="name it in topics.yaml and run: hub topic apply",
+                hint="name it in topics.yaml and run: hub topic apply; or say what its events are: format: json",
                 code="HUB-2107",
             )
-        latest = writers[max(writers)].schema
+        newest = max(versions, key=lambda version: version.id)
+        # Events of a schema of another type are dead: columns are of one.
+        writers = {
+            version.id: EventWriter(version.id, _avro(version))
+            for version in versions
+            if version.schema_type == newest.schema_type
+        }
+        if newest.schema_type == "AVRO":
+            latest = writers[newest.id].schema
+        else:
+            latest = self._as_columns(view, source, newest.id)
         for schema_id in sorted(self.asked_ids & self.answered.ids):
-            extra = self._schema(schema_id)
+            extra = self._schema(schema_id, newest.schema_type)
             if extra is not None:
                 writers[schema_id] = EventWriter(schema_id, extra)
         return tuple(sorted(writers.values(), key=lambda writer: writer.schema_id)), latest
 
-    def _schema(self, schema_id: int) -> AvroType | None:
-        """The record schema behind an id that no subject of ours names; None when the registry has none such."""
+    def _as_columns(self, view: View | SqlView, source: str, schema_id: int) -> AvroType:
         try:
+            return of_registry(self.registry.source(schema_id))
+        except InvalidSchema as error:
+            raise ConfigError(
+                f'view "{view.name}": source "{source}": schema id {schema_id}: {error.message}',
+                hint=error.hint,
+                code="HUB-2150",
+            ) from None
+
+    def _schema(self, schema_id: int, schema_type: str) -> AvroType | None:
+        """The record schema of that type behind an id that no subject of ours names; None when the registry has none such.
+        A message of Protobuf is known by its place in its own file only."""
+        try:
+            if schema_type != "AVRO":
+                other = self.registry.source(schema_id)
+                return {} if other.schema_type == schema_type == "JSON" else None
             parsed: AvroType = orjson.loads(self.registry.schema(schema_id))
             field_types(parsed)
         except (NotFound, ConfigError, ValueError):
@@ -1049,7 +1076,18 @@ def _fingerprint(compiled: Shape, inputs: tuple[Input, ...]) -> str:
         compiled.delete_when,
         used,
     ]
+    read = {each.source.name: how for each in inputs if (how := _own_way(each)) is not None}
+    if read:
+        body.append(read)
     return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _own_way(given: Input) -> list[Any] | None:
+    """How events without a schema id are read, which the file says; None: the registry says it."""
+    how = given.reading
+    if how is None or how.framed:
+        return None
+    return [how.form, how.separator, how.null, list(field_types(given.latest)) if how.form == "csv" else []]
 
 
 def _realtime_mark(plan: AnyPlan) -> Path:
@@ -1072,7 +1110,7 @@ def _sql_fingerprint(classified: Classified, inputs: tuple[Input, ...], delta: D
     topics = {each.source.name: each.source.topic for each in inputs}
     sources = {
         name: {
-            **source.model_dump(mode="json", exclude=None if source.table else {"table"}),
+            **source.model_dump(mode="json", exclude=_unsaid(source)),
             "topic": topics[name],
         }
         for name, source in view.sources.items()
@@ -1081,6 +1119,16 @@ def _sql_fingerprint(classified: Classified, inputs: tuple[Input, ...], delta: D
     if delta is not None:
         body.append(delta_inputs.fingerprint(delta))
     return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _unsaid(source: SqlSource) -> set[str]:
+    """What a source does not say, and could not say once: it is no part of its meaning."""
+    return {name for name in ("table", "format", "columns", "csv") if not getattr(source, name)}
+
+
+def _avro(version: RegisteredSchema) -> AvroType:
+    """The schema that its events are decoded with; {} of those that the newest schema reads all."""
+    return orjson.loads(version.schema) if version.schema_type == "AVRO" else {}
 
 
 def _first_line(text: str) -> str:

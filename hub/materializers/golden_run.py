@@ -32,7 +32,8 @@ from hub.materializers.shape import Shape, shape
 from hub.materializers.sql_view import VERSION, SqlSource, SqlView, checked
 from hub.materializers.view import View
 from hub.record import Positions
-from hub.schema_registry.avro_json import JsonEncoder, Unfit
+from hub.materializers.golden_values import Encode, encoder_of
+from hub.schema_registry.avro_json import Unfit
 
 _EVENTS = f"{sql_stream.EVENTS}, headers array<struct<key:string,value:binary>>"
 _STORED = pyarrow.schema(
@@ -59,7 +60,7 @@ class Made:
     inputs: tuple[Input, ...]
     how: Shape | Classified
     row_schema: AvroType
-    encoders: Mapping[str, JsonEncoder]
+    encoders: Mapping[str, Encode]
 
 
 class GoldenRunner:
@@ -113,8 +114,11 @@ class GoldenRunner:
 
     def _make(self, view: View | SqlView, asked: tuple[str, ...]) -> Made:
         latest = {name: self._schema(view, name, asked) for name in view.sources}
-        numbered = {name: (Writer(number, latest[name]),) for number, name in enumerate(view.sources, 1)}
-        encoders = {name: JsonEncoder(schema) for name, schema in latest.items()}
+        numbered = {
+            name: (Writer(number, latest[name]),) if view.sources[name].declared is None else ()
+            for number, name in enumerate(view.sources, 1)
+        }
+        encoders = {name: encoder_of(schema) for name, schema in latest.items()}
         if isinstance(view, View):
             compiled = shape(view, latest)
             inputs = tuple(
@@ -137,6 +141,8 @@ class GoldenRunner:
 
     def _schema(self, view: View | SqlView, name: str, asked: tuple[str, ...]) -> AvroType:
         source = view.sources[name]
+        if source.declared is not None:
+            return source.declared
         other = source.view if isinstance(source, SqlSource) else None
         if other is not None and other in self._views:
             return self._ready(other, asked).row_schema
@@ -166,7 +172,9 @@ class GoldenRunner:
             if of_view:
                 said = _whole_row(said, made.inputs[number - 1].latest, event.number)
             try:
-                value = Writer(number, None).head + made.encoders[event.source].body(said)
+                value = made.encoders[event.source](said)
+                if source.declared is None:
+                    value = Writer(number, None).head + value
             except Unfit as unfit:
                 raise ConfigError(
                     f"event {event.number}: {unfit}", hint=unfit.hint, code="HUB-2146"

@@ -26,7 +26,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from hub.errors import ConfigError, nearest
 from hub.materializers.avro_shape import AvroType, field_types, kind
 from hub.materializers.shape import META
-from hub.materializers.view import CHANGELOG_PREFIX, Declared, Name, RunMode
+from hub.materializers.view import CHANGELOG_PREFIX, Declared, EventFormat, Name, RunMode
 from hub.yaml import load_model, place
 
 _SPARK = Dialect.get_or_raise("spark")
@@ -68,7 +68,7 @@ class TableOf(BaseModel):
         return [key] if isinstance(key, str) else key
 
 
-class SqlSource(BaseModel):
+class SqlSource(EventFormat):
     """A table of the SQL: the events of a topic (or pattern of topics), or the rows of another view.
 
     ``as``: *stream*, every event is a row, for ever (a topic's default); *table*, the latest event of each record key,
@@ -78,8 +78,6 @@ class SqlSource(BaseModel):
     and an event behind it may come too late. An event further ahead of its broker's time than ``max_ahead`` is dead:
     it would pull the watermark past everyone else.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     topic: str = Field(default="", max_length=249)
     view: Name | None = None
@@ -120,6 +118,8 @@ class SqlSource(BaseModel):
     def _consistent(self) -> SqlSource:
         if not self.topic:
             raise ValueError('name a topic ("topic: nyc.*.departures") or a view ("view: customer_360")')
+        if self.view is not None and self.format is not None:
+            raise ValueError("the rows of a view have its schema already: leave `format` out")
         if self.table is not None and self.as_ not in (None, "table"):
             raise ValueError(
                 f"as: {self.as_} and table: contradict each other; "

@@ -13,9 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 
 from hub.errors import ConfigError, nearest
+from hub.materializers.avro_shape import PROOF, AvroType
+from hub.materializers.formats import TYPE_NAMES, UnknownType, declared, of_ddl
 from hub.yaml import load_model, places
 
 if TYPE_CHECKING:
@@ -29,6 +39,8 @@ Sql = Annotated[str, Field(min_length=1, max_length=10_000)]
 RunMode = Literal["auto", "live", "realtime"]
 
 CHANGELOG_PREFIX = "views."
+
+_RESERVED = {"_topic", "_partition", "_offset", "_timestamp", "_key", "_deleted", PROOF, "_broken"}
 
 
 def table_of(view: str, number: int | None) -> str:
@@ -76,7 +88,70 @@ class Swap(BaseModel):
     same: list[Name] = Field(default_factory=list)
 
 
-class Source(BaseModel):
+class Csv(BaseModel):
+    """How a line of CSV is written: what stands between values, and the text that means null."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    separator: str = Field(",", min_length=1, max_length=1)
+    null: str = Field("", max_length=20)
+
+
+def _type(text: str) -> str:
+    try:
+        of_ddl(text)
+    except UnknownType as error:
+        guess = nearest(error.word, TYPE_NAMES)
+        hint = f"did you mean {guess}?" if guess else f"types: {', '.join(TYPE_NAMES)}"
+        raise ValueError(f"{error}; {hint}") from None
+    return text
+
+
+ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
+ColumnType = Annotated[str, Field(min_length=1, max_length=10_000), AfterValidator(_type)]
+
+
+class EventFormat(BaseModel):
+    """What a source says of its events' bytes. Nothing: the registry says it, by the schema id in each event (Avro, JSON
+    Schema, Protobuf). Else ``format``, without a schema id, and ``schema``: the columns, with Spark's types; of CSV in
+    the order of the line."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal["json", "csv"] | None = None
+    columns: dict[ColumnName, ColumnType] = Field(default_factory=dict, alias="schema", max_length=2_000)
+    csv: Csv | None = None
+
+    @model_validator(mode="after")
+    def _whole_format(self) -> Self:
+        if self.format is None:
+            if self.columns or self.csv is not None:
+                raise ValueError(
+                    f"`{'schema' if self.columns else 'csv'}` belongs to events without a schema id: "
+                    "write also format: json, or format: csv"
+                )
+            return self
+        if not self.columns:
+            raise ValueError(f"format: {self.format} wants a schema: its columns and their types")
+        if self.csv is not None and self.format != "csv":
+            raise ValueError("`csv` says how lines are written: it belongs to format: csv")
+        for name, text in self.columns.items():
+            if name in _RESERVED:
+                raise ValueError(f'a column "{name}" is the hub\'s own: every event has it, or must not')
+            if self.format == "csv" and "<" in text:
+                raise ValueError(f'column "{name}": a line of CSV holds plain values, not {text}')
+        return self
+
+    @property
+    def declared(self) -> AvroType | None:
+        """The schema of its events as the file says it; None: the registry says it."""
+        if self.format is None:
+            return None
+        how = self.csv or Csv()
+        return declared(self.format, self.columns, separator=how.separator, null=how.null)
+
+
+class Source(EventFormat):
     """Where events of one system come from and which entity they belong to.
 
     ``topic`` may be a pattern over the tree (``nyc.*.departures``). ``key`` gives the entity's key from an event's
@@ -84,8 +159,6 @@ class Source(BaseModel):
     ``unique_by`` count once in aggregates, with the values of the latest of them. Events for which ``where`` is not
     true are left out.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     topic: str = Field(min_length=1, max_length=249)
     key: Sql
