@@ -10,6 +10,7 @@ look whether another one follows.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -48,12 +49,12 @@ def parsed(source: SourceShape, schema: AvroType, ours: Column) -> Column:
                 "escape": '"',
                 "maxCharsPerColumn": "-1",
             }
-            return F.from_csv(_text(body), ", ".join([*every, f"{BROKEN}:string"]), options)
+            return F.from_csv(_text(body), _struct([*every, f"{BROKEN}:string"]), options)
         case "json":
-            inside = ",".join(columns_ddl(schema, columns))
+            inside = _struct(columns_ddl(schema, columns))
             wrapped = F.concat(F.lit('{"e":['), _text(body), F.lit("]}"))
             options = {**_OPTIONS, "allowSingleQuotes": "false"}
-            return F.from_json(wrapped, f"e:array<struct<{inside}>>, {BROKEN}:string", options)
+            return F.from_json(wrapped, _struct([f"e:array<{inside}>", f"{BROKEN}:string"]), options)
 
 
 def event(source: SourceShape, schema: AvroType) -> Column:
@@ -112,6 +113,10 @@ def _text(body: Column) -> Column:
     return F.when(F.is_valid_utf8(text), text).when(body.isNotNull(), F.lit(""))
 
 
+def _struct(fields: Iterable[str]) -> str:
+    return f"struct<{','.join(fields)}>"
+
+
 def _columns(source: SourceShape, schema: AvroType) -> list[str]:
     """What is read: the view's columns; one at least, else no parser would look at the text."""
     every = [field["name"] for field in schema["fields"]]
@@ -124,7 +129,7 @@ def _protobuf(schema: AvroType, reading: Reading, columns: list[str]) -> functoo
     def read(bodies: pa.Array) -> pa.Array:
         return protobuf_rows.columns_of(bodies, files, message, names)
 
-    kind = f"struct<{','.join([*columns_ddl(schema, columns), f'{BROKEN}:string'])}>"
+    kind = _struct([*columns_ddl(schema, columns), f"{BROKEN}:string"])
     read.__annotations__ = {
         "bodies": pa.Array,
         "return": pa.Array,

@@ -28,11 +28,11 @@ from hub.materializers.avro_shape import AvroType
 from hub.materializers.classify import Classified, classify
 from hub.materializers.dataframes import VERSION_HEADER, Answered, Input, Writer
 from hub.materializers.golden import Case, Event, Outcome, as_json, events_of
+from hub.materializers.golden_values import Encode, encoder_of
 from hub.materializers.shape import Shape, shape
 from hub.materializers.sql_view import VERSION, SqlSource, SqlView, checked
 from hub.materializers.view import View
 from hub.record import Positions
-from hub.materializers.golden_values import Encode, encoder_of
 from hub.schema_registry.avro_json import Unfit
 
 _EVENTS = f"{sql_stream.EVENTS}, headers array<struct<key:string,value:binary>>"
