@@ -55,12 +55,16 @@ from hub.materializers.shape import META, Shape, shape
 from hub.materializers.slots import Slots, local_slots
 from hub.materializers.sql_stream import SqlPlan, Swept
 from hub.materializers.sql_view import SqlSource, SqlView, checked
+from hub.materializers.transform_functions import failure, own_session
+from hub.materializers.transforms import digest
 from hub.materializers.version_ledger import Ledger
 from hub.materializers.versions import Changed, Definition, Kept, Lost, Opened, Policy, Version
 from hub.materializers.view import (
     View,
     body_of,
     changelog_of,
+    definition_text,
+    files_of,
     load_view,
     table_of,
     table_of_changelog,
@@ -325,12 +329,13 @@ class Runner:
         self.suffix = suffix
         self.table = table_of(path.stem, suffix)
         self.ledger = ledger or Ledger(cluster, board.writer)
-        self.stamp = 0  # of the file, when it was read last
+        self.stamp: tuple[int, ...] = ()  # of its files, when they were read last
         self.trouble: str | None = None  # why the file is not taken
         self.pinned = False  # it reads what it read when it was made, whatever there is now
         self.reads: frozenset[str] = frozenset()
         self.settings = settings
         self.session = session
+        self.shared = session  # ``session`` is one of the view's own while it has Python functions
         self.slots = slots
         self.cluster = cluster
         self.registry = registry
@@ -379,7 +384,11 @@ class Runner:
             except PySparkException as error:
                 if self._learned(str(error)):
                     continue
-                self._say("retrying", _first_line(str(error)))
+                broken = failure(str(error), self.path.stem)
+                if broken is not None:
+                    self._say("failed", str(broken))
+                else:
+                    self._say("retrying", _first_line(str(error)))
                 self.stopping.wait(backoff.next_s())
             except HubError as error:
                 if error.code in delta_stream.LOST:
@@ -471,8 +480,8 @@ class Runner:
         return known is None or known.versions[-1].suffix == self.suffix
 
     def _read_file(self) -> str:
-        self.stamp = self.path.stat().st_mtime_ns
-        return self.path.read_text(encoding="utf-8", errors="replace")
+        self.stamp = _stamp(self.path)
+        return definition_text(self.path)
 
     def _chosen(self, topics: Mapping[str, TopicDescription], text: str) -> _Made:
         """The view as this version computes it. What has come to mean something else is another version's, which is
@@ -538,10 +547,15 @@ class Runner:
         pinned: Mapping[str, Any] | None = None,
     ) -> _Made:
         """``pinned``: the schemas and topics that it read when it was made."""
+        self._allowed(view)
         if not isinstance(view, SqlView):
             compiled, inputs = self._inputs(view, topics, pinned)
+            if view.mode == "realtime":
+                _check_realtime(view, inputs)
+            self.session = own_session(self.shared, view)
             schema = spark.row_schema(self.session, compiled, inputs)
-            return _Made(view, inputs, schema, _fingerprint(compiled, inputs), shape=compiled)
+            fingerprint = _with_functions(_fingerprint(compiled, inputs), view)
+            return _Made(view, inputs, schema, fingerprint, shape=compiled)
         view = self._resolved(view, pinned)
         classified, inputs = self._sql_inputs(view, topics, pinned)
         delta: DeltaPlan | None = None
@@ -549,8 +563,16 @@ class Runner:
             schema = sql_stream.row_schema(self.session, view, classified, inputs)
         else:
             delta, schema = delta_stream.planned(self.session, view, classified, inputs)
-        fingerprint = _sql_fingerprint(classified, inputs, delta)
+        fingerprint = _with_functions(_sql_fingerprint(classified, inputs, delta), view)
         return _Made(view, inputs, schema, fingerprint, classified=classified, delta=delta)
+
+    def _allowed(self, view: View | SqlView) -> None:
+        if view.transforms is not None and not self.settings.transforms:
+            raise ConfigError(
+                f'view "{view.name}": Python functions ({view.transforms.file}) are turned off here',
+                hint="they run with the hub's rights; to allow them: HUB_TRANSFORMS=true",
+                code="HUB-2153",
+            )
 
     def _resolved(self, view: SqlView, pinned: Mapping[str, Any] | None) -> SqlView:
         """With the changelogs of the versions of other views that are served now."""
@@ -961,7 +983,7 @@ class Runner:
 
     def _stale(self, plan: AnyPlan) -> bool:
         try:
-            if self.path.stat().st_mtime_ns != self.stamp and self._follows():
+            if _stamp(self.path) != self.stamp and self._follows():
                 return True
             topics = self.cluster.topics()
         except FileNotFoundError:
@@ -1080,6 +1102,29 @@ def _fingerprint(compiled: Shape, inputs: tuple[Input, ...]) -> str:
     if read:
         body.append(read)
     return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """When the files that define a view were written."""
+    return tuple(each.stat().st_mtime_ns for each in files_of(path))
+
+
+def _with_functions(fingerprint: str, view: View | SqlView) -> str:
+    """A checkpoint fits the code that it was made with, and no other."""
+    if view.transforms is None:
+        return fingerprint
+    return hashlib.sha256(f"{fingerprint} {digest(view.transforms.text)}".encode()).hexdigest()
+
+
+def _check_realtime(view: View, inputs: Sequence[Input]) -> None:
+    """Raises ConfigError for what real-time mode would hold back until a batch is full."""
+    for given in inputs:
+        if given.reading is not None and given.reading.form == "protobuf":
+            raise ConfigError(
+                f'view "{view.name}": source "{given.source.name}": Protobuf is read in batches, and real-time mode has none',
+                hint="write `mode: live`",
+                code="HUB-2108",
+            )
 
 
 def _own_way(given: Input) -> list[Any] | None:

@@ -26,6 +26,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from hub.errors import ConfigError, nearest
 from hub.materializers.avro_shape import AvroType, field_types, kind
 from hub.materializers.shape import META
+from hub.materializers.transforms import misused
 from hub.materializers.view import CHANGELOG_PREFIX, Declared, EventFormat, Name, RunMode
 from hub.yaml import load_model, place
 
@@ -256,12 +257,17 @@ class Query:
 def load_sql_view(path: Path) -> SqlView:
     """The SQL view in one file. Raises ConfigError with file, line and column and what was expected there."""
     view = load_model(path, SqlView)
+    readable(path, view)
+    return view
+
+
+def readable(path: Path, view: SqlView) -> None:
+    """Raises ConfigError with file, line and column when its SQL cannot be read."""
     try:
         query_of(view)
     except ConfigError as error:
         at = place(path, "sql").rsplit(":", 1)[0]
         raise ConfigError(error.message, hint=error.hint, code=error.code, where=at) from None
-    return view
 
 
 def query_of(view: SqlView) -> Query:
@@ -290,6 +296,9 @@ def _read(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
     query = Query(view, view.sql, tokens, tree)
     query.used = {name: {} for name in view.sources}
     query.seen = {name: {} for name in view.sources}
+    said = misused(tree, view.functions)
+    if said is not None:
+        raise wrong(view, *said, None, "HUB-2151")
     _check_repeatable(query)
     columns = _Resolver(query, types).outputs(tree, {}, None)
     query.columns = tuple(columns)
