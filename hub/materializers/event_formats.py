@@ -49,7 +49,9 @@ def parsed(source: SourceShape, schema: AvroType, ours: Column) -> Column:
                 "escape": '"',
                 "maxCharsPerColumn": "-1",
             }
-            return F.from_csv(_text(body), _struct([*every, f"{BROKEN}:string"]), options)
+            return F.from_csv(
+                F.rtrim(_text(body), F.lit("\r\n")), _struct([*every, f"{BROKEN}:string"]), options
+            )
         case "json":
             inside = _struct(columns_ddl(schema, columns))
             wrapped = F.concat(F.lit('{"e":['), _text(body), F.lit("]}"))
