@@ -167,7 +167,11 @@ def explain(
             "key": [source.key for source in found.sources.values()],
             "columns": list(found.columns),
             **{
-                f"source {name}": {"topic": source.topic, "reads": reads[name]}
+                f"source {name}": {
+                    "topic": source.topic,
+                    **({"format": source.format} if source.format is not None else {}),
+                    "reads": reads[name],
+                }
                 for name, source in found.sources.items()
             },
             "changelog": found.changelog,
@@ -270,6 +274,7 @@ def _told(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]:
             "topic": source.topic,
             "as": source.read_as,
             **({"table": source.table.model_dump(exclude_defaults=True)} if source.table is not None else {}),
+            **({"format": source.format} if source.format is not None else {}),
             "reads": sorted(found.query.used[name]),
             **({"event_time": source.event_time, "watermark": source.watermark} if source.event_time else {}),
         }

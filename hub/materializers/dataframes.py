@@ -253,7 +253,9 @@ def _reason(inputs: Sequence[Input], answered: Answered) -> Column:
             failed = F.col(given.source.event)[PROOF].isNull()
         else:
             failed = event_formats.failed(given.source, given.latest)
-            misfit = F.concat(misfit, F.lit(": "), event_formats.misfit(given.source, given.latest))
+            # Other words: what one view reads of such an event fits, and what another reads does not.
+            misfit = F.concat(F.lit("it does not fit its schema id "), _schema_id(), F.lit(": "))
+            misfit = F.concat(misfit, event_formats.misfit(given.source, given.latest))
         why = why.when(_is_from(given) & known, F.when(failed, misfit))
     mine = {writer.schema_id for given in inputs for writer in given.writers}
     elsewhere = [F.lit(Writer(schema_id, None).head) for schema_id in sorted(answered.ids - mine)]

@@ -213,11 +213,11 @@ def test_four_formats_make_one_row_and_what_does_not_fit_is_kept(pipeline: Pipel
     refused = {topic: letters(pipeline, topic) for topic in names.values()}
     assert refused["fmt.orders"] == [
         (framed(crm, b"{}"), f"its schema id {crm} is no record schema of the registry"),
-        (bad, f"its bytes do not fit its schema id {orders}: {refused['fmt.orders'][1][1].partition(': ')[2]}"),
-        (framed(orders, b"\x02\x02"), f"its bytes do not fit its schema id {orders}: it is message [1] of its file; the view reads shop.Order, the file's first message"),
+        (bad, f"it does not fit its schema id {orders}: {refused['fmt.orders'][1][1].partition(': ')[2]}"),
+        (framed(orders, b"\x02\x02"), f"it does not fit its schema id {orders}: it is message [1] of its file; the view reads shop.Order, the file's first message"),
     ]  # fmt: skip
     assert [reason for _, reason in refused["fmt.customers"]] == [
-        f"its bytes do not fit its schema id {crm}: its customer_id is no bigint",
+        f"it does not fit its schema id {crm}: its customer_id is no bigint",
         "not in the Confluent wire format (no magic byte 0 and schema id)",
     ]
     assert refused["fmt.clicks"] == [(b"[]", "no JSON object of its columns"), (b"{", "no JSON object of its columns")]  # fmt: skip

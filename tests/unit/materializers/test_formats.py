@@ -22,8 +22,10 @@ from hub.materializers.formats import (
 )
 from hub.materializers.shape import shape
 from hub.materializers.view import View, body_of, load_view, view_of
+from hub.record import Record
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.sources import Source
+from hub.topics.dead_letter import letter_of
 
 
 @pytest.mark.parametrize(
@@ -228,3 +230,21 @@ def test_an_unknown_column_of_a_declared_schema_is_told_with_the_nearest(tmp_pat
     with pytest.raises(ConfigError) as raised:
         shape(found, {"s": found.sources["s"].declared})
     assert raised.value.hint == 'did you mean "at"?'
+
+
+@pytest.mark.parametrize(
+    ("detail", "word", "everywhere"),
+    [
+        ("its bytes do not fit its schema id 7", "undecodable", True),
+        ("it does not fit its schema id 7: its a is no bigint", "unfitting", False),
+        ("its a is no bigint", "unfitting", False),
+        ("no JSON object of its columns", "unfitting", False),
+        ("no line of CSV with exactly its columns (a, b)", "unfitting", False),
+        ("its schema id 7 is no record schema of the registry", "unknown_schema", True),
+    ],
+)
+def test_what_one_view_refuses_another_may_have_taken(detail: str, word: str, everywhere: bool) -> None:
+    """A replay of such an event names the views that it is for: else the others would count it twice."""
+    headers = [("hub.dlq.reason", detail.encode()), ("hub.dlq.view", b"v")]
+    letter = letter_of(Record("t.dlq", 0, 0, 0, b"k", b"v", tuple(headers)))
+    assert (letter.reason, letter.everywhere) == (word, everywhere)

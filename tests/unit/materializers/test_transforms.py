@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from hub.cli.view_golden import run_tests
+from hub.config import Settings
 from hub.errors import ConfigError
 from hub.materializers.avro_shape import AvroType
+from hub.materializers.engine import Runner
 from hub.materializers.shape import shape
 from hub.materializers.sql_view import SqlView
 from hub.materializers.transform_calls import Call
 from hub.materializers.transforms import functions
 from hub.materializers.view import definition_text, files_of, load_view
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 ORDERS: AvroType = {
     "type": "record",
     "name": "Order",
@@ -137,6 +142,18 @@ def test_a_file_that_is_not_there_or_not_allowed(tmp_path: Path, line: str, said
     with pytest.raises(ConfigError) as raised:
         load_view(file)
     assert any(word in f"{raised.value.message} {raised.value.hint}" for word in said.split("|"))
+
+
+def test_a_setting_turns_them_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = project(tmp_path, "n: count(o.id)")
+    off: Any = SimpleNamespace(settings=Settings(transforms=False))
+    with pytest.raises(ConfigError) as raised:
+        Runner._allowed(off, view)
+    assert raised.value.code == "HUB-2153"
+    Runner._allowed(SimpleNamespace(settings=Settings()), view)  # type: ignore[arg-type]
+    monkeypatch.setenv("HUB_TRANSFORMS", "false")
+    with pytest.raises(ConfigError, match="turned off"):
+        run_tests(None, EXAMPLES / "formats", "")
 
 
 # ---- called
