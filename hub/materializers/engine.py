@@ -1091,7 +1091,7 @@ def _fingerprint(compiled: Shape, inputs: tuple[Input, ...]) -> str:
         each.source.name: {name: types[each.source.name][name] for name in each.source.columns}
         for each in inputs
     }
-    body = [
+    body: list[Any] = [
         [[s.name, s.topic, s.columns, s.key, s.order, s.unique, s.where] for s in compiled.sources],
         compiled.aggregates,
         compiled.outputs,

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.functions import arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 
 from hub.materializers import protobuf_rows
 from hub.materializers.avro_shape import AvroType

@@ -69,7 +69,7 @@ def _text(value: Any, null: str) -> str:
 def _message(reading: Reading) -> Encode:
     pool = descriptor_pool.DescriptorPool()
     for file in FileDescriptorSet.FromString(reading.files).file:
-        pool.Add(file)  # type: ignore[no-untyped-call]
+        pool.Add(file)
     make = message_factory.GetMessageClass(pool.FindMessageTypeByName(reading.message))
 
     def encode(value: Any) -> bytes:

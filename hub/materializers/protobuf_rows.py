@@ -54,7 +54,7 @@ class _Reader:
     def __init__(self, files: bytes, message: str, columns: Sequence[str]) -> None:
         pool = descriptor_pool.DescriptorPool()
         for file in FileDescriptorSet.FromString(files).file:
-            pool.Add(file)  # type: ignore[no-untyped-call]
+            pool.Add(file)
         descriptor = pool.FindMessageTypeByName(message)
         self._pool, self._name = pool, message
         self._make = message_factory.GetMessageClass(descriptor)
