@@ -9,8 +9,8 @@ look whether another one follows.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -38,7 +38,7 @@ def parsed(source: SourceShape, schema: AvroType, ours: Column) -> Column:
     columns = _columns(source, schema)
     match reading.form:
         case "protobuf":
-            return _protobuf(schema, reading, columns)(body)
+            return _protobuf(schema, reading, columns, body)
         case "csv":
             # All columns: a line's values have places, not names.
             every = columns_ddl(schema, [field["name"] for field in schema["fields"]])
@@ -125,15 +125,15 @@ def _columns(source: SourceShape, schema: AvroType) -> list[str]:
     return [name for name in every if name in source.columns] or every[:1]
 
 
-def _protobuf(schema: AvroType, reading: Reading, columns: list[str]) -> functools.partial[Column]:
+def _protobuf(schema: AvroType, reading: Reading, columns: list[str], body: Column) -> Column:
     files, message, names = reading.files, reading.message, tuple(columns)
 
     def read(bodies: pa.Array) -> pa.Array:
         return protobuf_rows.columns_of(bodies, files, message, names)
 
     kind = _struct([*columns_ddl(schema, columns), f"{BROKEN}:string"])
-    read.__annotations__ = {
-        "bodies": pa.Array,
-        "return": pa.Array,
-    }  # Spark asks what they are, not what they are called
-    return functools.partial(arrow_udf(read, kind))
+    # Spark asks what they are, not what they are called.
+    read.__annotations__ = {"bodies": pa.Array, "return": pa.Array}
+    untyped: Any = arrow_udf  # its stubs know fewer types than it takes
+    made: Column = untyped(read, kind)(body)
+    return made

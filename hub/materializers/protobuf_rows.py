@@ -40,8 +40,7 @@ def columns_of(bodies: pa.Array, files: bytes, message: str, columns: Sequence[s
     rows: list[tuple[Any, ...]] = []
     broken: list[str | None] = []
     nothing = (None,) * len(columns)
-    for body in bodies:
-        value = body.as_py()
+    for value in bodies.to_pylist():
         row, why = (nothing, None) if value is None else reader.row(value)
         rows.append(nothing if row is None else row)
         broken.append(why)

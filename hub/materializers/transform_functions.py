@@ -30,11 +30,12 @@ def register(session: SparkSession, view: Declared | None) -> SparkSession:
     if view is None or view.transforms is None:
         return session
     file = view.transforms.file
+    untyped: Any = arrow_udf  # its stubs know fewer types than it takes
     space = _run(view.transforms.text, file, view.name)
     for each in view.functions:
         kind = DataType.fromDDL(each.returns)
         call = Call(space[each.name], each.name, file, to_arrow_type(kind, timezone="UTC"), each.by_value)
-        session.udf.register(each.name, arrow_udf(_called(call), kind))
+        session.udf.register(each.name, untyped(_called(call), kind))
     return session
 
 
