@@ -60,6 +60,9 @@ class Settings(BaseSettings):
     spark_master: str = "local[4]"
     spark_heap_mb: int = 1024
     view_partitions: int = Field(2, description="state partitions and changelog partitions of a new view")
+    transforms: bool = Field(
+        True, description="whether views may name Python files, which run with the hub's rights"
+    )
     trigger_ms: int = Field(50, description="shortest time between two live micro-batches of a view")
     live_tasks: int = Field(2, description="Spark tasks that read the sources of a live view in each batch")
     bulk_tasks: int = Field(

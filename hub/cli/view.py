@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from hub.materializers.classify import Classified
     from hub.materializers.sql_view import Query, SqlView
     from hub.materializers.view import View
+    from hub.schema_registry.folder import Folder, SchemaFile
+    from hub.schema_registry.sources import Source
 
 app = typer.Typer(
     help="Views: list, show, check, explain and test their files, prove their stores, swap their versions.",
@@ -165,7 +167,11 @@ def explain(
             "key": [source.key for source in found.sources.values()],
             "columns": list(found.columns),
             **{
-                f"source {name}": {"topic": source.topic, "reads": reads[name]}
+                f"source {name}": {
+                    "topic": source.topic,
+                    **({"format": source.format} if source.format is not None else {}),
+                    "reads": reads[name],
+                }
                 for name, source in found.sources.items()
             },
             "changelog": found.changelog,
@@ -268,6 +274,7 @@ def _told(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]:
             "topic": source.topic,
             "as": source.read_as,
             **({"table": source.table.model_dump(exclude_defaults=True)} if source.table is not None else {}),
+            **({"format": source.format} if source.format is not None else {}),
             "reads": sorted(found.query.used[name]),
             **({"event_time": source.event_time, "watermark": source.watermark} if source.event_time else {}),
         }
@@ -344,14 +351,64 @@ def _check_columns(folder: Path, query: Query) -> None:
 
 
 def schemas_of(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list[str]]:
-    """(the schemas that topics.yaml names for a view's sources, the sources that it names none for)."""
+    """(the schemas of a view's sources: their own, those that topics.yaml names, or that the folder "schemas" has for the
+    topic; the sources of which none is known)."""
     from hub.topics.tree import load, matches
 
     tree_file = folder / "topics.yaml"
     topics = load(tree_file).topics if tree_file.exists() else ()
-    schemas = {}
+    schemas: dict[str, Any] = {}
     for name, source in view.sources.items():
+        if source.declared is not None:
+            schemas[name] = source.declared
+            continue
         named = [t.schema for t in topics if t.schema is not None and matches(source.topic, t.name)]
-        if named:
+        if named and named[0].suffix not in _OTHERS:
             schemas[name] = json.loads(Path(str(named[0])).read_text())
+            continue
+        registered = _of_folder(folder, source.topic)
+        if registered is not None:
+            schemas[name] = registered
     return schemas, [name for name in view.sources if name not in schemas]
+
+
+_OTHERS = (".json", ".proto")
+
+
+def _of_folder(folder: Path, topic: str) -> Any:
+    """The schema that the folder "schemas" has for a topic's values, as columns; None when it has none.
+
+    Raises ConfigError for one that cannot be read."""
+    from hub.cli.schema_folder import declared_in
+    from hub.materializers.formats import of_registry
+    from hub.schema_registry.folder import load
+    from hub.schema_registry.formats import InvalidSchema
+    from hub.topics.tree import matches
+
+    root = folder / "schemas"
+    if not root.is_dir():
+        return None
+    found = load(root, declared_in(folder))
+    for file in found.files:
+        if not (file.subject.endswith("-value") and matches(topic, file.subject.removesuffix("-value"))):
+            continue
+        try:
+            return of_registry(_source_of(found, file, 0))
+        except InvalidSchema as error:
+            raise ConfigError(error.message, hint=error.hint, where=file.where, code="HUB-1105") from None
+    return None
+
+
+def _source_of(folder: Folder, file: SchemaFile, depth: int) -> Source:
+    """A file with the files that it refers to."""
+    from hub.schema_registry.sources import Source
+
+    named = []
+    for each in file.references if depth < _DEEPEST else ():
+        other = folder.find(each.subject)
+        if other is not None:
+            named.append((each.name, _source_of(folder, other, depth + 1)))
+    return Source.of(file.schema_type, file.text, tuple(named))
+
+
+_DEEPEST = 16

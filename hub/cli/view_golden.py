@@ -13,7 +13,7 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.output import Output, OutputOption, note, show
 from hub.cli.progress import counted
-from hub.errors import HubError, NotFound, nearest
+from hub.errors import ConfigError, HubError, NotFound, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,6 +53,13 @@ def run_tests(
         raise NotFound(
             f'view "{view}" has no file in "{folder / "views"}"',
             hint=f'did you mean "{guess}"?' if guess else "hub view validate names those that have",
+        )
+    barred = next((each for each in views.values() if each.transforms is not None), None)
+    if barred is not None and not settings.transforms:
+        raise ConfigError(
+            f'view "{barred.name}" has Python functions, which are turned off here',
+            hint="they run with your rights; to allow them: HUB_TRANSFORMS=true",
+            code="HUB-2153",
         )
     files = [load_golden(path, views) for path in golden_files(folder)]
     cases = [

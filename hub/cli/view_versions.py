@@ -28,10 +28,12 @@ def plan_view(view: ViewName, output: OutputOption = Output.table) -> None:
 
     Example: hub view plan customer_360
     """
+    from hub.materializers.view import definition_text
+
     told = _versions(view)
     served = next(each for each in told["versions"] if each["state"] == "served")
     file = load_settings().project / "views" / f"{view}.yaml"
-    text = file.read_text(encoding="utf-8") if file.exists() else None
+    text = definition_text(file) if file.exists() else None
     coming = next((each for each in told["versions"] if each["state"] in ("building", "ready")), None)
     diff = [] if text is None else _diff(served["text"], text, view, served["number"])
     body = {

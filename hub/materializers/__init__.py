@@ -15,6 +15,7 @@ exactly-once state. Rows and positions are written in one transaction. Reading n
 [core]   view.py    what a view is: the YAML, checked        shape.py   a view as expressions over a tagged union
          avro_shape.py  Avro schemas: projected for reading, derived for writing
          tokens.py query.py                                  progress.py  what was folded how far, as records
+[core]   formats.py  JSON, CSV, Protobuf as columns            transforms.py  Python functions beside a view
 [core]   versions.py  a changed view beside the one that serves   comparison.py  two of them compared
 [shell]  version_ledger.py  the versions as the log has them
 [shell]  applier.py changelog → stores in bounded steps      push.py    snapshot, then changes

@@ -27,7 +27,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 
+from hub.materializers import event_formats
 from hub.materializers.avro_shape import PROOF, AvroType, branch_bytes, changelog_schema, project, united
+from hub.materializers.formats import Reading, reading_of
 from hub.materializers.shape import META, ORIGIN, Shape, SourceShape
 from hub.materializers.view import CHANGELOG_PREFIX
 from hub.record import Positions
@@ -67,6 +69,16 @@ class Input:
     topics: tuple[str, ...]
     writers: tuple[Writer, ...]
     latest: AvroType
+
+    @property
+    def reading(self) -> Reading | None:
+        """How its events are read; None: as Avro."""
+        return reading_of(self.latest)
+
+    @property
+    def framed(self) -> bool:
+        """Whether its events have a schema id."""
+        return self.reading is None or self.reading.framed
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +135,14 @@ def judged(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> Da
         f"{_place(events)} AS _at",
         f"{'headers' if 'headers' in events.columns else f'CAST(NULL AS {_HEADERS})'} AS _headers",
     )
-    decoded = framed.withColumn("_event", _decoded(inputs)).select(
-        "*", *(_event(each, inputs).alias(each.source.event) for each in inputs)
-    )
+    avro = [each for each in inputs if each.reading is None]
+    others = [each for each in inputs if each.reading is not None]
+    if avro:
+        framed = framed.withColumn("_event", _decoded(avro))
+    for each in others:
+        said = event_formats.parsed(each.source, each.latest, _is_of(each))
+        framed = framed.withColumn(event_formats.parser_of(each.source), said)
+    decoded = framed.select("*", *(_event(each, avro).alias(each.source.event) for each in inputs))
     return decoded.select("*", _reason(inputs, answered).alias("_why"))
 
 
@@ -172,11 +189,21 @@ def _decoded(inputs: Sequence[Input]) -> Column:
 
 
 def _event(given: Input, inputs: Sequence[Input]) -> Column:
-    """The source's columns of an event, whichever of its schemas it was written with; null for all others."""
+    """The source's columns of an event, whichever of its schemas it was written with; null for all others. ``inputs``:
+    those that are Avro."""
+    if given.reading is not None:
+        return event_formats.event(given.source, given.latest)
     writers = [(each, writer) for each in inputs for writer in each.writers]
     return F.coalesce(
         *(F.col("_event")["one"][f"member{n}"] for n, (each, _) in enumerate(writers, 1) if each is given)
     )
+
+
+def _is_of(given: Input) -> Column:
+    """Whether an event is the source's, and of a schema of it where it has one."""
+    if not given.framed:
+        return _is_from(given)
+    return _is_from(given) & F.col("_head").isin(*(F.lit(writer.head) for writer in given.writers))
 
 
 def _is_from(given: Input) -> Column:
@@ -212,12 +239,24 @@ def _reason(inputs: Sequence[Input], answered: Answered) -> Column:
         if given.source.order is not None and not given.source.order_is_time:
             tombstone = F.lit(f"a tombstone has no time to compare with the order `{given.source.order}`")
         why = why.when(_is_from(given) & F.col("_deleted"), tombstone)
+    for given in inputs:
+        if not given.framed:
+            misfit = event_formats.misfit(given.source, given.latest)
+            why = why.when(_is_from(given), F.when(event_formats.failed(given.source, given.latest), misfit))
     framed = (F.length("value") >= 5) & (F.expr("substring(value, 1, 1)") == F.lit(b"\x00"))
     why = why.when(~framed, F.lit(_NOT_FRAMED))
     for given in inputs:
+        if not given.framed:
+            continue
         known = F.col("_head").isin(*(F.lit(writer.head) for writer in given.writers))
-        failed = F.col(given.source.event)[PROOF].isNull()
         misfit = F.concat(F.lit("its bytes do not fit its schema id "), _schema_id())
+        if given.reading is None:
+            failed = F.col(given.source.event)[PROOF].isNull()
+        else:
+            failed = event_formats.failed(given.source, given.latest)
+            # Other words: what one view reads of such an event fits, and what another reads does not.
+            misfit = F.concat(F.lit("it does not fit its schema id "), _schema_id(), F.lit(": "))
+            misfit = F.concat(misfit, event_formats.misfit(given.source, given.latest))
         why = why.when(_is_from(given) & known, F.when(failed, misfit))
     mine = {writer.schema_id for given in inputs for writer in given.writers}
     elsewhere = [F.lit(Writer(schema_id, None).head) for schema_id in sorted(answered.ids - mine)]

@@ -46,7 +46,8 @@ from hub.materializers.dataframes import GENERATION_SHIFT, VERSION_HEADER
 from hub.materializers.delta import plan
 from hub.materializers.delta_plan import DeltaPlan, Leaf, Stage, Table
 from hub.materializers.sql_stream import key_text
-from hub.materializers.view import CHANGELOG_PREFIX
+from hub.materializers.transform_functions import register
+from hub.materializers.view import CHANGELOG_PREFIX, Declared
 from hub.record import NewRecord
 
 # What changes carry besides a table's columns and key.
@@ -134,10 +135,12 @@ class Timing:
 
 
 class SparkCatalog:
-    """The planner's Catalog over empty tables in a session of their own."""
+    """The planner's Catalog over empty tables in a session of their own, which knows the functions of a view."""
 
-    def __init__(self, session: SparkSession, tables: Sequence[Table]) -> None:
-        self.session = session.newSession()
+    def __init__(
+        self, session: SparkSession, tables: Sequence[Table], functions: Declared | None = None
+    ) -> None:
+        self.session = register(session.newSession(), functions)
         for key, value in _FIXED.items():
             self.session.conf.set(key, value)
         for table in tables:
@@ -171,15 +174,20 @@ def prepare(
     *,
     view: str = "view",
     whole_rows: int = 0,
+    functions: Declared | None = None,
 ) -> DeltaPlan:
-    """``delta.plan`` with Spark's own types. Raises ConfigError as it does; nothing is run."""
-    return plan(sql, tables, key, view=view, whole_rows=whole_rows, catalog=SparkCatalog(session, tables))
+    """``delta.plan`` with Spark's own types. Raises ConfigError as it does; nothing is run. ``functions``: the view whose
+    Python functions the SQL may call, here and below."""
+    catalog = SparkCatalog(session, tables, functions)
+    return plan(sql, tables, key, view=view, whole_rows=whole_rows, catalog=catalog)
 
 
-def row_schema(session: SparkSession, made: DeltaPlan, view: str = "") -> AvroType:
+def row_schema(
+    session: SparkSession, made: DeltaPlan, view: str = "", *, functions: Declared | None = None
+) -> AvroType:
     """The changelog's Avro schema of the view's rows: its columns and ``_version``. ``view``: its name, where that is not
     its stage's."""
-    catalog = SparkCatalog(session, made.tables)
+    catalog = SparkCatalog(session, made.tables, functions)
     for stage in made.stages[:-1]:
         catalog.define(stage.name, stage.sql)
     fields = catalog.schema(made.view.sql).jsonValue()["fields"]
@@ -309,6 +317,7 @@ class DeltaRun:
         *,
         schema: AvroType | None = None,
         schema_id: int = 0,
+        functions: Declared | None = None,
     ) -> None:
         self.plan = made
         self.state = state
@@ -316,10 +325,10 @@ class DeltaRun:
         self.schema = schema
         self.schema_id = schema_id
         self.timing = Timing()
-        self.session = session.newSession()
+        self.session = register(session.newSession(), functions)
         for name, value in _FIXED.items():
             self.session.conf.set(name, value)
-        catalog = SparkCatalog(session, made.tables)
+        catalog = SparkCatalog(session, made.tables, functions)
         self.shapes: dict[str, StructType] = {}
         for table in made.tables:
             self.shapes[table.name.lower()] = catalog.schema(f"SELECT * FROM {table.name}").toNullable()

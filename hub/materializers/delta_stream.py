@@ -49,6 +49,7 @@ from hub.materializers.progress import Mode, Progress
 from hub.materializers.spark import code_settings, logged_offsets
 from hub.materializers.sql_stream import BYTES, EVENTS, WHY, SqlPlan, reading, refused, typed
 from hub.materializers.sql_view import SqlSource, SqlView
+from hub.materializers.transform_functions import register
 from hub.record import NewRecord, Positions
 
 log = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ def planned(
 
     Raises ConfigError for a view that cannot be maintained (HUB-2130 … HUB-2134) or that Spark refuses (HUB-2105).
     """
-    empty = session.newSession().createDataFrame([], EVENTS)
+    empty = register(session.newSession(), view).createDataFrame([], EVENTS)
     frames = {}
     for given in inputs:
         frames[given.source.name] = typed(empty, given, view.sources[given.source.name], Answered())
@@ -85,6 +86,7 @@ def planned(
         classified.key,
         view=delta_inputs.stage_name(classified.query),
         whole_rows=view.whole_rows,
+        functions=view,
     )
     for table in tables:
         source = view.sources[table.name]
@@ -92,7 +94,7 @@ def planned(
             as_changes(frames[table.name], source, table).schema  # noqa: B018 - asked for, Spark types it
         except PySparkException as error:
             raise refused(view, error) from None
-    return made, delta_engine.row_schema(session, made, view.name)
+    return made, delta_engine.row_schema(session, made, view.name, functions=view)
 
 
 @dataclass
@@ -204,7 +206,7 @@ def start(
     Raises ConfigError when Spark refuses it, HubFault (LOST) when its state is of no use.
     """
     assert plan.delta is not None
-    own = session.newSession()
+    own = register(session.newSession(), plan.view)
     for key, value in code_settings(mode).items():
         own.conf.set(key, value)
     state = DeltaState(
@@ -218,6 +220,7 @@ def start(
             plan.generation,
             schema=plan.row_schema,
             schema_id=plan.row_schema_id,
+            functions=plan.view,
         )
         delta = DeltaQuery(plan, run, writer, ends if mode == "bulk" else None)
         delta.resume()

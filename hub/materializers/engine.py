@@ -49,17 +49,22 @@ from hub.materializers.dataframes import DLQ_SUFFIX, UNKNOWN_SCHEMA, Answered, I
 from hub.materializers.dataframes import Writer as EventWriter
 from hub.materializers.delta_plan import DeltaPlan
 from hub.materializers.delta_stream import DeltaQuery
+from hub.materializers.formats import of_registry
 from hub.materializers.progress import PROGRESS_TOPIC, EngineState, Mode, Progress, ViewState, progress_of
 from hub.materializers.shape import META, Shape, shape
 from hub.materializers.slots import Slots, local_slots
 from hub.materializers.sql_stream import SqlPlan, Swept
 from hub.materializers.sql_view import SqlSource, SqlView, checked
+from hub.materializers.transform_functions import failure, own_session
+from hub.materializers.transforms import digest
 from hub.materializers.version_ledger import Ledger
 from hub.materializers.versions import Changed, Definition, Kept, Lost, Opened, Policy, Version
 from hub.materializers.view import (
     View,
     body_of,
     changelog_of,
+    definition_text,
+    files_of,
     load_view,
     table_of,
     table_of_changelog,
@@ -68,7 +73,8 @@ from hub.materializers.view import (
 )
 from hub.record import NewRecord, Positions, lag_records
 from hub.runtime import Backoff
-from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.client import RegisteredSchema, RegistryClient
+from hub.schema_registry.formats import InvalidSchema
 from hub.topics.dead_letter import kind_of
 from hub.topics.tree import matches
 
@@ -320,12 +326,13 @@ class Runner:
         self.suffix = suffix
         self.table = table_of(path.stem, suffix)
         self.ledger = ledger or Ledger(cluster, board.writer)
-        self.stamp = 0  # of the file, when it was read last
+        self.stamp: tuple[int, ...] = ()  # of its files, when they were read last
         self.trouble: str | None = None  # why the file is not taken
         self.pinned = False  # it reads what it read when it was made, whatever there is now
         self.reads: frozenset[str] = frozenset()
         self.settings = settings
         self.session = session
+        self.shared = session  # ``session`` is one of the view's own while it has Python functions
         self.slots = slots
         self.cluster = cluster
         self.registry = registry
@@ -374,7 +381,11 @@ class Runner:
             except PySparkException as error:
                 if self._learned(str(error)):
                     continue
-                self._say("retrying", _first_line(str(error)))
+                broken = failure(str(error), self.path.stem)
+                if broken is not None:
+                    self._say("failed", str(broken))
+                else:
+                    self._say("retrying", _first_line(str(error)))
                 self.stopping.wait(backoff.next_s())
             except HubError as error:
                 if error.code in delta_stream.LOST:
@@ -466,8 +477,8 @@ class Runner:
         return known is None or known.versions[-1].suffix == self.suffix
 
     def _read_file(self) -> str:
-        self.stamp = self.path.stat().st_mtime_ns
-        return self.path.read_text(encoding="utf-8", errors="replace")
+        self.stamp = _stamp(self.path)
+        return definition_text(self.path)
 
     def _chosen(self, topics: Mapping[str, TopicDescription], text: str) -> _Made:
         """The view as this version computes it. What has come to mean something else is another version's, which is
@@ -533,10 +544,15 @@ class Runner:
         pinned: Mapping[str, Any] | None = None,
     ) -> _Made:
         """``pinned``: the schemas and topics that it read when it was made."""
+        self._allowed(view)
         if not isinstance(view, SqlView):
             compiled, inputs = self._inputs(view, topics, pinned)
+            if view.mode == "realtime":
+                _check_realtime(view, inputs)
+            self.session = own_session(self.shared, view)
             schema = spark.row_schema(self.session, compiled, inputs)
-            return _Made(view, inputs, schema, _fingerprint(compiled, inputs), shape=compiled)
+            fingerprint = _with_functions(_fingerprint(compiled, inputs), view)
+            return _Made(view, inputs, schema, fingerprint, shape=compiled)
         view = self._resolved(view, pinned)
         classified, inputs = self._sql_inputs(view, topics, pinned)
         delta: DeltaPlan | None = None
@@ -544,8 +560,16 @@ class Runner:
             schema = sql_stream.row_schema(self.session, view, classified, inputs)
         else:
             delta, schema = delta_stream.planned(self.session, view, classified, inputs)
-        fingerprint = _sql_fingerprint(classified, inputs, delta)
+        fingerprint = _with_functions(_sql_fingerprint(classified, inputs, delta), view)
         return _Made(view, inputs, schema, fingerprint, classified=classified, delta=delta)
+
+    def _allowed(self, view: View | SqlView) -> None:
+        if view.transforms is not None and not self.settings.transforms:
+            raise ConfigError(
+                f'view "{view.name}": Python functions ({view.transforms.file}) are turned off here',
+                hint="they run with the hub's rights; to allow them: HUB_TRANSFORMS=true",
+                code="HUB-2153",
+            )
 
     def _resolved(self, view: SqlView, pinned: Mapping[str, Any] | None) -> SqlView:
         """With the changelogs of the versions of other views that are served now."""
@@ -631,6 +655,10 @@ class Runner:
                     hint=f'did you mean "{guess}"?' if guess else "create it: hub topic apply",
                     code="HUB-2106",
                 )
+            declared = source.declared
+            if declared is not None:
+                found[name] = (names, (), declared)
+                continue
             try:
                 writers, latest = self._writers(view, name, names)
             except NotFound:
@@ -657,27 +685,48 @@ class Runner:
     ) -> tuple[tuple[EventWriter, ...], AvroType]:
         """Every schema that events may have, and the topics' own newest: an event may name any id that is registered, and
         another subject's schema must not say what the source's columns are."""
-        writers: dict[int, EventWriter] = {}
-        for topic in topics:
-            for version in self.registry.versions(f"{topic}-value"):
-                writers[version.id] = EventWriter(version.id, orjson.loads(version.schema))
-        if not writers:
+        versions = [version for topic in topics for version in self.registry.versions(f"{topic}-value")]
+        if not versions:
             raise NotFound(
                 f'view "{view.name}": source "{source}": topic "{topics[0]}" has no schema '
                 f'(subject "{topics[0]}-value" is not in the registry)',
-                hint="name it in topics.yaml and run: hub topic apply",
+                hint="name it in topics.yaml and run: hub topic apply; or say what its events are: format: json",
                 code="HUB-2107",
             )
-        latest = writers[max(writers)].schema
+        newest = max(versions, key=lambda version: version.id)
+        # Events of a schema of another type are dead: columns are of one.
+        writers = {
+            version.id: EventWriter(version.id, _avro(version))
+            for version in versions
+            if version.schema_type == newest.schema_type
+        }
+        if newest.schema_type == "AVRO":
+            latest = writers[newest.id].schema
+        else:
+            latest = self._as_columns(view, source, newest.id)
         for schema_id in sorted(self.asked_ids & self.answered.ids):
-            extra = self._schema(schema_id)
+            extra = self._schema(schema_id, newest.schema_type)
             if extra is not None:
                 writers[schema_id] = EventWriter(schema_id, extra)
         return tuple(sorted(writers.values(), key=lambda writer: writer.schema_id)), latest
 
-    def _schema(self, schema_id: int) -> AvroType | None:
-        """The record schema behind an id that no subject of ours names; None when the registry has none such."""
+    def _as_columns(self, view: View | SqlView, source: str, schema_id: int) -> AvroType:
         try:
+            return of_registry(self.registry.source(schema_id))
+        except InvalidSchema as error:
+            raise ConfigError(
+                f'view "{view.name}": source "{source}": schema id {schema_id}: {error.message}',
+                hint=error.hint,
+                code="HUB-2150",
+            ) from None
+
+    def _schema(self, schema_id: int, schema_type: str) -> AvroType | None:
+        """The record schema of that type behind an id that no subject of ours names; None when the registry has none such.
+        A message of Protobuf is known by its place in its own file only."""
+        try:
+            if schema_type != "AVRO":
+                other = self.registry.source(schema_id)
+                return {} if other.schema_type == schema_type == "JSON" else None
             parsed: AvroType = orjson.loads(self.registry.schema(schema_id))
             field_types(parsed)
         except (NotFound, ConfigError, ValueError):
@@ -933,7 +982,7 @@ class Runner:
 
     def _stale(self, plan: AnyPlan) -> bool:
         try:
-            if self.path.stat().st_mtime_ns != self.stamp and self._follows():
+            if _stamp(self.path) != self.stamp and self._follows():
                 return True
             topics = self.cluster.topics()
         except FileNotFoundError:
@@ -1041,14 +1090,48 @@ def _fingerprint(compiled: Shape, inputs: tuple[Input, ...]) -> str:
         each.source.name: {name: types[each.source.name][name] for name in each.source.columns}
         for each in inputs
     }
-    body = [
+    body: list[Any] = [
         [[s.name, s.topic, s.columns, s.key, s.order, s.unique, s.where] for s in compiled.sources],
         compiled.aggregates,
         compiled.outputs,
         compiled.delete_when,
         used,
     ]
+    read = {each.source.name: how for each in inputs if (how := _own_way(each)) is not None}
+    if read:
+        body.append(read)
     return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """When the files that define a view were written."""
+    return tuple(each.stat().st_mtime_ns for each in files_of(path))
+
+
+def _with_functions(fingerprint: str, view: View | SqlView) -> str:
+    """A checkpoint fits the code that it was made with, and no other."""
+    if view.transforms is None:
+        return fingerprint
+    return hashlib.sha256(f"{fingerprint} {digest(view.transforms.text)}".encode()).hexdigest()
+
+
+def _check_realtime(view: View, inputs: Sequence[Input]) -> None:
+    """Raises ConfigError for what real-time mode would hold back until a batch is full."""
+    for given in inputs:
+        if given.reading is not None and given.reading.form == "protobuf":
+            raise ConfigError(
+                f'view "{view.name}": source "{given.source.name}": Protobuf is read in batches, and real-time mode has none',
+                hint="write `mode: live`",
+                code="HUB-2108",
+            )
+
+
+def _own_way(given: Input) -> list[Any] | None:
+    """How events without a schema id are read, which the file says; None: the registry says it."""
+    how = given.reading
+    if how is None or how.framed:
+        return None
+    return [how.form, how.separator, how.null, list(field_types(given.latest)) if how.form == "csv" else []]
 
 
 def _realtime_mark(plan: AnyPlan) -> Path:
@@ -1071,7 +1154,7 @@ def _sql_fingerprint(classified: Classified, inputs: tuple[Input, ...], delta: D
     topics = {each.source.name: each.source.topic for each in inputs}
     sources = {
         name: {
-            **source.model_dump(mode="json", exclude=None if source.table else {"table"}),
+            **source.model_dump(mode="json", exclude=_unsaid(source)),
             "topic": topics[name],
         }
         for name, source in view.sources.items()
@@ -1080,6 +1163,16 @@ def _sql_fingerprint(classified: Classified, inputs: tuple[Input, ...], delta: D
     if delta is not None:
         body.append(delta_inputs.fingerprint(delta))
     return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _unsaid(source: SqlSource) -> set[str]:
+    """What a source does not say, and could not say once: it is no part of its meaning."""
+    return {name for name in ("table", "format", "columns", "csv") if not getattr(source, name)}
+
+
+def _avro(version: RegisteredSchema) -> AvroType:
+    """The schema that its events are decoded with; {} of those that the newest schema reads all."""
+    return orjson.loads(version.schema) if version.schema_type == "AVRO" else {}
 
 
 def _first_line(text: str) -> str:

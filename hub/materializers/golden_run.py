@@ -28,11 +28,13 @@ from hub.materializers.avro_shape import AvroType
 from hub.materializers.classify import Classified, classify
 from hub.materializers.dataframes import VERSION_HEADER, Answered, Input, Writer
 from hub.materializers.golden import Case, Event, Outcome, as_json, events_of
+from hub.materializers.golden_values import Encode, encoder_of
 from hub.materializers.shape import Shape, shape
 from hub.materializers.sql_view import VERSION, SqlSource, SqlView, checked
+from hub.materializers.transform_functions import failure, register
 from hub.materializers.view import View
 from hub.record import Positions
-from hub.schema_registry.avro_json import JsonEncoder, Unfit
+from hub.schema_registry.avro_json import Unfit
 
 _EVENTS = f"{sql_stream.EVENTS}, headers array<struct<key:string,value:binary>>"
 _STORED = pyarrow.schema(
@@ -59,7 +61,7 @@ class Made:
     inputs: tuple[Input, ...]
     how: Shape | Classified
     row_schema: AvroType
-    encoders: Mapping[str, JsonEncoder]
+    encoders: Mapping[str, Encode]
 
 
 class GoldenRunner:
@@ -74,10 +76,11 @@ class GoldenRunner:
         folder: Path,
     ) -> None:
         self._session = session.newSession()
-        for name, value in {**spark.code_settings("live"), "spark.sql.shuffle.partitions": "1"}.items():
+        for name, value in _settings().items():
             self._session.conf.set(name, value)
         self._views, self._schemas, self._folder = views, schemas, folder
         self._made: dict[str, Made] = {}
+        self._sessions: dict[str, SparkSession] = {}
 
     def run(self, view: str, case: Case) -> Outcome:
         """What the view makes of the case's events. Raises ConfigError for a view or an event that is wrong, PeerError
@@ -98,6 +101,9 @@ class GoldenRunner:
                 return self._native(made, made.how, events, records, answered)
             return self._tables(made, made.how, events, records, answered)
         except PySparkException as error:
+            failed = failure(str(error), view)
+            if failed is not None:
+                raise failed from None
             said = str(error).strip().split("\n")[0]
             raise ConfigError(f'view "{view}": Spark refuses it: {said[:500]}', code="HUB-2105") from None
 
@@ -113,15 +119,18 @@ class GoldenRunner:
 
     def _make(self, view: View | SqlView, asked: tuple[str, ...]) -> Made:
         latest = {name: self._schema(view, name, asked) for name in view.sources}
-        numbered = {name: (Writer(number, latest[name]),) for number, name in enumerate(view.sources, 1)}
-        encoders = {name: JsonEncoder(schema) for name, schema in latest.items()}
+        numbered = {
+            name: (Writer(number, latest[name]),) if view.sources[name].declared is None else ()
+            for number, name in enumerate(view.sources, 1)
+        }
+        encoders = {name: encoder_of(schema) for name, schema in latest.items()}
         if isinstance(view, View):
             compiled = shape(view, latest)
             inputs = tuple(
                 Input(each, (each.topic,), numbered[each.name], latest[each.name])
                 for each in compiled.sources
             )
-            schema = spark.row_schema(self._session, compiled, inputs)
+            schema = spark.row_schema(self._own(view), compiled, inputs)
             return Made(view, inputs, compiled, schema, encoders)
         query = checked(view, latest)
         found = classify(query)
@@ -135,8 +144,21 @@ class GoldenRunner:
             _, schema = delta_stream.planned(self._session, view, found, inputs)
         return Made(view, inputs, found, schema, encoders)
 
+    def _own(self, view: View | SqlView) -> SparkSession:
+        """A session that knows the view's Python functions; the shared one when it has none."""
+        if view.transforms is None:
+            return self._session
+        if view.name not in self._sessions:
+            own = register(self._session.newSession(), view)
+            for name, value in _settings().items():
+                own.conf.set(name, value)
+            self._sessions[view.name] = own
+        return self._sessions[view.name]
+
     def _schema(self, view: View | SqlView, name: str, asked: tuple[str, ...]) -> AvroType:
         source = view.sources[name]
+        if source.declared is not None:
+            return source.declared
         other = source.view if isinstance(source, SqlSource) else None
         if other is not None and other in self._views:
             return self._ready(other, asked).row_schema
@@ -166,7 +188,9 @@ class GoldenRunner:
             if of_view:
                 said = _whole_row(said, made.inputs[number - 1].latest, event.number)
             try:
-                value = Writer(number, None).head + made.encoders[event.source].body(said)
+                value = made.encoders[event.source](said)
+                if source.declared is None:
+                    value = Writer(number, None).head + value
             except Unfit as unfit:
                 raise ConfigError(
                     f"event {event.number}: {unfit}", hint=unfit.hint, code="HUB-2146"
@@ -178,7 +202,7 @@ class GoldenRunner:
     def _entity(
         self, made: Made, how: Shape, events: Sequence[Event], records: Sequence[Any], answered: Answered
     ) -> Outcome:
-        frame = self._session.createDataFrame(records, _EVENTS)
+        frame = self._own(made.view).createDataFrame(records, _EVENTS)
         rows = dataframes.rows(dataframes.fold(dataframes.decode(frame, made.inputs, answered), how), how)
         columns = tuple(name for name, _ in how.outputs)
         bad = F.col("_bad")
@@ -199,7 +223,7 @@ class GoldenRunner:
     ) -> Outcome:
         view = made.view
         assert isinstance(view, SqlView)
-        own = self._session.newSession()
+        own = register(self._session.newSession(), view)
         stateful = str(how.has_state).lower()
         own.conf.set("spark.sql.shuffle.partitions", "1")
         own.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", stateful)
@@ -270,7 +294,7 @@ class GoldenRunner:
     ) -> Outcome:
         view = made.view
         assert isinstance(view, SqlView)
-        own = self._session.newSession()
+        own = register(self._session.newSession(), view)
         own.conf.set("spark.sql.shuffle.partitions", "1")
         typed: dict[str, DataFrame] = {}
         plan, _ = delta_stream.planned(own, view, how, made.inputs)
@@ -291,6 +315,10 @@ class GoldenRunner:
             sql_stream.key_text(frame, how.key).alias("_key"), _json(columns).alias("_row")
         ).collect()
         return _outcome(columns, {row["_key"]: row["_row"] for row in found}, _dead(typed, events))
+
+
+def _settings() -> Mapping[str, str]:
+    return {**spark.code_settings("live"), "spark.sql.shuffle.partitions": "1"}
 
 
 def _with_topics(inputs: Iterable[Input], events: Iterable[Event]) -> tuple[Input, ...]:

@@ -30,6 +30,7 @@ from sqlglot.optimizer.annotate_types import annotate_types
 
 from hub.errors import ConfigError, nearest
 from hub.materializers.avro_shape import AvroType, Kind, field_types, kind
+from hub.materializers.transforms import called, misused
 from hub.materializers.view import View
 
 _DIALECT = "spark"
@@ -292,6 +293,14 @@ class _Compiler:
 
     def _fold(self, where: str, source: str, node: exp.Expr) -> exp.Expr:
         """An aggregate over a unique_by source as a higher-order expression over ``r_<source>``."""
+        function = called(node, self.view.functions)
+        if function is not None:
+            raise self._wrong(
+                where,
+                f"`{_sql(node)}` calls the Python function {function.name} for entries of a source with unique_by",
+                "Spark calls none inside of lists: use it outside of the aggregate, or in a view of its own",
+                code="HUB-2151",
+            )
         condition: exp.Expr | None = None
         if isinstance(node, exp.Filter):
             condition, node = node.expression.this, node.this
@@ -382,6 +391,9 @@ class _Compiler:
                 f"`{text}` has `{_sql(bad)}`",
                 "a field is one expression without subquery, window or *",
             )
+        said = misused(tree, self.view.functions)
+        if said is not None:
+            raise self._wrong(where, *said, code="HUB-2151")
         for node in tree.walk():
             name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
             if isinstance(node, _NOT_REPEATABLE) or name in _NOT_REPEATABLE_NAMES:

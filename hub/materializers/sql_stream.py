@@ -50,6 +50,7 @@ from hub.materializers.progress import Mode
 from hub.materializers.shape import META, SourceShape
 from hub.materializers.spark import code_settings, executed, logged_offsets, sink_options
 from hub.materializers.sql_view import VERSION, Query, SqlSource, SqlView
+from hub.materializers.transform_functions import register
 from hub.record import Positions, TopicPartition, lag_records
 
 _STREAMING = "spark.sql.streaming"
@@ -111,7 +112,7 @@ def row_schema(
 
     Raises ConfigError with Spark's own words when it does not type.
     """
-    own = session.newSession()
+    own = register(session.newSession(), view)
     empty = own.createDataFrame([], EVENTS)
     for given in inputs:
         taken(typed(empty, given, view.sources[given.source.name], Answered())).createOrReplaceTempView(
@@ -130,7 +131,7 @@ def start(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode) 
 
     Raises ConfigError when Spark does not take the query's shape.
     """
-    own = session.newSession()
+    own = register(session.newSession(), plan.view)
     for key, value in {
         **code_settings(mode),
         "spark.sql.shuffle.partitions": str(plan.partitions),

@@ -26,7 +26,8 @@ from sqlglot.errors import ParseError, SqlglotError
 from hub.errors import ConfigError, nearest
 from hub.materializers.avro_shape import AvroType, field_types, kind
 from hub.materializers.shape import META
-from hub.materializers.view import CHANGELOG_PREFIX, Declared, Name, RunMode
+from hub.materializers.transforms import misused
+from hub.materializers.view import CHANGELOG_PREFIX, Declared, EventFormat, Name, RunMode
 from hub.yaml import load_model, place
 
 _SPARK = Dialect.get_or_raise("spark")
@@ -68,7 +69,7 @@ class TableOf(BaseModel):
         return [key] if isinstance(key, str) else key
 
 
-class SqlSource(BaseModel):
+class SqlSource(EventFormat):
     """A table of the SQL: the events of a topic (or pattern of topics), or the rows of another view.
 
     ``as``: *stream*, every event is a row, for ever (a topic's default); *table*, the latest event of each record key,
@@ -78,8 +79,6 @@ class SqlSource(BaseModel):
     and an event behind it may come too late. An event further ahead of its broker's time than ``max_ahead`` is dead:
     it would pull the watermark past everyone else.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     topic: str = Field(default="", max_length=249)
     view: Name | None = None
@@ -120,6 +119,8 @@ class SqlSource(BaseModel):
     def _consistent(self) -> SqlSource:
         if not self.topic:
             raise ValueError('name a topic ("topic: nyc.*.departures") or a view ("view: customer_360")')
+        if self.view is not None and self.format is not None:
+            raise ValueError("the rows of a view have its schema already: leave `format` out")
         if self.table is not None and self.as_ not in (None, "table"):
             raise ValueError(
                 f"as: {self.as_} and table: contradict each other; "
@@ -256,12 +257,17 @@ class Query:
 def load_sql_view(path: Path) -> SqlView:
     """The SQL view in one file. Raises ConfigError with file, line and column and what was expected there."""
     view = load_model(path, SqlView)
+    readable(path, view)
+    return view
+
+
+def readable(path: Path, view: SqlView) -> None:
+    """Raises ConfigError with file, line and column when its SQL cannot be read."""
     try:
         query_of(view)
     except ConfigError as error:
         at = place(path, "sql").rsplit(":", 1)[0]
         raise ConfigError(error.message, hint=error.hint, code=error.code, where=at) from None
-    return view
 
 
 def query_of(view: SqlView) -> Query:
@@ -290,6 +296,9 @@ def _read(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
     query = Query(view, view.sql, tokens, tree)
     query.used = {name: {} for name in view.sources}
     query.seen = {name: {} for name in view.sources}
+    said = misused(tree, view.functions)
+    if said is not None:
+        raise wrong(view, *said, None, "HUB-2151")
     _check_repeatable(query)
     columns = _Resolver(query, types).outputs(tree, {}, None)
     query.columns = tuple(columns)

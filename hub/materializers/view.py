@@ -9,14 +9,27 @@ The grammar of a file is the models below; ``docs/views.md`` explains it with ex
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 
 from hub.errors import ConfigError, nearest
-from hub.yaml import load_model, places
+from hub.materializers import transforms
+from hub.materializers.avro_shape import PROOF, AvroType
+from hub.materializers.formats import TYPE_NAMES, UnknownType, declared, of_ddl
+from hub.materializers.transforms import Function
+from hub.yaml import load_model, place, places
 
 if TYPE_CHECKING:
     from hub.materializers.sql_view import SqlView
@@ -29,6 +42,8 @@ Sql = Annotated[str, Field(min_length=1, max_length=10_000)]
 RunMode = Literal["auto", "live", "realtime"]
 
 CHANGELOG_PREFIX = "views."
+
+_RESERVED = {"_topic", "_partition", "_offset", "_timestamp", "_key", "_deleted", PROOF, "_broken"}
 
 
 def table_of(view: str, number: int | None) -> str:
@@ -76,7 +91,70 @@ class Swap(BaseModel):
     same: list[Name] = Field(default_factory=list)
 
 
-class Source(BaseModel):
+class Csv(BaseModel):
+    """How a line of CSV is written: what stands between values, and the text that means null."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    separator: str = Field(",", min_length=1, max_length=1)
+    null: str = Field("", max_length=20)
+
+
+def _type(text: str) -> str:
+    try:
+        of_ddl(text)
+    except UnknownType as error:
+        guess = nearest(error.word, TYPE_NAMES)
+        hint = f"did you mean {guess}?" if guess else f"types: {', '.join(TYPE_NAMES)}"
+        raise ValueError(f"{error}; {hint}") from None
+    return text
+
+
+ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
+ColumnType = Annotated[str, Field(min_length=1, max_length=10_000), AfterValidator(_type)]
+
+
+class EventFormat(BaseModel):
+    """What a source says of its events' bytes. Nothing: the registry says it, by the schema id in each event (Avro, JSON
+    Schema, Protobuf). Else ``format``, without a schema id, and ``schema``: the columns, with Spark's types; of CSV in
+    the order of the line."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal["json", "csv"] | None = None
+    columns: dict[ColumnName, ColumnType] = Field(default_factory=dict, alias="schema", max_length=2_000)
+    csv: Csv | None = None
+
+    @model_validator(mode="after")
+    def _whole_format(self) -> Self:
+        if self.format is None:
+            if self.columns or self.csv is not None:
+                raise ValueError(
+                    f"`{'schema' if self.columns else 'csv'}` belongs to events without a schema id: "
+                    "write also format: json, or format: csv"
+                )
+            return self
+        if not self.columns:
+            raise ValueError(f"format: {self.format} wants a schema: its columns and their types")
+        if self.csv is not None and self.format != "csv":
+            raise ValueError("`csv` says how lines are written: it belongs to format: csv")
+        for name, text in self.columns.items():
+            if name in _RESERVED:
+                raise ValueError(f'a column "{name}" is the hub\'s own: every event has it, or must not')
+            if self.format == "csv" and "<" in text:
+                raise ValueError(f'column "{name}": a line of CSV holds plain values, not {text}')
+        return self
+
+    @property
+    def declared(self) -> AvroType | None:
+        """The schema of its events as the file says it; None: the registry says it."""
+        if self.format is None:
+            return None
+        how = self.csv or Csv()
+        return declared(self.format, self.columns, separator=how.separator, null=how.null)
+
+
+class Source(EventFormat):
     """Where events of one system come from and which entity they belong to.
 
     ``topic`` may be a pattern over the tree (``nyc.*.departures``). ``key`` gives the entity's key from an event's
@@ -85,13 +163,27 @@ class Source(BaseModel):
     true are left out.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     topic: str = Field(min_length=1, max_length=249)
     key: Sql
     order: Sql | None = None
     unique_by: Sql | None = None
     where: Sql | None = None
+
+
+class Transforms(BaseModel):
+    """A file of Python functions beside the view (transforms.py), and what it says: a version keeps what it was made with."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    file: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]*\.py$", max_length=200)
+    text: str = Field("", max_length=transforms.MOST_CHARACTERS)
+
+    @field_validator("file")
+    @classmethod
+    def _beside(cls, file: str) -> str:
+        if ".." in file.split("/"):
+            raise ValueError("the file must be in the folder of the views, or below it")
+        return file
 
 
 class Declared(BaseModel):
@@ -107,6 +199,7 @@ class Declared(BaseModel):
     partitions: int | None = Field(None, ge=1, le=256)
     stores: list[Name] = Field(default_factory=list)
     swap: Swap = Swap()
+    transforms: Transforms | None = None
     _number: int | None = PrivateAttr(None)
     _table: str | None = PrivateAttr(None)
 
@@ -115,6 +208,27 @@ class Declared(BaseModel):
     def _short(cls, given: object) -> object:
         """``swap: manual`` is short for ``swap: {when: manual}``."""
         return {"when": given} if isinstance(given, str) else given
+
+    @field_validator("transforms", mode="before")
+    @classmethod
+    def _file(cls, given: object) -> object:
+        """``transforms: transforms.py`` is short for ``transforms: {file: transforms.py}``."""
+        return {"file": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _in_batches_only(self) -> Self:
+        if self.transforms is not None and self.mode == "realtime":
+            raise ValueError(
+                "Python functions are called for batches, and real-time mode has none; write `mode: live`"
+            )
+        return self
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """The Python functions that its SQL may call. Raises ConfigError when their file is wrong."""
+        if self.transforms is None:
+            return ()
+        return transforms.functions(self.transforms.text, self.transforms.file)
 
     @field_validator("indexes", "stores")
     @classmethod
@@ -177,9 +291,9 @@ def load_view(path: Path) -> View | SqlView:
     Raises ConfigError with file, line and column and what was expected there.
     """
     if ("sql",) in places(path):
-        from hub.materializers.sql_view import load_sql_view  # it is made of this module's names
+        from hub.materializers.sql_view import SqlView
 
-        view: View | SqlView = load_sql_view(path)
+        view: View | SqlView = load_model(path, SqlView)
     else:
         view = load_model(path, View)
     if view.view != path.stem:
@@ -188,7 +302,58 @@ def load_view(path: Path) -> View | SqlView:
             hint=f"name the file {view.view}.yaml: a view is found by its file name",
             where=str(path),
         )
+    view = _with_functions(path, view)
+    if not isinstance(view, View):
+        from hub.materializers.sql_view import readable  # it is made of this module's names
+
+        readable(path, view)
     return view
+
+
+def _with_functions(path: Path, view: View | SqlView) -> View | SqlView:
+    """The view with what its file of functions says. Raises ConfigError with file, line and function."""
+    if view.transforms is None:
+        return view
+    file = path.parent / view.transforms.file
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        there = [each.name for each in path.parent.glob("*.py")]
+        guess = nearest(view.transforms.file, there)
+        raise ConfigError(
+            f'its functions\' file "{file}" cannot be read ({type(error).__name__})',
+            where=place(path, "transforms"),
+            hint=f"did you mean {guess}?" if guess else "it is found from the folder of the view's file",
+            code="HUB-2151",
+        ) from None
+    if len(text) > transforms.MOST_CHARACTERS:
+        raise ConfigError(
+            f"longer than {transforms.MOST_CHARACTERS} characters",
+            where=str(file),
+            hint="import a package for what is large",
+            code="HUB-2151",
+        )
+    transforms.functions(text, str(file))
+    return view.model_copy(update={"transforms": view.transforms.model_copy(update={"text": text})})
+
+
+_NAMES_FILE = re.compile(r"""^transforms:\s*(?:\{\s*file:\s*)?["']?([\w./-]+\.py)""", re.MULTILINE)
+
+
+def files_of(path: Path) -> tuple[Path, ...]:
+    """The files that define a view: its own, and that of its functions where it names one that is there."""
+    named = _NAMES_FILE.search(path.read_text(encoding="utf-8", errors="replace"))
+    beside = path.parent / named[1] if named else None
+    return (path, beside) if beside is not None and beside.is_file() else (path,)
+
+
+def definition_text(path: Path) -> str:
+    """What defines a view, as it is written: its file, and behind it the functions that it names."""
+    own, *beside = files_of(path)
+    text = own.read_text(encoding="utf-8", errors="replace")
+    for each in beside:
+        text += f"\n# ---- {each.name}\n{each.read_text(encoding='utf-8', errors='replace')}"
+    return text
 
 
 def view_of(body: str) -> View | SqlView:

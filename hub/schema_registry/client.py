@@ -26,6 +26,7 @@ class RegisteredSchema:
     id: int
     version: int
     schema: str
+    schema_type: str = "AVRO"
 
 
 class RegistryClient:
@@ -166,4 +167,5 @@ class RegistryClient:
 
 
 def _registered(answer: Any) -> RegisteredSchema:
-    return RegisteredSchema(int(answer["id"]), int(answer["version"]), str(answer["schema"]))
+    kind = str(answer.get("schemaType") or "AVRO")
+    return RegisteredSchema(int(answer["id"]), int(answer["version"]), str(answer["schema"]), kind)

@@ -48,6 +48,11 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"a tombstone", "tombstone"),
         (r"its event time .* is null", "null_event_time"),
         (r"its event time .* ahead of", "event_time_ahead"),
+        # Of JSON, CSV and Protobuf: by the columns that a view reads, so that another view may have taken it.
+        (
+            r"it does not fit its schema id|no JSON object of its columns|no line of CSV|its .+ is no ",
+            "unfitting",
+        ),
     )
 )
 # Of these it is the bytes that are wrong: no view can have taken the event.

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import orjson
+
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.log import Cluster, Reader, TopicDescription, Writer
 from hub.record import NewRecord, Positions, Record, TopicPartition
@@ -345,6 +347,8 @@ class DeadLetters:
             value = how.change(seen.value, letter)
             if value is None:
                 return key, found.value
+            if how.schema_id is None and f"{topic}-value" not in facts.subjects():
+                return key, orjson.dumps(value)  # the topic's events have no schema id
             schema_id, source = self._schema(topic, how.schema_id or seen.schema_id)
             return key, frame(schema_id, encoder_of(source).body(value))
         except CallerError as error:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 import yaml
 
+from hub.cli.view import schemas_of
 from hub.materializers.classify import classify
 from hub.materializers.delta_inputs import planned
 from hub.materializers.shape import shape
 from hub.materializers.sql_view import SqlSource, SqlView, checked
 from hub.materializers.view import load_view
-from hub.topics.tree import load, matches
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,15 +29,12 @@ def test_the_map_and_the_tree_are_equal() -> None:
 )
 def test_the_example_views_compile_against_their_schemas(file: Path) -> None:
     view = load_view(file)
-    topics = load(file.parents[1] / "topics.yaml").topics
-    schemas = {}
-    for name, source in view.sources.items():
-        if isinstance(source, SqlSource) and source.view is not None:
-            assert (file.parent / f"{source.view}.yaml").exists()
-            continue
-        found = next(topic for topic in topics if matches(source.topic, topic.name))
-        assert found.schema is not None
-        schemas[name] = json.loads(found.schema.read_text())
+    schemas, unknown = schemas_of(file.parents[1], view)
+    for name in unknown:
+        source = view.sources[name]
+        assert isinstance(source, SqlSource)
+        assert source.view is not None
+        assert (file.parent / f"{source.view}.yaml").exists()
     if isinstance(view, SqlView):
         classified = classify(checked(view, schemas))
         if not classified.native and len(schemas) == len(view.sources):

@@ -205,6 +205,20 @@ def test_a_repair_is_judged_before_it_is_written_and_the_first_bytes_stay(desk: 
     assert row["done"]["by"] == "ann" and row["done"]["why"] == "cut off"
 
 
+def test_an_event_of_a_topic_without_a_schema_is_written_back_as_json(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Registry, "subjects", lambda _: [])
+    desk = open_desk(None)
+    place = desk.dead(b'{"id": "o1", "cents": "5"}', "its cents is no bigint", 1)
+    (row,) = desk.letters.repair([place], Repair(sets([("cents", 5)])), "ann")
+    assert row["changes"] == [{"field": "cents", "before": "5", "after": 5}]
+    desk.letters.replay([place], "ann")
+    (replay,) = desk.replays()
+    assert json.loads(replay.value or b"") == {"id": "o1", "cents": 5}
+    assert replay.header(REPLAY_FOR) == b"v"  # another view may have taken it as it was
+
+
 def test_only_the_schema_id_was_wrong(desk: Desk) -> None:
     place = desk.dead(frame(2, GOOD[5:]), UNFIT, 1)
     desk.letters.repair([place], Repair(schema_id=1), "ann")

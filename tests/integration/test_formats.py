@@ -1,0 +1,268 @@
+"""Events that are no Avro, by Spark's own parsers and through a whole hub: rows, dead letters, functions, versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pipeline import EXAMPLES, Pipeline, plain, wait_until
+from pyspark.sql import SparkSession
+
+from hub.cli.view import schemas_of
+from hub.materializers.dataframes import Answered, Input, judged
+from hub.materializers.formats import declared
+from hub.materializers.golden_values import encoder_of
+from hub.materializers.shape import SourceShape
+from hub.materializers.sql_stream import EVENTS
+from hub.materializers.view import load_view
+from hub.record import NewRecord
+
+COLUMNS = {
+    "a": "bigint", "i": "int", "s": "string", "t": "timestamp", "d": "double", "o": "struct<c: string>", "l": "array<string>",
+    "m": "map<string, bigint>", "n": "decimal(10, 2)", "b": "binary", "day": "date", "bo": "boolean",
+}  # fmt: skip
+NO_OBJECT, NO_LINE = "no JSON object of its columns", "no line of CSV with exactly its columns"
+
+# A text, and the columns that it has besides nulls, or why it cannot be taken.
+JSON: list[tuple[bytes, dict[str, Any] | str]] = [
+    (b"{}", {}),
+    (b' {"a": 1, "extra": {"x": [1]}} ', {"a": 1}),
+    (b'{"a": null, "s": null, "o": null}', {}),
+    (b'{"A": 1}', {}),
+    (b'{"a": 1, "a": 2}', {"a": 2}),
+    (b'{"a": 9223372036854775807, "i": -5}', {"a": 2**63 - 1, "i": -5}),
+    (b'{"a": 9223372036854775808}', "its a is no bigint"),
+    (b'{"i": 3000000000}', "its i is no int"),
+    (b'{"a": "1"}', "its a is no bigint"),
+    (b'{"a": 1.5}', "its a is no bigint"),
+    (b'{"a": true}', "its a is no bigint"),
+    (b'{"s": 5}', {"s": "5"}),
+    (b'{"s": {"x": [1, "y"]}}', {"s": '{"x":[1,"y"]}'}),
+    (b'{"s": true}', {"s": "true"}),
+    (b'{"d": 1}', {"d": 1.0}),
+    (b'{"d": "1.5"}', "its d is no double"),
+    (b'{"n": 1.255}', {"n": "1.26"}),
+    (b'{"n": "1.25"}', {"n": "1.25"}),
+    (b'{"n": 123456789012.5}', "its n is no decimal(10,2)"),
+    (b'{"t": "2024-01-01T10:00:00.123456+02:00"}', {"t": "2024-01-01 08:00:00.123456"}),
+    (b'{"t": 1700000000}', {"t": "2023-11-14 22:13:20"}),
+    (b'{"t": "soon"}', "its t is no timestamp"),
+    (b'{"day": "2024-01-01"}', {"day": "2024-01-01"}),
+    (b'{"day": 19000}', "its day is no date"),
+    (b'{"bo": "true"}', "its bo is no boolean"),
+    (b'{"b": "aGk="}', {"b": "hi"}),
+    (b'{"o": {"c": "x", "z": 1}, "l": ["a", null], "m": {"k": 1}}', {"o": ["x"], "l": ["a", None], "m": {"k": 1}}),
+    (b'{"o": "x"}', "its o is no struct<`c`:string>"),
+    (b'{"l": "x"}', "its l is no array<string>"),
+    (b'{"m": {"k": "x"}}', "its m is no map<string,bigint>"),
+    (b'{"a": 1} {"a": 2}', NO_OBJECT),
+    (b'{"a": 1}, {"a": 2}', NO_OBJECT),
+    (b'{"a": 1} rest', NO_OBJECT),
+    (b'{"a": 1', NO_OBJECT),
+    (b"{'a': 1}", NO_OBJECT),
+    (b'[{"a": 1}]', NO_OBJECT),
+    (b"null", NO_OBJECT),
+    (b"5", NO_OBJECT),
+    (b"", NO_OBJECT),
+    (b'{"s": "\xff"}', NO_OBJECT),
+]  # fmt: skip
+LINE = {"a": "bigint", "s": "string", "t": "timestamp", "n": "decimal(10, 2)"}
+CSV: list[tuple[bytes, dict[str, Any] | str]] = [
+    (b"1;x;2024-01-01T10:00:00Z;1.5", {"a": 1, "s": "x", "t": "2024-01-01 10:00:00", "n": "1.50"}),
+    (b";;;", {}),
+    (b'1;"a;""b""";;\r\n', {"a": 1, "s": 'a;"b"'}),
+    (b'1;"a\nb";;', {"a": 1, "s": "a\nb"}),
+    (b"1;x;", NO_LINE),
+    (b"1;x;;;", NO_LINE),
+    (b"one;x;;", NO_LINE),
+    (b" 1;x;;", NO_LINE),
+    (b"a;s;t;n", NO_LINE),
+    (b"1;a;;\n2;b;;", NO_LINE),
+    (b"", NO_LINE),
+    (b"1;\xff;;", NO_LINE),
+]
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case bytes() | bytearray():
+            return bytes(value).decode()
+        case tuple():
+            return list(value)
+        case None | int() | float() | str() | list() | dict():
+            return value
+        case _:
+            return str(value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "cases"),
+    [
+        (declared("json", COLUMNS), JSON),
+        (declared("csv", LINE, separator=";"), CSV),
+    ],
+    ids=["json", "csv"],
+)
+def test_what_becomes_of_a_text(
+    spark_session: SparkSession, schema: Any, cases: list[tuple[bytes, dict[str, Any] | str]]
+) -> None:
+    names = [field["name"] for field in schema["fields"]]
+    shaped = SourceShape("s", "t", tuple(sorted(names)), "e_s.a", None, False, None, None)
+    events = spark_session.createDataFrame(
+        [("t", 0, n, None, None, text) for n, (text, _) in enumerate(cases)], EVENTS
+    )
+    found = judged(events, [Input(shaped, ("t",), (), schema)], Answered())
+    differing = []
+    for row in found.select("_offset", "value", "e_s", "_why").collect():
+        text, wanted = cases[row["_offset"]]
+        made = row["_why"]
+        if made is None:
+            every = {name: _plain(row["e_s"][name]) for name in names}
+            made = {name: value for name, value in every.items() if value is not None}
+        else:
+            made = made.split(" (a, ")[0]
+        if made != wanted:
+            differing.append((text, made, wanted))
+    assert differing == []
+
+
+# ---- a whole hub
+
+
+def write(pipeline: Pipeline, topic: str, *values: bytes | None) -> None:
+    writer = pipeline.cluster.writer()
+    writer.append([NewRecord(topic, b"k", value) for value in values])
+    writer.close()
+
+
+def create(pipeline: Pipeline, *topics: str) -> None:
+    for topic in topics:
+        if topic not in pipeline.cluster.topics():
+            pipeline.cluster.create_topic(topic, partitions=1, config={}, replication_factor=1)
+
+
+def framed(schema_id: int, body: bytes) -> bytes:
+    return b"\x00" + schema_id.to_bytes(4, "big") + body
+
+
+def letters(pipeline: Pipeline, topic: str) -> list[tuple[bytes | None, str]]:
+    """What was refused of a topic, and why."""
+    reader = pipeline.cluster.reader()
+    try:
+        end = pipeline.cluster.end_offsets([f"{topic}.dlq"])
+        reader.assign(pipeline.cluster.beginning_offsets([f"{topic}.dlq"]))
+        found = []
+        while not reader.position().covers(end):
+            for record in reader.poll(100, 1.0):
+                headers = dict(record.headers or ())
+                found.append((record.value, (headers["hub.dlq.reason"] or b"").decode()))
+        return sorted(found, key=str)
+    finally:
+        reader.close()
+
+
+def put(pipeline: Pipeline, **views: str) -> None:
+    for name, text in views.items():
+        (pipeline.settings.project / "views" / f"{name}.yaml").write_text(text)
+
+
+def test_four_formats_make_one_row_and_what_does_not_fit_is_kept(pipeline: Pipeline) -> None:
+    example = EXAMPLES / "formats"
+    found = load_view(example / "views" / "customers.yaml")
+    schemas, _ = schemas_of(example, found)
+    names = {
+        "crm": "fmt.customers",
+        "orders": "fmt.orders",
+        "clicks": "fmt.clicks",
+        "balances": "fmt.balances",
+    }
+    text = (
+        (example / "views" / "customers.yaml").read_text().replace("view: customers", "view: fmt_customers")
+    )
+    for source, topic in names.items():
+        text = text.replace(f"topic: {found.sources[source].topic}", f"topic: {topic}")
+    create(pipeline, *names.values())
+    proto = (example / "schemas" / "shop.orders-value.proto").read_text()
+    crm = pipeline.registry.register(
+        "fmt.customers-value", (example / "schemas" / "crm.customers-value.json").read_text(), "JSON"
+    )
+    orders = pipeline.registry.register("fmt.orders-value", proto, "PROTOBUF")
+    order, at = encoder_of(schemas["orders"]), "2024-03-01T10:00:00Z"
+    bad = framed(orders, b"\x00\xff")
+    write(pipeline, names["orders"],
+        framed(orders, order({"order_id": "o1", "customer_id": 7, "card": "visa", "placed_at": at, "labels": {"channel": "web"}})),
+        bad,
+        framed(orders, b"\x02\x02"),
+        framed(crm, b"{}"),
+    )  # fmt: skip
+    write(pipeline, names["crm"],
+        framed(crm, b'{"customer_id": 7, "name": "Ada", "tier": "gold", "address": {"city": "Oslo"}, "updated_at": "2024-03-01T10:00:00Z"}'),
+        framed(crm, b'{"customer_id": "7"}'),
+        b'{"customer_id": 7}',
+    )  # fmt: skip
+    write(pipeline, names["clicks"], b'{"user": {"id": 7, "agent": "firefox"}, "page": "/home"}', b"{", b"[]")
+    write(pipeline, names["balances"], b"7;12.5;2024-03-01", b"7;12.5")
+    put(pipeline, fmt_customers=text)
+    pipeline.covers("fmt_customers", names.values(), 200.0)
+    wanted = {
+        "name": "Ada", "tier": "gold", "city": "Oslo", "orders": 1, "last_paid_by": "card", "last_channel": "web",
+        "clicks": 1, "last_page": "/home", "agent": "firefox", "balance": "12.50",
+    }  # fmt: skip
+    row = {key: plain(each) for key, each in pipeline.rows("fmt_customers").items()}["7"]
+    assert {**row, "balance": f"{float(row['balance']):.2f}"} == wanted
+    refused = {topic: letters(pipeline, topic) for topic in names.values()}
+    assert refused["fmt.orders"] == [
+        (framed(crm, b"{}"), f"its schema id {crm} is no record schema of the registry"),
+        (bad, f"it does not fit its schema id {orders}: {refused['fmt.orders'][1][1].partition(': ')[2]}"),
+        (framed(orders, b"\x02\x02"), f"it does not fit its schema id {orders}: it is message [1] of its file; the view reads shop.Order, the file's first message"),
+    ]  # fmt: skip
+    assert [reason for _, reason in refused["fmt.customers"]] == [
+        f"it does not fit its schema id {crm}: its customer_id is no bigint",
+        "not in the Confluent wire format (no magic byte 0 and schema id)",
+    ]
+    assert refused["fmt.clicks"] == [(b"[]", "no JSON object of its columns"), (b"{", "no JSON object of its columns")]  # fmt: skip
+    assert refused["fmt.balances"] == [(b"7;12.5", "no line of CSV with exactly its columns (account, balance, booked_on)")]  # fmt: skip
+
+    # A field more, of another schema id: the view goes on, and what was read before stays.
+    newer = pipeline.registry.register("fmt.orders-value", proto.replace("placed_at = 8;", "placed_at = 8;\n  string note = 9;", 1), "PROTOBUF")  # fmt: skip
+    assert newer != orders
+    later = {"order_id": "o2", "customer_id": 7, "voucher": "v", "placed_at": "2024-03-02T10:00:00Z"}
+    write(pipeline, names["orders"], framed(newer, order(later)))
+    pipeline.covers("fmt_customers", names.values())
+    row = pipeline.rows("fmt_customers")["7"]
+    assert (row["orders"], row["last_paid_by"]) == (2, "voucher")
+    (pipeline.settings.project / "views" / "fmt_customers.yaml").unlink()
+
+
+WORDS = "def kind(page: str | None) -> str | None:\n    return {0}\n"
+
+
+def test_a_changed_function_makes_a_new_version_and_one_that_fails_is_named(pipeline: Pipeline) -> None:
+    create(pipeline, "fmt.pages")
+    code = pipeline.settings.project / "views" / "fmt_words.py"
+    code.write_text(WORDS.format("page.upper()"))
+    write(pipeline, "fmt.pages", b'{"id": 1, "page": "a"}', b"no JSON")
+    put(
+        pipeline,
+        fmt_pages="view: fmt_pages\ntransforms: fmt_words.py\n"
+        "sources:\n  p: {topic: fmt.pages, format: json, schema: {id: bigint, page: string}}\n"
+        "sql: SELECT p.id, kind(p.page) AS kind FROM p\nkey: id\n",
+    )
+
+    def kinds() -> dict[str, Any]:
+        return {key: row["kind"] for key, row in pipeline.rows("fmt_pages").items()}
+
+    pipeline.covers("fmt_pages", ["fmt.pages"], 200.0)
+    assert kinds() == {"1": "A"}
+    assert letters(pipeline, "fmt.pages") == [(b"no JSON", "no JSON object of its columns")]
+    write(pipeline, "fmt.pages", b'{"id": 2}')
+    said = 'function "kind" failed, of (None,): AttributeError'
+    wait_until(
+        lambda: said in str(pipeline.state("fmt_pages").get("reason")),
+        100.0,
+        lambda: str(pipeline.state("fmt_pages")),
+    )
+    code.write_text(WORDS.format("page and page.lower()"))
+    wait_until(lambda: kinds() == {"1": "a", "2": None}, 200.0, lambda: str(pipeline.state("fmt_pages")))
+    (pipeline.settings.project / "views" / "fmt_pages.yaml").unlink()
+    code.unlink()

@@ -1,0 +1,250 @@
+"""Schemas of other formats as columns: Spark's DDL, JSON Schema, Protobuf; what a view's file says of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from event_schemas import PROTO
+
+from hub.errors import ConfigError
+from hub.materializers.avro_shape import spark_types
+from hub.materializers.formats import (
+    UnknownType,
+    columns_ddl,
+    ddl_of,
+    declared,
+    of_ddl,
+    of_registry,
+    reading_of,
+)
+from hub.materializers.shape import shape
+from hub.materializers.view import View, body_of, load_view, view_of
+from hub.record import Record
+from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.sources import Source
+from hub.topics.dead_letter import letter_of
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("string", "boolean", "int", "bigint", "float", "double", "binary", "date", "timestamp"),
+        *("timestamp_ntz", "decimal(12,2)", "array<string>", "map<string,array<bigint>>"),
+        "struct<`a`:int,`b c`:struct<`d`:array<struct<`e`:date>>>>",
+    ],
+)
+def test_a_type_is_read_and_written_back(text: str) -> None:
+    assert ddl_of(of_ddl(text)) == text
+
+
+def test_other_spellings_of_types_are_the_same_types() -> None:
+    assert ddl_of(of_ddl(" STRUCT< a : LONG, b short > ")) == "struct<`a`:bigint,`b`:int>"
+    assert ddl_of(of_ddl("decimal")) == "decimal(10,0)"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("strnig", "there is no type `strnig`"),
+        ("array<int", "`>` is missing at its end"),
+        ("array<int>>", "`>` is too much"),
+        ("map<int, string>", "a map's keys are text"),
+        ("decimal(39,2)", "up to 38 digits"),
+        ("decimal(x)", "`x` is no number"),
+        ("int; drop", "`; drop` is not read here"),
+        ("", "a type is missing"),
+        ("array<" * 40 + "int" + ">" * 40, "nested deeper"),
+    ],
+)
+def test_what_is_no_type_is_told(text: str, said: str) -> None:
+    with pytest.raises(UnknownType, match=said):
+        of_ddl(text)
+
+
+def test_a_declared_schema_says_how_it_is_read() -> None:
+    schema = declared("csv", {"id": "bigint", "at": "timestamp"}, separator=";", null="-")
+    reading = reading_of(schema)
+    assert reading is not None
+    assert (reading.form, reading.framed, reading.separator, reading.null) == ("csv", False, ";", "-")
+    assert spark_types(schema) == {"id": "bigint", "at": "timestamp"}
+    assert columns_ddl(schema, ["at"]) == ["`at`:timestamp"]
+    assert reading_of(orjson.loads(orjson.dumps(schema))) == reading  # it is kept beside a checkpoint
+
+
+# ---- JSON Schema
+
+
+def of_json(schema: dict[str, Any], named: tuple[tuple[str, Source], ...] = ()) -> dict[str, str]:
+    return spark_types(of_registry(Source.of("JSON", orjson.dumps(schema).decode(), named)))
+
+
+def of_property(node: Any, **beside: Any) -> str:
+    return of_json({"type": "object", "properties": {"v": node}, **beside})["v"]
+
+
+@pytest.mark.parametrize(
+    ("node", "wanted"),
+    [
+        ({"type": "string"}, "string"),
+        ({"type": "integer"}, "bigint"),
+        ({"type": "integer", "connect.type": "int32"}, "int"),
+        ({"type": "number"}, "double"),
+        ({"type": "boolean"}, "boolean"),
+        ({"type": "string", "format": "date-time"}, "timestamp"),
+        ({"type": "string", "format": "date"}, "date"),
+        ({"type": "string", "format": "uuid"}, "string"),
+        ({"type": "string", "contentEncoding": "base64"}, "binary"),
+        ({"enum": ["a", "b"]}, "string"),
+        ({"const": 5}, "string"),
+        ({"type": ["string", "null"]}, "string"),
+        ({"type": ["integer", "number"]}, "double"),
+        ({"type": ["string", "integer"]}, "string"),
+        ({"oneOf": [{"type": "null"}, {"type": "integer"}]}, "bigint"),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "string"),
+        ({"type": "array", "items": {"type": "integer"}}, "array<bigint>"),
+        ({"type": "array"}, "array<string>"),
+        ({"type": "object", "properties": {"a": {"type": "integer"}}}, "struct<a:bigint>"),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, "map<string,bigint>"),
+        ({"type": "object"}, "string"),
+        (True, "string"),
+        ({"$ref": "#/definitions/money"}, "struct<cents:bigint>"),
+        ({"allOf": [{"$ref": "#/definitions/money"}, {"properties": {"of": {"type": "string"}}}]},
+         "struct<cents:bigint,of:string>"),
+        ({"oneOf": [{"$ref": "#/definitions/money"}, {"type": "object", "properties": {"of": {"type": "string"}}}]},
+         "struct<cents:bigint,of:string>"),
+        ({"$ref": "#/definitions/tree"}, "struct<of:array<string>>"),
+    ],
+)  # fmt: skip
+def test_a_property_of_json_schema_is_a_column(node: Any, wanted: str) -> None:
+    definitions = {
+        "money": {"type": "object", "properties": {"cents": {"type": "integer"}}},
+        "tree": {
+            "type": "object",
+            "properties": {"of": {"type": "array", "items": {"$ref": "#/definitions/tree"}}},
+        },
+    }
+    assert of_property(node, definitions=definitions) == wanted
+
+
+def test_a_reference_to_another_schema_is_followed() -> None:
+    text = '{"type": "object", "properties": {"city": {"type": "string"}}}'
+    other = Source.of("JSON", text)
+    found = of_json(
+        {"type": "object", "properties": {"home": {"$ref": "address.json"}}}, (("address.json", other),)
+    )
+    assert found == {"home": "struct<city:string>"}
+
+
+def test_a_schema_of_no_object_has_no_columns() -> None:
+    with pytest.raises(InvalidSchema, match="no object"):
+        of_json({"type": "array", "items": {"type": "string"}})
+
+
+# ---- Protobuf
+
+LINE = "struct<product:string,price:double>"
+
+
+def test_a_protobuf_message_is_columns() -> None:
+    schema = of_registry(Source.of("PROTOBUF", PROTO))
+    assert spark_types(schema) == {
+        "id": "string",
+        "big": "decimal(20,0)",
+        "small": "int",
+        "number": "bigint",
+        "flag": "boolean",
+        "status": "string",
+        "lines": f"array<{LINE}>",
+        "card": "string",
+        "voucher": LINE,
+        "by_number": f"map<string,{LINE}>",
+        "at": "timestamp",
+        "maybe": "bigint",
+        "any": "string",
+        "raw": "binary",
+        "nothing": "boolean",
+        "f": "float",
+    }
+    reading = reading_of(schema)
+    assert reading is not None
+    assert (reading.message, reading.framed) == ("shop.Order", True)
+
+
+def test_a_file_without_a_message_has_no_columns() -> None:
+    with pytest.raises(InvalidSchema, match="no message"):
+        of_registry(Source.of("PROTOBUF", 'syntax = "proto3"; enum E { A = 0; }'))
+
+
+# ---- the view's file
+
+
+def view(path: Path, source: str, rest: str = "fields: {n: count(s.id)}") -> Any:
+    file = path / "v.yaml"
+    file.write_text(f"view: v\nsources:\n  s:\n    topic: t\n    key: id\n{source}\n{rest}\n")
+    return load_view(file)
+
+
+JSON = "    format: json\n    schema:\n      id: bigint\n      at: timestamp"
+
+
+def test_a_view_says_what_its_events_are(tmp_path: Path) -> None:
+    found = view(tmp_path, JSON)
+    assert isinstance(found, View)
+    source = found.sources["s"]
+    assert source.declared == declared("json", {"id": "bigint", "at": "timestamp"})
+    assert shape(found, {"s": source.declared}).sources[0].columns == ("id",)
+    assert view_of(body_of(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "said"),
+    [
+        ("    format: jsn\n    schema: {id: bigint}", 6, "json"),
+        ("    format: json", 4, "format: json wants a schema"),
+        ("    schema: {id: bigint}", 4, "write also format: json"),
+        ("    format: json\n    schema:\n      id: bigint\n      at: tmestamp", 9, "did you mean timestamp?"),
+        ("    format: json\n    schema: {id: bigint, _key: string}", 4, "the hub's own"),
+        ("    format: csv\n    schema: {id: 'array<int>'}", 4, "plain values"),
+        (
+            "    format: json\n    schema: {id: bigint}\n    csv: {separator: ';'}",
+            4,
+            "belongs to format: csv",
+        ),
+        ("    format: csv\n    schema: {id: bigint}\n    csv: {seperator: ';'}", 8, "separator"),
+    ],
+)
+def test_what_is_wrong_with_it_is_said_with_its_line(
+    tmp_path: Path, source: str, line: int, said: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        view(tmp_path, source)
+    assert f":{line}:" in (raised.value.where or "")
+    assert said in f"{raised.value.message} {raised.value.hint}"
+
+
+def test_an_unknown_column_of_a_declared_schema_is_told_with_the_nearest(tmp_path: Path) -> None:
+    found = view(tmp_path, JSON, "fields: {n: max(s.att)}")
+    with pytest.raises(ConfigError) as raised:
+        shape(found, {"s": found.sources["s"].declared})
+    assert raised.value.hint == 'did you mean "at"?'
+
+
+@pytest.mark.parametrize(
+    ("detail", "word", "everywhere"),
+    [
+        ("its bytes do not fit its schema id 7", "undecodable", True),
+        ("it does not fit its schema id 7: its a is no bigint", "unfitting", False),
+        ("its a is no bigint", "unfitting", False),
+        ("no JSON object of its columns", "unfitting", False),
+        ("no line of CSV with exactly its columns (a, b)", "unfitting", False),
+        ("its schema id 7 is no record schema of the registry", "unknown_schema", True),
+    ],
+)
+def test_what_one_view_refuses_another_may_have_taken(detail: str, word: str, everywhere: bool) -> None:
+    """A replay of such an event names the views that it is for: else the others would count it twice."""
+    headers = [("hub.dlq.reason", detail.encode()), ("hub.dlq.view", b"v")]
+    letter = letter_of(Record("t.dlq", 0, 0, 0, b"k", b"v", tuple(headers)))
+    assert (letter.reason, letter.everywhere) == (word, everywhere)

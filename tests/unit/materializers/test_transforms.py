@@ -1,0 +1,180 @@
+"""Functions beside a view, read without running them: their types, and what is wrong with them, with file and line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from hub.cli.view_golden import run_tests
+from hub.config import Settings
+from hub.errors import ConfigError
+from hub.materializers.avro_shape import AvroType
+from hub.materializers.engine import Runner
+from hub.materializers.shape import shape
+from hub.materializers.sql_view import SqlView
+from hub.materializers.transform_calls import Call
+from hub.materializers.transforms import functions
+from hub.materializers.view import definition_text, files_of, load_view
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+ORDERS: AvroType = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}, {"name": "phone", "type": "string"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("signature", "returns", "by_value"),
+    [
+        ("(a: str) -> str", "string", True),
+        ("(a: int | None, b: float) -> int | None", "bigint", True),
+        ("(a: str) -> Optional[datetime.date]", "date", True),
+        ('(a: "str") -> "bool"', "boolean", True),
+        ('(a: str) -> "array<string>"', "array<string>", True),
+        ('(a: Decimal) -> Annotated[Decimal | None, "decimal(10,2)"]', "decimal(10,2)", True),
+        ('(a: pa.Array) -> Annotated[pa.Array, "timestamp"]', "timestamp", False),
+        ('(a: pyarrow.Array, b: pyarrow.Array) -> "struct<a: int>"', "struct<a: int>", False),
+    ],
+)
+def test_what_a_function_takes_and_gives(signature: str, returns: str, by_value: bool) -> None:
+    (found,) = functions(f"import os\n\ndef clean{signature}: ...\n\ndef _own(a): ...\n", "f.py")
+    assert (found.name, found.line, found.returns, found.by_value) == ("clean", 3, returns, by_value)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("def f(a: str) -> str: ...\ndef g(", 2, "no valid Python"),
+        ("\ndef f(a: str): ...", 2, "does not say what it gives"),
+        ("def f(a) -> str: ...", 1, 'does not say what "a" is'),
+        ("def f(a: pa.Array, b: str) -> str: ...", 1, "batches and values"),
+        ("def f(a: pa.Array) -> pa.Array: ...", 1, "has no type in SQL"),
+        ("def f(a: str) -> Decimal: ...", 1, "has no type in SQL"),
+        ('def f(a: str) -> "strnig": ...', 1, "there is no type `strnig`"),
+        ("def f() -> str: ...", 1, "0 parameters"),
+        ("def f(*a: str) -> str: ...", 1, "SQL cannot give"),
+        ("def f(a: str = '') -> str: ...", 1, "SQL cannot give"),
+        ("def upper(a: str) -> str: ...", 1, "like a function of SQL"),
+        ("def Clean(a: str) -> str: ...", 1, "does not tell apart"),
+        ("async def f(a: str) -> str: ...", 1, "async"),
+        ("def f(a: str) -> str: ...\ndef f(a: str) -> str: ...", 2, "line 1"),
+        ("def _f(a): ...", None, "no function"),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_and_line(text: str, line: int | None, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as raised:
+        functions(text, "views/f.py")
+    assert raised.value.where == (f"views/f.py:{line}" if line else "views/f.py")
+    assert raised.value.code == "HUB-2151"
+
+
+# ---- in a view
+
+
+def project(
+    folder: Path, fields: str, source: str = "", code: str = "def clean(p: str) -> str: ...\n"
+) -> Any:
+    (folder / "words.py").write_text(code)
+    file = folder / "v.yaml"
+    file.write_text(
+        f"view: v\ntransforms: words.py\nsources:\n  o: {{topic: shop.orders, key: id{source}}}\nfields: {{{fields}}}\n"
+    )
+    return load_view(file)
+
+
+def test_a_view_calls_its_functions(tmp_path: Path) -> None:
+    view = project(
+        tmp_path, "phone: clean(o.phone), last: max(clean(o.phone))", ", where: clean(phone) <> ''"
+    )
+    made = shape(view, {"o": ORDERS})
+    assert made.outputs[0] == ("phone", "CLEAN(l_o.phone)")
+    assert made.sources[0].where == "CLEAN(e_o.phone) <> ''"
+
+
+def test_a_call_with_other_arguments_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="gives 2 arguments") as raised:
+        shape(project(tmp_path, "phone: 'clean(o.phone, 1)'"), {"o": ORDERS})
+    assert raised.value.hint == "clean(p), line 1 of its file"
+    with pytest.raises(ConfigError, match="gives 0 arguments"):
+        _ = SqlView.model_validate(
+            {
+                "view": "v",
+                "sources": {"o": {"topic": "t"}},
+                "sql": "SELECT clean() AS c, o.id FROM o",
+                "key": "id",
+                "transforms": {"file": "w.py", "text": "def clean(p: str) -> str: ..."},
+            }
+        ).columns
+
+
+def test_a_function_over_entries_of_a_set_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Python function clean"):
+        shape(project(tmp_path, "last: max(clean(o.phone))", ", unique_by: id"), {"o": ORDERS})
+
+
+def test_a_function_is_found_from_the_views_folder_and_kept_with_the_view(tmp_path: Path) -> None:
+    view = project(tmp_path, "n: count(o.id)")
+    assert view.transforms.text == "def clean(p: str) -> str: ...\n"
+    assert files_of(tmp_path / "v.yaml") == (tmp_path / "v.yaml", tmp_path / "words.py")
+    before = definition_text(tmp_path / "v.yaml")
+    (tmp_path / "words.py").write_text("def other(p: str) -> str: ...\n")
+    assert definition_text(tmp_path / "v.yaml") != before
+    assert "def other" in definition_text(tmp_path / "v.yaml")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("transforms: wrods.py", "did you mean words.py?"),
+        ("transforms: ../words.py", "pattern|folder"),
+        ("transforms: words.py\nmode: realtime", "real-time mode has none"),
+    ],
+)
+def test_a_file_that_is_not_there_or_not_allowed(tmp_path: Path, line: str, said: str) -> None:
+    project(tmp_path, "n: count(o.id)")
+    file = tmp_path / "v.yaml"
+    file.write_text(file.read_text().replace("transforms: words.py", line))
+    with pytest.raises(ConfigError) as raised:
+        load_view(file)
+    assert any(word in f"{raised.value.message} {raised.value.hint}" for word in said.split("|"))
+
+
+def test_a_setting_turns_them_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = project(tmp_path, "n: count(o.id)")
+    off: Any = SimpleNamespace(settings=Settings(transforms=False))
+    with pytest.raises(ConfigError) as raised:
+        Runner._allowed(off, view)
+    assert raised.value.code == "HUB-2153"
+    Runner._allowed(SimpleNamespace(settings=Settings()), view)  # type: ignore[arg-type]
+    monkeypatch.setenv("HUB_TRANSFORMS", "false")
+    with pytest.raises(ConfigError, match="turned off"):
+        run_tests(None, EXAMPLES / "formats", "")
+
+
+# ---- called
+
+
+def test_a_batch_that_fails_names_the_row() -> None:
+    def half(number: int | None) -> int | None:
+        return None if number is None else 10 // number
+
+    call = Call(half, "half", __file__, pa.int64(), True)
+    assert call(pa.array([5, None])).to_pylist() == [2, None]
+    with pytest.raises(RuntimeError, match=r'ZeroDivisionError.*"values": "\(0,\)"'):
+        call(pa.array([5, 0, 1]))
+
+
+def test_what_is_given_has_the_type_and_the_length_that_is_said() -> None:
+    def same(number: pa.Array) -> pa.Array:
+        return number
+
+    assert Call(same, "same", __file__, pa.int64(), False)(pa.array([1], pa.int32())).type == pa.int64()
+    with pytest.raises(RuntimeError, match="must give pa.Array"):
+        Call(lambda _: [1], "f", __file__, pa.int64(), False)(pa.array([1]))
+    with pytest.raises(RuntimeError, match="gave 1 values of 2 rows"):
+        Call(lambda n: n.slice(1), "f", __file__, pa.int64(), False)(pa.array([1, 2]))
