@@ -90,7 +90,9 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
     add_dead_letters(app, settings, cluster)
     watcher = await add_views(app, settings, cluster, opened)
     await add_queries(app, settings, cluster, watcher, opened)
-    add_dashboard(app, settings, watcher.store, opened, watcher.subscribers_by_view, results.counters)
+    add_dashboard(
+        app, settings, watcher.store, opened, watcher.subscribers_by_view, results.counters, watcher
+    )
 
 
 async def add_registry(
