@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -15,6 +16,10 @@ from starlette.requests import HTTPConnection
 
 from hub.api.dashboard import add_dashboard
 from hub.api.docs import add_docs
+from hub.completeness import routes as completeness_routes
+from hub.completeness.audit import write_entries
+from hub.completeness.follow import Follower
+from hub.completeness.receipts import Receipts
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.kafka import KafkaCluster
@@ -87,11 +92,19 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
     )
     add_gateway(app, settings, cluster, opened)
     results = add_audit(app, cluster, opened)
+    ledger = add_completeness(app, settings, cluster, opened)
     add_dead_letters(app, settings, cluster)
     watcher = await add_views(app, settings, cluster, opened)
     await add_queries(app, settings, cluster, watcher, opened)
     add_dashboard(
-        app, settings, watcher.store, opened, watcher.subscribers_by_view, results.counters, watcher
+        app,
+        settings,
+        watcher.store,
+        opened,
+        watcher.subscribers_by_view,
+        results.counters,
+        watcher,
+        lambda: completeness_routes.families(ledger),
     )
 
 
@@ -109,7 +122,13 @@ async def add_registry(
 
 def add_gateway(app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack) -> None:
     """Records in over HTTP."""
-    gateway = Gateway(cluster, RegistryClient(settings.registry), LiveTree(settings.project / "topics.yaml"))
+    receipts = Receipts(
+        cluster, f"gateway-{uuid.uuid4().hex[:12]}", replication_factor=settings.replication_factor
+    )
+    receipts.start()
+    opened.push_async_callback(run_in_threadpool, receipts.stop)
+    tree = LiveTree(settings.project / "topics.yaml")
+    gateway = Gateway(cluster, RegistryClient(settings.registry), tree, receipts.took)
     gateway.start()
     opened.push_async_callback(run_in_threadpool, gateway.stop)
     app.include_router(gateway_routes.create_router(gateway))
@@ -122,6 +141,21 @@ def add_audit(app: FastAPI, cluster: KafkaCluster, opened: AsyncExitStack) -> Re
     opened.push_async_callback(run_in_threadpool, results.stop)
     app.include_router(audit_routes.create_router(results))
     return results
+
+
+def add_completeness(
+    app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack
+) -> Follower:
+    """The ledger of what was written and what is there."""
+    follower = Follower(cluster)
+    follower.start()
+    opened.push_async_callback(run_in_threadpool, follower.stop)
+    app.include_router(
+        completeness_routes.create_router(
+            follower, lambda entries: write_entries(cluster, entries, settings.replication_factor)
+        )
+    )
+    return follower
 
 
 def add_dead_letters(app: FastAPI, settings: Settings, cluster: KafkaCluster) -> None:

@@ -6,12 +6,13 @@ Here, because the two are siblings and do not know each other.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import FastAPI
+from prometheus_client import Metric
 
 from hub.config import SERVING, Settings
 from hub.kafka import KafkaCluster
@@ -22,7 +23,7 @@ from hub.materializers.stores.sql import Store
 from hub.observability import latency_routes, routes
 from hub.observability.collector import Collector
 from hub.observability.latency_board import LatencyBoard
-from hub.observability.metrics import Counters
+from hub.observability.metrics import Counters, Families
 from hub.observability.monitor import Monitor
 from hub.observability.status import Rules
 from hub.record import Positions
@@ -44,6 +45,7 @@ def add_dashboard(
     subscribers: Callable[[], Mapping[str, int]] = dict,
     counters: Counters = tuple,
     watcher: Watcher | None = None,
+    families: Families = tuple,
 ) -> None:
     """The page at ``/``, its JSON and metrics (with others' ``counters``), kept fresh until ``opened`` is closed."""
     views = StoreViews(store, subscribers)
@@ -62,9 +64,11 @@ def add_dashboard(
     if watcher is not None:
         watcher.pushed = latency.pushed
     app.include_router(latency_routes.create_router(latency))
-    app.include_router(
-        routes.create_router(collector, views, counters, monitor, settings.lag_series, latency.families)
-    )
+
+    def both() -> Iterable[Metric]:
+        return (*latency.families(), *families())
+
+    app.include_router(routes.create_router(collector, views, counters, monitor, settings.lag_series, both))
 
 
 @dataclass

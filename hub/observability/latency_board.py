@@ -121,7 +121,9 @@ class LatencyBoard:
             if offset < self.appended_to.get(place, 0) or not ring:
                 continue
             seen = arrival(ring, offset)
-            if seen.after_ms is not None and seen.until_ms is not None:  # else it was there before the hub looked
+            if (
+                seen.after_ms is not None and seen.until_ms is not None
+            ):  # else it was there before the hub looked
                 self.appended_to[place] = offset + 1
                 self._count(view, "appended", max(0.0, (seen.after_ms - event_ms) / 1000))
 

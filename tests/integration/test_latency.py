@@ -40,7 +40,9 @@ def plant(pipeline: Pipeline) -> Iterator[Plant]:
 
 
 def rows(plant: Plant, **asked: str) -> dict[tuple[str, str, str], dict[str, Any]]:
-    found = httpx2.get(f"{plant.pipeline.url}/api/latency", params=asked, timeout=10.0).raise_for_status().json()
+    found = (
+        httpx2.get(f"{plant.pipeline.url}/api/latency", params=asked, timeout=10.0).raise_for_status().json()
+    )
     return {(row["view"], row["stage"], row["origin"]): row for row in found}
 
 
@@ -93,7 +95,10 @@ def test_every_stage_is_measured_and_history_apart(plant: Plant) -> None:
     assert known[plant.view, "changelog", "live"]["p50_s"] <= live["p50_s"]
     assert known[plant.view, "readable", "replay"]["total"] == 1
     text = httpx2.get(f"{pipeline.url}/metrics", timeout=10.0).text
-    assert f'hub_view_latency_seconds_count{{origin="replay",stage="readable",store="serving",view="{plant.view}"}} 1.0' in text
+    assert (
+        f'hub_view_latency_seconds_count{{origin="replay",stage="readable",store="serving",view="{plant.view}"}} 1.0'
+        in text
+    )
     assert f'hub_view_latency_objective_seconds{{view="{plant.view}"}} 45.0' in text
 
 
