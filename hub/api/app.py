@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
@@ -16,8 +18,11 @@ from starlette.requests import HTTPConnection
 
 from hub.api.dashboard import add_dashboard
 from hub.api.docs import add_docs
+from hub.completeness import canary_routes
 from hub.completeness import routes as completeness_routes
 from hub.completeness.audit import write_entries
+from hub.completeness.canaries import Canaries, mirrored
+from hub.completeness.canary import VIEW
 from hub.completeness.follow import Follower
 from hub.completeness.receipts import Receipts
 from hub.config import Settings
@@ -41,6 +46,8 @@ from hub.topics.dead_letters import DeadLetters
 from hub.topics.gateway import Gateway
 from hub.topics.live_rules import LiveRules
 from hub.topics.tree import LiveTree
+
+log = logging.getLogger(__name__)
 
 REGISTRY_WAIT_S = 10.0
 
@@ -96,6 +103,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
     add_dead_letters(app, settings, cluster)
     watcher = await add_views(app, settings, cluster, opened)
     await add_queries(app, settings, cluster, watcher, opened)
+    canaries = await run_in_threadpool(add_canaries, app, settings, cluster, watcher.store, opened)
     add_dashboard(
         app,
         settings,
@@ -104,7 +112,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
         watcher.subscribers_by_view,
         results.counters,
         watcher,
-        lambda: completeness_routes.families(ledger),
+        lambda: (*completeness_routes.families(ledger), *canary_routes.families(canaries)),
     )
 
 
@@ -156,6 +164,35 @@ def add_completeness(
         )
     )
     return follower
+
+
+def add_canaries(
+    app: FastAPI, settings: Settings, cluster: KafkaCluster, store: Store, opened: AsyncExitStack
+) -> Canaries | None:
+    """A record a second on every way, where the settings want it."""
+    canaries: Canaries | None = None
+    if settings.canary:
+        try:
+            mirrors = mirrored(settings.project, cluster, settings.canary_topic, settings.kafka_timeout_s)
+        except HubError as error:
+            log.error("canaries go over no mirror: %s", error.message)
+            mirrors = {}
+
+        def row(key: str) -> Mapping[str, Any] | None:
+            found = store.get(VIEW, key)
+            return None if found is None else found.values
+
+        canaries = Canaries(
+            cluster,
+            RegistryClient(settings.registry),
+            settings.canary_topic,
+            mirrors,
+            row,
+            replication_factor=settings.replication_factor,
+        )
+        opened.enter_context(canaries.running())
+    app.include_router(canary_routes.create_router(canaries))
+    return canaries
 
 
 def add_dead_letters(app: FastAPI, settings: Settings, cluster: KafkaCluster) -> None:

@@ -39,6 +39,7 @@ COMMANDS = {
     "lag": ("hub.cli.lag:app", "How late every group and view is, and why."),
     "latency": ("hub.cli.latency:latency", "How long events take until views show them."),
     "audit": ("hub.cli.completeness:app", "Completeness: what was written, against what is there."),
+    "canary": ("hub.cli.canary:app", "What became of a record a second, on every way."),
     "top": ("hub.cli.top:app", "A live screen: rates, the worst lags, views, the hub's processes."),
     "serve": ("hub.cli.processes:serve", ""),
     "audit-topics": ("hub.cli.processes:audit_topics", ""),
