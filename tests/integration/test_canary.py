@@ -25,7 +25,7 @@ from hub.kafka import KafkaCluster
 from hub.materializers.stores.sql import Store
 from hub.schema_registry.client import RegistryClient
 
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 
 
 def by_way(canaries: Canaries) -> dict[str, WayRow]:

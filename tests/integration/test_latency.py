@@ -18,7 +18,7 @@ from hub.cli.context import environment_of
 from hub.client import Hub
 from hub.record import NewRecord
 
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 
 
 @pytest.fixture(scope="module")
