@@ -49,6 +49,7 @@ class Receipt(_Said):
         min_length=1, max_length=MOST_RUNS
     )
     minutes: list[Minute] = Field(min_length=1, max_length=1_500)
+    dropped: int = Field(0, ge=0, description="acknowledged records that there was no room for")
 
 
 class Receipts(_Said):
@@ -129,6 +130,7 @@ def _entry(said: Receipts, receipt: Receipt) -> Entry:
             minutes,
         ),
         runs=tuple(receipt.runs),
+        dropped=receipt.dropped,
     )
 
 

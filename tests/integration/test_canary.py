@@ -14,8 +14,11 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from pipeline import Pipeline, wait_until
 from prometheus_client import CollectorRegistry, generate_latest
+from typer.testing import CliRunner
 
 from hub.api.app import add_canaries
+from hub.cli import app
+from hub.cli.context import environment_of
 from hub.completeness.canaries import Canaries
 from hub.completeness.canary import CanaryState, WayRow, view_file
 from hub.completeness.canary_routes import families
@@ -85,10 +88,10 @@ def test_the_server_sends_them_when_the_settings_say_so(
     store = Store(f"sqlite:///{tmp_path / 'store.db'}")
 
     async def serve() -> dict[str, Any]:
-        app = FastAPI()
+        served = FastAPI()
         async with AsyncExitStack() as opened:
-            add_canaries(app, on, KafkaCluster(kafka, 15.0), store, opened)
-            client = TestClient(app)
+            add_canaries(served, on, KafkaCluster(kafka, 15.0), store, opened)
+            client = TestClient(served)
             body: dict[str, Any] = {}
 
             def told() -> bool:
@@ -107,6 +110,14 @@ def test_the_server_sends_them_when_the_settings_say_so(
     assert ways["read"]["state"] == "OK"
     assert "hub canary view" in ways["view"]["cause"]
     store.close()
+
+
+def test_the_command_says_that_they_are_off(settings: Settings, hub_server: str) -> None:
+    shown = CliRunner().invoke(app, ["canary"], env=environment_of(settings))
+    assert shown.exit_code == 0, shown.output
+    assert "canary: true in hub.yaml" in shown.stderr
+    printed = CliRunner().invoke(app, ["canary", "view"], env=environment_of(settings))
+    assert printed.stdout == view_file(settings.canary_topic)
 
 
 def test_canaries_go_through_spark_and_the_store(pipeline: Pipeline) -> None:

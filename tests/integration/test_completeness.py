@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from hub.cli import app
 from hub.cli.context import environment_of
+from hub.client import Event, Hub
 from hub.completeness.audit import Audit, read_ledger
 from hub.completeness.ledger import BUCKET_MS, State, audit_of, bucket_of
 from hub.completeness.receipts import Receipts
@@ -144,6 +145,8 @@ def test_the_gateway_keeps_receipts_and_the_server_shows_them(
         body = {"value": {"type": "STRING", "data": f"v{value}"}}
         url = f"{hub_server}/v3/clusters/{cluster_id}/topics/{topic}/records"
         assert httpx2.post(url, json=body, timeout=20.0).json()["error_code"] == 200
+    with Hub(hub_server, receipts="checkout") as hub:
+        hub.produce_many(topic, [Event(f"c{value}", key=None, type="STRING") for value in range(7)])
     at_ms = int(time.time() * 1000) // BUCKET_MS * BUCKET_MS
     minute = {"bucket_ms": at_ms, "count": 2, "sum": f"{7:016x}"}
     said = {
@@ -159,13 +162,15 @@ def test_the_gateway_keeps_receipts_and_the_server_shows_them(
 
     def told() -> bool:
         tiers = {each.instance.partition("-")[0] for each in read_ledger(cluster).of(topic)}
-        return {"gateway", "outbox"} <= tiers
+        return {"gateway", "outbox", "checkout"} <= tiers
 
     wait_until(told, PATIENCE_S)
     run = CliRunner().invoke(app, ["audit", "run", topic, "--no-mirrors"], env=environment)
     assert run.exit_code == 1, run.output  # the outbox's ids are none of the log's
     assert "MISMATCH" in run.stdout
-    assert "BALANCED" in run.stdout
+    tiers = {each.instance.partition("-")[0]: each for each in audited(cluster, topic).balances}
+    assert (tiers["checkout"].state, tiers["checkout"].compared) == (State.BALANCED, 7)
+    assert (tiers["gateway"].state, tiers["gateway"].compared) == (State.BALANCED, 12)
 
     def shown() -> bool:
         found = httpx2.get(f"{hub_server}/api/audit", params={"topic": topic}, timeout=20.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -108,6 +109,12 @@ def test_the_command_shows_them(plant: Plant) -> None:
     assert shown.exit_code == 0, shown.output
     assert "45 s" in shown.stdout
     assert "replay" in shown.stdout
+    ran = CliRunner().invoke(app, ["audit", "run", f"views.{plant.view}", "-o", "json"], env=environment)
+    assert ran.exit_code == 0, ran.output
+    (audit,) = json.loads(ran.stdout)
+    (store,) = audit["tiers"]
+    assert (store["kind"], store["instance"], store["state"]) == ("view", f"{plant.view}@serving", "BALANCED")
+    assert store["compared"] == len(plant.pipeline.rows(plant.view))
     missing = CliRunner().invoke(app, ["latency", "plant_latencx"], env=environment)
     assert missing.exit_code == 1
     assert "not measured" in str(missing.exception)
