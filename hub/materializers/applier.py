@@ -23,7 +23,7 @@ import orjson
 
 from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError
 from hub.log import Cluster, Reader
-from hub.materializers.latency import Due, Latencies, latest_event
+from hub.materializers.latency import MOST_ROWS, Due, Latencies, latest_event
 from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState, progress_of, seen_record
 from hub.materializers.row_decoder import RowDecoder, unreadable
 from hub.materializers.sql_view import SqlView
@@ -304,15 +304,16 @@ class Applier:
                 newest[record.key] = (version, record)
         self._know_schemas(followed, [record for _, record in newest.values()])
         changes, followed.due = [], []
-        for version, record in newest.values():
+        every = -(-len(newest) // MOST_ROWS) if self.latencies is not None else 0
+        for index, (version, record) in enumerate(newest.values()):
             row, deleted_by = self._decoder.row(record), _deleted_by(record)
             changes.append(Change(key_of(record), version, record.partition, record.offset, row, deleted_by))
-            origins = deleted_by if row is None else row.get("_sources")
-            event = (
-                latest_event(origins) if self.latencies is not None and isinstance(origins, dict) else None
-            )
-            if event is not None:
-                followed.due.append(Due(*event, record.timestamp_ms))
+            if every and index % every == 0:
+                origins = deleted_by if row is None else row.get("_sources")
+                event = latest_event(origins) if isinstance(origins, dict) else None
+                if event is not None:
+                    count = min(every, len(newest) - index)
+                    followed.due.append(Due(*event, record.timestamp_ms, count))
         return changes
 
     def _know_schemas(self, followed: _Followed, records: Sequence[Record]) -> None:

@@ -6,7 +6,8 @@
     (its timestamp in Kafka)     "changelog"                "readable"
 
 A keyed view's row names the events that made it (``_sources``), with their timestamps: each change of a row counts once,
-from the latest event in it. A SQL view's rows name none: of its batches a few events are looked up (latency_samples.py),
+from the latest event in it; of a step of more than ``MOST_ROWS`` every k-th row counts for k, so that a bulk load pays
+nothing to speak of. A SQL view's rows name none: of its batches a few events are looked up (latency_samples.py),
 so its counts are those of a sample. An event that was older than ``REPLAY_S`` when it got there is a *replay* (a view or a
 store filled anew, history loaded): it is counted apart, else it would burn the objective. What was late for longer than that
 through a failure is therefore told by freshness alone.
@@ -33,6 +34,8 @@ PREFIX = "latency:"
 REPLAY_S = 1_800.0
 # Of each view: events that are named, so that the server can tell when they were appended.
 MOST_NAMED = 4
+# Rows of a step that are looked at.
+MOST_ROWS = 500
 # Stretches of source offsets that wait to be sampled, over all SQL views of a store.
 MOST_WAITING = 256
 
@@ -41,13 +44,15 @@ Origin = Literal["live", "replay"]
 
 
 class Due(NamedTuple):
-    """A changed row's latest event, and when the row was appended to the changelog (epoch ms)."""
+    """A changed row's latest event, and when the row was appended to the changelog (epoch ms). ``count``: it stands for so
+    many rows."""
 
     topic: str
     partition: int
     offset: int
     event_ms: int
     changelog_ms: int
+    count: int = 1
 
 
 class Stretch(NamedTuple):
@@ -73,13 +78,13 @@ class _View:
     newest_event_ms: int | None = None
     named: deque[Due] = field(default_factory=lambda: deque(maxlen=MOST_NAMED))
 
-    def add(self, stage: Stage, origin: Origin, span_ms: int) -> None:
+    def add(self, stage: Stage, origin: Origin, span_ms: int, count: int) -> None:
         known = self.counts.get((stage, origin))
         if known is None:
             known = self.counts[stage, origin] = Histogram(self.edges)
         if span_ms < 0:
-            self.skewed += 1
-        known.add(max(0, span_ms) / 1000)
+            self.skewed += count
+        known.add(max(0, span_ms) / 1000, count)
 
 
 class Latencies:
@@ -184,9 +189,9 @@ class Latencies:
         stages: tuple[tuple[Stage, int], ...] = (("changelog", due.changelog_ms), ("readable", readable_ms))
         for stage, at_ms in stages:
             span_ms = at_ms - due.event_ms
-            known.add(stage, "live" if span_ms <= self.replay_s * 1000 else "replay", span_ms)
+            known.add(stage, "live" if span_ms <= self.replay_s * 1000 else "replay", span_ms, due.count)
         known.named.append(due)
-        known.counted += 1
+        known.counted += due.count
         known.newest_event_ms = max(known.newest_event_ms or 0, due.event_ms)
 
 

@@ -95,6 +95,19 @@ def test_each_changed_row_counts_once_by_its_latest_event_and_old_events_apart(b
     assert told(latencies) == {}
 
 
+def test_of_many_rows_in_one_step_every_kth_stands_for_k(bench: Bench) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    latencies = Latencies("serving", now_ms)
+    applier = Applier(bench.cluster, bench.schemas, bench.store, latencies=latencies)
+    applier.follow([bench.view])
+    for number in range(1_203):
+        write(bench, f"k{number}", 1, now_ms - 3_000, now_ms - 1_000)
+    while applier.step(0):
+        pass
+    assert told(latencies)["readable", "live"].count == 1_203
+    assert len(applier.followed["v"].due) == 0
+
+
 def progress(reached: int, committed_ms: int) -> Progress:
     at = Positions.of([("in", 0, reached)])
     return Progress("v", 0, reached, "live", at, Positions(), 1, 1, committed_ms)
