@@ -44,15 +44,15 @@ Origin = Literal["live", "replay"]
 
 
 class Due(NamedTuple):
-    """A changed row's latest event, and when the row was appended to the changelog (epoch ms). ``count``: it stands for so
-    many rows."""
+    """A changed row's latest event, and when the row was appended to the changelog (epoch ms). ``rows``: it stands for
+    so many."""
 
     topic: str
     partition: int
     offset: int
     event_ms: int
     changelog_ms: int
-    count: int = 1
+    rows: int = 1
 
 
 class Stretch(NamedTuple):
@@ -189,9 +189,9 @@ class Latencies:
         stages: tuple[tuple[Stage, int], ...] = (("changelog", due.changelog_ms), ("readable", readable_ms))
         for stage, at_ms in stages:
             span_ms = at_ms - due.event_ms
-            known.add(stage, "live" if span_ms <= self.replay_s * 1000 else "replay", span_ms, due.count)
+            known.add(stage, "live" if span_ms <= self.replay_s * 1000 else "replay", span_ms, due.rows)
         known.named.append(due)
-        known.counted += due.count
+        known.counted += due.rows
         known.newest_event_ms = max(known.newest_event_ms or 0, due.event_ms)
 
 

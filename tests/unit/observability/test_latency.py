@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from prometheus_client import CollectorRegistry, generate_latest
 
+from hub.api.dashboard import StoreViews
 from hub.cli.latency import line
 from hub.histogram import Histogram, edges_with
+from hub.materializers.stores.sql import Store
 from hub.observability.anchors import Anchor
 from hub.observability.consumers import LagRow
 from hub.observability.latency import SILENT_MS, WINDOW_MS, LatencyRow, Series, Tracks, rows_of
@@ -20,6 +22,7 @@ from hub.observability.latency_board import LatencyBoard
 from hub.observability.latency_routes import create_router
 from hub.observability.reports import Report
 from hub.observability.status import LagState
+from hub.record import Positions
 
 NOW = 1_790_000_000_000
 
@@ -181,3 +184,26 @@ def registry(made: LatencyBoard) -> CollectorRegistry:
     found = CollectorRegistry()
     found.register(Families())
     return found
+
+
+class Versions:
+    """A store that reads the second version of its view."""
+
+    def progress(self) -> dict[str, Any]:
+        both = {"views": {"v": {"old": 1}, "v@2": {"new": 1}, "gone": {}}}
+        return {"latency:serving": dict(both), "latency:lake": dict(both)}
+
+    def names(self) -> list[str]:
+        return ["v"]
+
+    def served(self, view: str) -> str:
+        return f"{view}@2"
+
+    def positions(self, view: str, kind: str) -> Positions:
+        return Positions()
+
+
+def test_what_is_told_of_a_version_is_shown_of_the_view_that_shows_it() -> None:
+    records = StoreViews(cast(Store, Versions())).progress()
+    assert records["latency:serving"]["views"] == {"v": {"new": 1}}
+    assert records["latency:lake"]["views"] == {"v": {"old": 1}}  # such a store has one table a view
