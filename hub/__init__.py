@@ -6,9 +6,10 @@ Layers, importing downwards only::
     client                                 the hub from Python, over HTTP alone; knows nothing of the server's packages
     api                                    the HTTP app: every package's routes, errors to status codes
     demo                                   sample systems whose events fill the log
+    completeness                           the ledger of what was written and what is there; canaries
     materializers replication observability    (siblings: they do not know each other)
     topics                                 the tree of topics: settings, plan, publishing
     schema_registry                        Confluent's REST API over the log ``_schemas``
     config kafka runtime embedded          edges: settings, confluent-kafka, the loop, local processes
-    log record errors                      [core] pure values and ports
+    log record histogram errors            [core] pure values and ports
 """

@@ -102,6 +102,18 @@ class Settings(BaseSettings):
         description="consumers with series of their own in /metrics, the worst; all others are counted",
     )
 
+    canary: bool = Field(
+        False, description="send a record a second per partition of `canary_topic` and tell what became of it"
+    )
+    canary_topic: str = Field(
+        "_hub.canary",
+        pattern=r"^[a-zA-Z0-9._-]{1,249}$",
+        description="mirrors carry no topics that begin with _: name one of theirs to measure them too",
+    )
+    latency_replay_s: float = Field(
+        1_800.0, gt=0.0, description="an event older than this when its row is made is replayed, not late"
+    )
+
     kafka_timeout_s: float = Field(15.0, description="longest wait for one Kafka request")
     query_timeout_ms: int = Field(5_000, description="longest wait of a read-your-writes query by default")
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import logging
+import uuid
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
@@ -15,6 +18,13 @@ from starlette.requests import HTTPConnection
 
 from hub.api.dashboard import add_dashboard
 from hub.api.docs import add_docs
+from hub.completeness import canary_routes
+from hub.completeness import routes as completeness_routes
+from hub.completeness.audit import write_entries
+from hub.completeness.canaries import Canaries, mirrored
+from hub.completeness.canary import VIEW
+from hub.completeness.follow import Follower
+from hub.completeness.receipts import Receipts
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.kafka import KafkaCluster
@@ -36,6 +46,8 @@ from hub.topics.dead_letters import DeadLetters
 from hub.topics.gateway import Gateway
 from hub.topics.live_rules import LiveRules
 from hub.topics.tree import LiveTree
+
+log = logging.getLogger(__name__)
 
 REGISTRY_WAIT_S = 10.0
 
@@ -87,10 +99,21 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
     )
     add_gateway(app, settings, cluster, opened)
     results = add_audit(app, cluster, opened)
+    ledger = add_completeness(app, settings, cluster, opened)
     add_dead_letters(app, settings, cluster)
     watcher = await add_views(app, settings, cluster, opened)
     await add_queries(app, settings, cluster, watcher, opened)
-    add_dashboard(app, settings, watcher.store, opened, watcher.subscribers_by_view, results.counters)
+    canaries = await run_in_threadpool(add_canaries, app, settings, cluster, watcher.store, opened)
+    add_dashboard(
+        app,
+        settings,
+        watcher.store,
+        opened,
+        watcher.subscribers_by_view,
+        results.counters,
+        watcher,
+        lambda: (*completeness_routes.families(ledger), *canary_routes.families(canaries)),
+    )
 
 
 async def add_registry(
@@ -107,7 +130,13 @@ async def add_registry(
 
 def add_gateway(app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack) -> None:
     """Records in over HTTP."""
-    gateway = Gateway(cluster, RegistryClient(settings.registry), LiveTree(settings.project / "topics.yaml"))
+    receipts = Receipts(
+        cluster, f"gateway-{uuid.uuid4().hex[:12]}", replication_factor=settings.replication_factor
+    )
+    receipts.start()
+    opened.push_async_callback(run_in_threadpool, receipts.stop)
+    tree = LiveTree(settings.project / "topics.yaml")
+    gateway = Gateway(cluster, RegistryClient(settings.registry), tree, receipts.took)
     gateway.start()
     opened.push_async_callback(run_in_threadpool, gateway.stop)
     app.include_router(gateway_routes.create_router(gateway))
@@ -120,6 +149,50 @@ def add_audit(app: FastAPI, cluster: KafkaCluster, opened: AsyncExitStack) -> Re
     opened.push_async_callback(run_in_threadpool, results.stop)
     app.include_router(audit_routes.create_router(results))
     return results
+
+
+def add_completeness(
+    app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack
+) -> Follower:
+    """The ledger of what was written and what is there."""
+    follower = Follower(cluster)
+    follower.start()
+    opened.push_async_callback(run_in_threadpool, follower.stop)
+    app.include_router(
+        completeness_routes.create_router(
+            follower, lambda entries: write_entries(cluster, entries, settings.replication_factor)
+        )
+    )
+    return follower
+
+
+def add_canaries(
+    app: FastAPI, settings: Settings, cluster: KafkaCluster, store: Store, opened: AsyncExitStack
+) -> Canaries | None:
+    """A record a second on every way, where the settings want it."""
+    canaries: Canaries | None = None
+    if settings.canary:
+        try:
+            mirrors = mirrored(settings.project, cluster, settings.canary_topic, settings.kafka_timeout_s)
+        except HubError as error:
+            log.error("canaries go over no mirror: %s", error.message)
+            mirrors = {}
+
+        def row(key: str) -> Mapping[str, Any] | None:
+            found = store.get(VIEW, key)
+            return None if found is None else found.values
+
+        canaries = Canaries(
+            cluster,
+            RegistryClient(settings.registry),
+            settings.canary_topic,
+            mirrors,
+            row,
+            replication_factor=settings.replication_factor,
+        )
+        opened.enter_context(canaries.running())
+    app.include_router(canary_routes.create_router(canaries))
+    return canaries
 
 
 def add_dead_letters(app: FastAPI, settings: Settings, cluster: KafkaCluster) -> None:

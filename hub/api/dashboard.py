@@ -6,19 +6,24 @@ Here, because the two are siblings and do not know each other.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import FastAPI
+from prometheus_client import Metric
 
-from hub.config import Settings
+from hub.config import SERVING, Settings
 from hub.kafka import KafkaCluster
+from hub.materializers.latency import PREFIX as LATENCY
+from hub.materializers.latency import latest_event
+from hub.materializers.push import Watcher
 from hub.materializers.stores.sql import Store
-from hub.observability import routes
+from hub.observability import latency_routes, routes
 from hub.observability.collector import Collector
-from hub.observability.metrics import Counters
+from hub.observability.latency_board import LatencyBoard
+from hub.observability.metrics import Counters, Families
 from hub.observability.monitor import Monitor
 from hub.observability.status import Rules
 from hub.record import Positions
@@ -39,6 +44,8 @@ def add_dashboard(
     opened: AsyncExitStack,
     subscribers: Callable[[], Mapping[str, int]] = dict,
     counters: Counters = tuple,
+    watcher: Watcher | None = None,
+    families: Families = tuple,
 ) -> None:
     """The page at ``/``, its JSON and metrics (with others' ``counters``), kept fresh until ``opened`` is closed."""
     views = StoreViews(store, subscribers)
@@ -52,7 +59,16 @@ def add_dashboard(
         lambda topic: spec.owner if (spec := tree.find(topic)) is not None else "",
     )
     opened.enter_context(monitor.running())
-    app.include_router(routes.create_router(collector, views, counters, monitor, settings.lag_series))
+    latency = LatencyBoard(collector, monitor, _event_of, settings.latency_replay_s)
+    opened.enter_context(latency.running())
+    if watcher is not None:
+        watcher.pushed = latency.pushed
+    app.include_router(latency_routes.create_router(latency))
+
+    def both() -> Iterable[Metric]:
+        return (*latency.families(), *families())
+
+    app.include_router(routes.create_router(collector, views, counters, monitor, settings.lag_series, both))
 
 
 @dataclass
@@ -74,6 +90,7 @@ class StoreViews:
     def progress(self) -> Mapping[str, Mapping[str, Any]]:
         """As the store has them; ``sources`` is what its rows cover, which may be less than what was computed."""
         records: dict[str, Any] = self.store.progress()
+        served: dict[str, str] = {}
         for view in self.store.names():
             key, covered = f"progress:{view}", self.store.positions(view, "source")
             if key in records and covered:
@@ -81,6 +98,10 @@ class StoreViews:
             records[f"applied:{view}"] = {
                 "positions": _by_topic(self.store.positions(self.store.served(view), "changelog"))
             }
+            served[self.store.served(view)] = view
+        for key in [key for key in records if key.startswith(LATENCY)]:
+            own = served if key == f"{LATENCY}{SERVING}" else {view: view for view in served.values()}
+            records[key] = _of_served(records[key], own)
         return records
 
     def row_counts(self) -> Mapping[str, int]:
@@ -113,6 +134,17 @@ class StoreViews:
         # Partitions have no common order: what is nearest to its own partition's end is taken as newest.
         newest = sorted(rows, key=lambda row: ends[row.partition] - row.offset)
         return [row.key for row in newest if row.values is not None][:limit]
+
+
+def _of_served(told: Mapping[str, Any], served: Mapping[str, str]) -> dict[str, Any]:
+    """What is told of tables, under the names of the views that show them."""
+    views = {served[table]: each for table, each in told.get("views", {}).items() if table in served}
+    return {**told, "views": views}
+
+
+def _event_of(sources: Mapping[str, Any] | None) -> int | None:
+    event = latest_event(sources)
+    return None if event is None else event[3]
 
 
 def _by_topic(positions: Positions) -> dict[str, dict[str, int]]:

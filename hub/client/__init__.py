@@ -14,6 +14,7 @@ One core without sockets, two thin shells around it::
     calls.py       [core] a call as a generator of requests: retries, tokens, pages, bodies of produce requests
     changes.py     [core] typed changes; what is resumed where, what was told already
     local_copy.py  [core] changes folded into rows
+    receipts.py    [core] what was acknowledged, counted for the ledger
     errors.py      [core] the errors, and how an answer becomes one
     wire.py        [edge] httpx and websockets
     sync.py aio.py [shell] the calls waited for, and awaited

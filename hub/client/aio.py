@@ -25,6 +25,7 @@ from hub.client.calls import (
 from hub.client.changes import Change, Denied, Listener, Transport
 from hub.client.errors import Broken, NotCovered, Unreachable
 from hub.client.local_copy import Rows
+from hub.client.receipts import Receipts
 from hub.errors import HubError
 from hub.record import Positions
 
@@ -45,12 +46,18 @@ class AsyncHub:
     """
 
     def __init__(
-        self, url: str, *, token: str | None = None, timeout_s: float = 10.0, retry: bool = True
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout_s: float = 10.0,
+        retry: bool = True,
+        receipts: str | None = None,
     ) -> None:
         from hub.client.wire import AsyncWire
 
         self._wire = AsyncWire(url, headers_of(token))
-        self._calls = Calls(timeout_s, retry)
+        self._calls = Calls(timeout_s, retry, receipts=None if receipts is None else Receipts(receipts))
 
     async def produce(
         self,
@@ -179,8 +186,12 @@ class AsyncHub:
         return copy
 
     async def close(self) -> None:
-        """Give the connections back."""
-        await self._wire.close()
+        """Give the connections back; receipts are told first."""
+        try:
+            if self._calls.receipts is not None:
+                await self._run(self._calls.tell())
+        finally:
+            await self._wire.close()
 
     async def __aenter__(self) -> Self:
         return self

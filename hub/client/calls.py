@@ -25,6 +25,7 @@ from urllib.parse import quote
 import orjson
 
 from hub.client.errors import Broken, NotCovered, Reason, Refused, Unreachable, error_of, reason_of, said
+from hub.client.receipts import EVERY_S, Receipts
 from hub.errors import CallerError, HubError, NotFound
 from hub.record import Positions
 
@@ -38,6 +39,7 @@ _PASSING = (429, 502, 503, 504)
 _LONGEST_WAIT_S = 60.0  # the server's own bound for waiting on a token
 _GRACE_S = 2.0
 _MOST_RECORDS, _MOST_BYTES = 10_000, 12 << 20  # a request; the gateway takes 16 MiB
+_TELL_S = 5.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 # Keys that a path cannot say: the subscription's own, and what URLs treat as folders.
 _NO_PATH = ("changes", "", ".", "..")
@@ -154,6 +156,7 @@ class Calls:
     retry: bool = True
     now: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = random.random
+    receipts: Receipts | None = None
 
     def budget(self, timeout_s: float | None) -> Budget:
         return Budget(self.now() + (self.timeout_s if timeout_s is None else timeout_s), self.retry, self.now)
@@ -263,14 +266,18 @@ class Calls:
         Events are sent in requests of some megabytes; each has a key of its own, made from the call's."""
         budget = self.budget(timeout_s)
         key = idempotency_key or uuid.uuid4().hex
-        requests = list(requests_of(topic, events))
+        given = list(events) if self.receipts is None else self.receipts.named(events)
+        requests = list(requests_of(topic, given))
         written, reasons, total = Positions(), [], 0
         for number, (request, count) in enumerate(requests):
             named = key if number == 0 else f"{key}.{number}"
             keyed = replace(request, headers=(*request.headers, ("Idempotency-Key", named)))
-            position, refused = yield from self._produce(keyed, count, total, written, budget)
+            of = given[total : total + count]
+            position, refused = yield from self._produce(topic, of, keyed, total, written, budget)
             written, total = written.advanced(position), total + count
             reasons.extend(refused)
+        if self.receipts is not None and self.now() >= self.receipts.next_s:
+            yield from self.tell()
         if reasons:
             first = reasons[0]
             others = f" (record {first.record}; {len(reasons)} of {total} were refused)" if total > 1 else ""
@@ -280,10 +287,16 @@ class Calls:
         return written
 
     def _produce(
-        self, request: Request, count: int, first: int, written: Positions, budget: Budget
+        self,
+        topic: str,
+        events: Sequence[Event],
+        request: Request,
+        first: int,
+        written: Positions,
+        budget: Budget,
     ) -> Call[tuple[Positions, list[Reason]]]:
         """One request until each of its records is written or refused."""
-        attempt = 0
+        attempt, count = 0, len(events)
         while True:
             reply = yield from self._ask(request, budget, raises=False)
             if reply.status != 200 and (count > 1 or reply.status in (404, 409)):
@@ -295,10 +308,27 @@ class Calls:
             failed = [(first + index, line) for index, line in enumerate(lines) if line["error_code"] != 200]
             unknown = [line for _, line in failed if line["error_code"] in _PASSING]
             if not unknown:
+                if self.receipts is not None:
+                    self.receipts.took(topic, events, lines)
                 return _position(reply), [reason_of(index, line) for index, line in failed]
             # The same key again: what is in the log is found there, what is not is written.
             yield from self._pause(attempt, budget, Unreachable(str(unknown[0].get("message"))), None)
             attempt += 1
+
+    def tell(self) -> Call[None]:
+        """Tell the server what was acknowledged since. One try: what it does not take is counted as dropped."""
+        assert self.receipts is not None
+        self.receipts.next_s = self.now() + EVERY_S
+        while (body := self.receipts.due(time.time_ns() // 1_000_000)) is not None:
+            request = Request("POST", "/api/audit/receipts", headers=_JSON, body=body, timeout_s=_TELL_S)
+            try:
+                reply: Reply = yield request
+            except Broken:
+                self.receipts.back(body)
+                return
+            if reply.status >= 300:
+                self.receipts.back(body)
+                return
 
     # ---- one request
 

@@ -27,6 +27,7 @@ from hub.client.calls import (
 )
 from hub.client.changes import Change, Denied, Listener, Transport
 from hub.client.errors import Broken
+from hub.client.receipts import Receipts
 from hub.record import Positions
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class Hub:
     """A hub. Thread safe.
 
     ``token``: a bearer token, sent with everything. ``timeout_s``: what a call may take, its retries included; each call
-    has its own ``timeout_s`` too. ``retry`` False: one try, for those who repeat by themselves. Errors: ``NotFound``,
+    has its own ``timeout_s`` too. ``retry`` False: one try, for those who repeat by themselves.
+    ``receipts``: this program's name; what it was told is in the log is compared with the log (docs/completeness.md). Errors: ``NotFound``,
     ``NotCovered``, ``Refused``, ``Conflict``, ``Unreachable``.
 
     >>> hub = Hub("http://127.0.0.1:8088")
@@ -53,13 +55,14 @@ class Hub:
         token: str | None = None,
         timeout_s: float = 10.0,
         retry: bool = True,
+        receipts: str | None = None,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         from hub.client.wire import Wire
 
         self._url, self._token = url, token
         self._wire = Wire(url, headers_of(token))
-        self._calls = Calls(timeout_s, retry)
+        self._calls = Calls(timeout_s, retry, receipts=None if receipts is None else Receipts(receipts))
         self._sleep = sleep
 
     def produce(
@@ -234,8 +237,12 @@ class Hub:
         return copy
 
     def close(self) -> None:
-        """Give the connections back."""
-        self._wire.close()
+        """Give the connections back; receipts are told first."""
+        try:
+            if self._calls.receipts is not None:
+                self._run(self._calls.tell())
+        finally:
+            self._wire.close()
 
     def __enter__(self) -> Self:
         return self

@@ -23,6 +23,7 @@ import orjson
 
 from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError
 from hub.log import Cluster, Reader
+from hub.materializers.latency import MOST_ROWS, Due, Latencies, latest_event
 from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState, progress_of, seen_record
 from hub.materializers.row_decoder import RowDecoder, unreadable
 from hub.materializers.sql_view import SqlView
@@ -79,6 +80,8 @@ class _Followed:
     seen_told_ms: int = 0
     stopped: str | None = None
     stopped_at_ms: int = 0
+    due: list[Due] = field(default_factory=list)
+    covered: list[Progress] = field(default_factory=list)
 
 
 class Applier:
@@ -90,7 +93,9 @@ class Applier:
         schemas: Schemas,
         store: ViewStore,
         group: Callable[[str], str] = "hub.store.{}".format,
+        latencies: Latencies | None = None,
     ) -> None:
+        self.latencies = latencies
         self.log = log_
         self.schemas = schemas
         self.store = store
@@ -109,6 +114,8 @@ class Applier:
         for name in [name for name in self.followed if name not in wanted]:
             del self.followed[name]
             changed = True
+            if self.latencies is not None:
+                self.latencies.forget([name])
         for view in views:
             if view.changelog not in topics:
                 continue
@@ -190,14 +197,25 @@ class Applier:
                         _see(followed, batch)
             _tell_seen(followed, told)
         self._apply(batches, told)
+        now_ms = time.time_ns() // 1_000_000
         for batch in batches:
             followed = self.followed[batch.view]
             if followed.stopped is None:
+                self._count(followed, now_ms)
                 followed.position = batch.changelog
                 followed.swept = max(followed.swept, batch.expire_below >> GENERATION_SHIFT)
         if any(each.stopped for each in running):
             self._assign(_PROGRESS in reached.offsets)  # without what nobody takes any more
         return len(records)
+
+    def _count(self, followed: _Followed, now_ms: int) -> None:
+        """How long the events took that are readable now."""
+        if self.latencies is None:
+            return
+        if isinstance(followed.view, SqlView):  # its rows name no events
+            self.latencies.covered(followed.view.table, followed.covered, now_ms)
+        else:
+            self.latencies.applied(followed.view.table, followed.due, now_ms)
 
     def _apply(self, batches: Sequence[ViewBatch], told: dict[str, Any]) -> None:
         """All in one transaction; one view at a time when the store refuses that, to stop only who it is."""
@@ -264,6 +282,7 @@ class Applier:
         followed.waiting = [each for each in followed.waiting if each not in covered]
         latest = max([followed.generation, *(each.generation for each in covered)])
         covered = [each for each in covered if each.generation == latest]
+        followed.covered = covered
         if not changes and not covered and changelog == followed.position:
             return None
         sources = Positions()
@@ -284,17 +303,18 @@ class Applier:
             if record.key not in newest or newest[record.key][0] < version:
                 newest[record.key] = (version, record)
         self._know_schemas(followed, [record for _, record in newest.values()])
-        return [
-            Change(
-                key_of(record),
-                version,
-                record.partition,
-                record.offset,
-                self._decoder.row(record),
-                _deleted_by(record),
-            )
-            for version, record in newest.values()
-        ]
+        changes, followed.due = [], []
+        every = -(-len(newest) // MOST_ROWS) if self.latencies is not None else 0
+        for index, (version, record) in enumerate(newest.values()):
+            row, deleted_by = self._decoder.row(record), _deleted_by(record)
+            changes.append(Change(key_of(record), version, record.partition, record.offset, row, deleted_by))
+            if every and index % every == 0:
+                origins = deleted_by if row is None else row.get("_sources")
+                event = latest_event(origins) if isinstance(origins, dict) else None
+                if event is not None:
+                    count = min(every, len(newest) - index)
+                    followed.due.append(Due(*event, record.timestamp_ms, count))
+        return changes
 
     def _know_schemas(self, followed: _Followed, records: Sequence[Record]) -> None:
         """Before rows of a schema that the table was not made for are taken: new columns first."""

@@ -22,7 +22,7 @@ import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -53,6 +53,8 @@ class Watcher:
     store: Store
     generation: int = 0
     subscriptions: Counter[str] = field(default_factory=Counter)
+    # Hears of each change that a subscriber took: the view, and the events that the row is made of.
+    pushed: Callable[[str, Mapping[str, Any] | None], None] = lambda _view, _sources: None
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def run(self) -> None:
@@ -250,6 +252,7 @@ async def _from(
         yield Event("synced", place(), {"positions": str(at)})
     pace = _Pace(counts=all(each.column != KEY for each in wanted.filters))
     told_at, covered, unmarked = time.monotonic(), Positions(), False
+    live = False  # what happened while the subscriber was away is not late
     while True:
         seen = watcher.generation
         look = await anyio.to_thread.run_sync(store.changes, view, at, _PAGE, conditions, incarnation)
@@ -263,11 +266,14 @@ async def _from(
             # Only the last event of a page carries an id: resuming in the middle repeats rows, never skips one.
             mark = place() if index == len(rows) - 1 else None
             yield Event("delete" if row.values is None else "upsert", mark, _body(row))
+            if live:
+                watcher.pushed(view, row.sources)
         pace.took_s = time.monotonic() - begun_at
         if rows:
             told_at, unmarked = time.monotonic(), False
         if len(look.rows) == _PAGE:
             continue  # there is more, and nothing is covered before it is told
+        live = True
         if wanted.covered and look.sources != covered:
             covered = look.sources
             yield Event("covered", place(), {"positions": str(covered)})

@@ -23,6 +23,9 @@ from hub.kafka import KafkaCluster
 from hub.log import Writer
 from hub.materializers.applier import Applier, ViewFiles
 from hub.materializers.comparison import compare
+from hub.materializers.latency import PREFIX as LATENCY
+from hub.materializers.latency import Latencies
+from hub.materializers.latency_samples import Sampler
 from hub.materializers.progress import PROGRESS_TOPIC
 from hub.materializers.sql_view import SqlView
 from hub.materializers.store_reports import PREFIX, Reach, StoreReport, StoreState, gone, reach, state_of
@@ -32,14 +35,17 @@ from hub.materializers.stores.sql import Store
 from hub.materializers.versions import PREFIX as VERSIONS
 from hub.materializers.versions import Versions, compared_record, versions_of
 from hub.materializers.view import View, table_of, view_of
-from hub.record import Positions
+from hub.record import NewRecord, Positions
 from hub.runtime import Backoff
 from hub.schema_registry.client import RegistryClient
+from hub.topics.tree import LiveTree
 
 log = logging.getLogger(__name__)
 
 _RESCAN_S = 2.0
 _PUBLISH_S = 1.0
+# What has not changed is told again now and then: what is told no more is not known.
+_LATENCY_S, _LATENCY_IDLE_S = 5.0, 30.0
 _STOP_S = 10.0
 # A comparison waits so often, so long for a moment at which both versions cover the same events.
 _LOOKS, _LOOK_S = 20, 0.1
@@ -66,6 +72,18 @@ class StoreThread:
     store: ViewStore | None = None
     applier: Applier | None = None
     served: Mapping[str, str] = field(default_factory=dict)
+    objectives: Mapping[str, float] = field(
+        default_factory=dict
+    )  # of views, in seconds; replaced, never changed
+    latencies: Latencies = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.latencies = Latencies(
+            self.name,
+            time.time_ns() // 1_000_000,
+            lambda table: self.objectives.get(table.partition("@")[0]),
+            self.settings.latency_replay_s,
+        )
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``. Whatever fails is said and tried again: no store's trouble is another's."""
@@ -88,9 +106,9 @@ class StoreThread:
 
     def _drive(self, log_: KafkaCluster, stop: threading.Event, backoff: Backoff) -> None:
         self.store = open_store(self.url)
-        self.applier = Applier(log_, self.schemas, self.store, self._group)
+        self.applier = Applier(log_, self.schemas, self.store, self._group, self.latencies)
         rhythm = self.store.rhythm
-        files = ViewFiles(self.settings.project)
+        files, tree = ViewFiles(self.settings.project), LiveTree(self.settings.project / "topics.yaml")
         rescan_at, retry_at = 0.0, time.monotonic() + _RETRY_STOPPED_S
         while not stop.is_set():
             now = time.monotonic()
@@ -101,6 +119,7 @@ class StoreThread:
                 rescan_at, self.applier.stirred = now + _RESCAN_S, False
                 told = known_versions(self.store.progress())
                 views = [view for view in files.views() if belongs(view, self.name)]
+                self.objectives = objectives(views, tree)
                 self.applier.follow(followed_versions(views, told, every=isinstance(self.store, Store)))
                 if isinstance(self.store, Store):
                     self.served = keep_versions(self.store, self.applier, told)
@@ -147,6 +166,8 @@ def run(settings: Settings, stop: threading.Event) -> None:
     ]
     teller = _Teller(KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), stores)
     threads.append(threading.Thread(target=teller.run, args=(stop,), name="publish", daemon=True))
+    timer = _Timer(KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), stores)
+    threads.append(threading.Thread(target=timer.run, args=(stop,), name="latency", daemon=True))
     comparer = _Comparer(KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), stores[0])
     threads.append(threading.Thread(target=comparer.run, args=(stop,), name="compare", daemon=True))
     for thread in threads:
@@ -161,6 +182,17 @@ def run(settings: Settings, stop: threading.Event) -> None:
     deadline = time.monotonic() + _STOP_S
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def objectives(views: Sequence[View | SqlView], tree: LiveTree) -> dict[str, float]:
+    """The latency that is promised of each view, in seconds: the shortest of its topics' ``slo: {latency: …}``."""
+    found: dict[str, float] = {}
+    for view in views:
+        specs = [tree.find(source.topic) for source in view.sources.values()]
+        promised = [spec.slo.latency_ms for spec in specs if spec is not None and spec.slo.latency_ms]
+        if promised:
+            found[view.name] = min(promised) / 1000
+    return found
 
 
 def known_versions(told: Mapping[str, Any]) -> dict[str, Versions]:
@@ -275,6 +307,49 @@ class _Comparer:
 
 
 @dataclass
+class _Timer:
+    """Samples the events of SQL views, and tells how long events took. Beside the appliers' steps."""
+
+    cluster: KafkaCluster
+    stores: list[StoreThread]
+    told: dict[str, tuple[int, float]] = field(default_factory=dict)
+    writer: Writer | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        sampler, tell_at = Sampler(self.cluster), 0.0
+        try:
+            while not stop.wait(_PUBLISH_S):
+                try:
+                    sampler.step([each.latencies for each in self.stores])
+                    if time.monotonic() >= tell_at:
+                        tell_at = time.monotonic() + _LATENCY_S
+                        self.tell()
+                except HubError as error:
+                    log.debug("not told how long events took: %s", error.message)
+                except Exception:  # a fault of ours must not end it
+                    log.exception("latency")
+        finally:
+            sampler.close()
+            if self.writer is not None:
+                self.writer.close()
+
+    def tell(self) -> None:
+        now_s = time.monotonic()
+        due = [each for each in self.stores if self._news(each, now_s)]
+        if not due or PROGRESS_TOPIC not in self.cluster.topics():
+            return
+        if self.writer is None:
+            self.writer = self.cluster.writer()
+        counted = {each.name: (each.latencies.counted, now_s) for each in due}
+        self.writer.append([each.latencies.record(time.time_ns() // 1_000_000) for each in due])
+        self.told |= counted
+
+    def _news(self, store: StoreThread, now_s: float) -> bool:
+        counted, at_s = self.told.get(store.name, (-1, 0.0))
+        return store.latencies.counted != counted or now_s - at_s > _LATENCY_IDLE_S
+
+
+@dataclass
 class _Teller:
     """Tells how far the stores are. Beside the appliers' steps, which do not wait for it."""
 
@@ -308,7 +383,9 @@ class _Teller:
             return
         if self.writer is None:
             self.writer = self.cluster.writer()
-        self.writer.append([each.record() for each in changed] + [gone(name) for name in self._strangers()])
+        strangers = self._strangers()
+        forgotten = [NewRecord(PROGRESS_TOPIC, f"{LATENCY}{name}".encode(), None) for name in strangers]
+        self.writer.append([*(each.record() for each in changed), *map(gone, strangers), *forgotten])
         self.told.update({each.store: each for each in changed})
 
     def _reach(self, store: StoreThread) -> dict[str, Reach]:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from hub.errors import HubError, NotFound
 from hub.log import TopicDescription
@@ -69,6 +69,7 @@ class Collector:
     drawn: tuple[TopicLine, ...] | None = None
     answered_at_ms: int | None = None
     kafka_error: str | None = None
+    records: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # as the store has them
     reports: tuple[Report, ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
     subscribers: Mapping[str, int] = field(default_factory=dict)
@@ -151,12 +152,14 @@ class Collector:
     def ask_store(self) -> None:
         """The views' reports and row counts; then one more sample of every view's lag."""
         try:
-            reports = reports_of(self.views.progress())
+            records = self.views.progress()
+            reports = reports_of(records)
             rows, subscribers = self.views.row_counts(), self.views.subscribers()
         except HubError as error:
             self.store_error = error.message
             return
         with self.lock:
+            self.records = records
             self.reports, self.rows, self.subscribers = reports, rows, subscribers
             self._sample(self.now_ms())
         self.store_error = None

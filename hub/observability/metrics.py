@@ -27,6 +27,7 @@ Samples = Iterable[tuple[list[str], float | None]]
 # (name, help, labels, value): what another part counts.
 Counter = tuple[str, str, Mapping[str, str], float]
 Counters = Callable[[], Iterable[Counter]]
+Families = Callable[[], Iterable[Metric]]
 
 
 def exposition(
@@ -35,10 +36,11 @@ def exposition(
     rows: Sequence[LagRow] = (),
     series: int = SERIES,
     round_s: float | None = None,
+    more: Iterable[Metric] = (),
 ) -> bytes:
-    """All series of this moment. Of ``rows``, worst first, ``series`` have their own; all are counted by state."""
+    """All series of this moment, and others' families (``more``). Of ``rows``, worst first, ``series`` have their own; all are counted by state."""
     registry = CollectorRegistry()
-    registry.register(_Families(overview, counters, rows, series, round_s))
+    registry.register(_Families(overview, counters, rows, series, round_s, more))
     return generate_latest(registry)
 
 
@@ -50,10 +52,12 @@ class _Families:
         rows: Sequence[LagRow],
         series: int,
         round_s: float | None,
+        more: Iterable[Metric] = (),
     ) -> None:
         self.overview = overview
         self.counters = counters
         self.rows, self.series, self.round_s = rows, series, round_s
+        self.more = more
 
     def collect(self) -> Iterator[Metric]:
         views, topics = self.overview.views, self.overview.topics
@@ -84,6 +88,7 @@ class _Families:
             (([view.name], None if view.batch_ms is None else view.batch_ms / 1000) for view in views),
         )
         yield from _counted(self.counters)
+        yield from self.more
 
 
 def _consumers(rows: Sequence[LagRow], series: int) -> Iterator[Metric]:

@@ -51,8 +51,9 @@ def create_router(
     counters: metrics.Counters = tuple,
     monitor: HasRows | None = None,
     series: int = metrics.SERIES,
+    families: metrics.Families = tuple,
 ) -> APIRouter:
-    """The routes over a running Collector and the store's views; others' ``counters`` go into ``/metrics``, and there
+    """The routes over a running Collector and the store's views; others' ``counters`` and ``families`` go into ``/metrics``, and there
     the ``series`` worst consumers of ``monitor``."""
     router = APIRouter()
     lookup = Lookup(views)
@@ -133,7 +134,9 @@ def create_router(
         overview = collector.overview()
         rows = monitor.rows() if monitor is not None else ()
         round_s = monitor.round_s if monitor is not None else None
-        text = metrics.exposition(overview, counters(), rows or lag_rows(overview), series, round_s)
+        text = metrics.exposition(
+            overview, counters(), rows or lag_rows(overview), series, round_s, families()
+        )
         return Response(text, media_type=metrics.MEDIA_TYPE)
 
     return router

@@ -103,6 +103,10 @@ class Answer:
     repeated: bool = False
 
 
+# Hears of each record that is in the log: the record, its partition and offset. Must not raise.
+Took = Callable[[NewRecord, TopicPartition, int], None]
+
+
 @dataclass(slots=True)
 class _Topic:
     partitions: int
@@ -176,8 +180,15 @@ class _Batch:
 class Gateway:
     """Thread safe. ``start`` before use, ``stop`` after."""
 
-    def __init__(self, cluster: KafkaCluster, registry: RegistryClient, tree: LiveTree | None = None) -> None:
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        registry: RegistryClient,
+        tree: LiveTree | None = None,
+        took: Took = lambda _new, _place, _offset: None,
+    ) -> None:
         self.cluster = cluster
+        self.took = took
         self.registry = registry
         self.tree = tree
         self._workers = ThreadPoolExecutor(_WORKERS, "produce")
@@ -520,6 +531,7 @@ class Gateway:
         def acknowledged(place: TopicPartition, offset: int, error: HubError | None) -> None:
             self._heard_at_s = time.monotonic()
             if error is None:
+                self.took(new, place, offset)
                 line = _written(cluster_id, place, offset, timestamp_ms, new, schema_id)
                 batch.settle(index, line, (place, offset + 1))
                 return

@@ -6,6 +6,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,11 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from mirror_world import World, node
 from pipeline import wait_until
+from typer.testing import CliRunner
 
+from hub.cli import app
+from hub.completeness.audit import read_ledger, write_entries
+from hub.completeness.ledger import Cells, bucket_of
 from hub.record import Positions, TopicPartition
 from hub.replication.board import STATUS_TOPIC
 from hub.replication.wire import EARLIEST, Cluster, ClusterAccess
@@ -449,3 +454,58 @@ def everything(world: World) -> dict[str, Any]:
         }
         wire.close()
     return found
+
+
+def test_a_mirrors_copy_is_compared_and_what_is_missing_is_named(world: World) -> None:
+    topic = f"{world.label}.complete"
+    world.declare([topic])
+    world.make(topic, partitions=2)
+    world.hub("apply")
+    world.start_worker()
+    world.produce(topic, 500)
+    world.caught_up({topic: 500})
+    environment = {
+        "HUB_PROJECT": str(world.folder),
+        "HUB_BOOTSTRAP": world.nyc,
+        "HUB_EMBEDDED_KAFKA": "false",
+    }
+
+    def run() -> tuple[int, Any]:
+        done = CliRunner().invoke(app, ["audit", "run", topic, "-o", "json"], env=environment)
+        assert done.exit_code in (0, 1), f"{done.output}{done.exception}"
+        return done.exit_code, json.loads(done.stdout)[0]
+
+    code, row = run()
+    assert (code, row["state"], row["records"]) == (0, "BALANCED", 500), row
+    assert row["tiers"][0]["compared"] == 500
+    world.produce(topic, 100, mark="later")
+    world.caught_up({topic: 600})
+    code, row = run()
+    assert (code, row["state"], row["records"]) == (0, "BALANCED", 600), row
+    bucket_ms = row["buckets"][0]["bucket_ms"]
+    # An entry of the mirror that is wrong: as if one record had been another at the target when it was compared.
+    cluster = world.clusters["nyc"]
+    copy = next(each for each in read_ledger(cluster).of(topic) if each.tier == "mirror")
+    cell = copy.cells[bucket_of(min(copy.cells))]
+    write_entries(
+        cluster,
+        [replace(copy, cells=Cells({**copy.cells, min(copy.cells): cell._replace(count=cell.count - 1)}))],
+    )
+    code, row = run()
+    assert (code, row["state"], row["tiers"][0]["missing"]) == (1, "SHORT", 1), row
+    done = CliRunner().invoke(app, ["audit", "missing", topic, str(bucket_ms), "-o", "json"], env=environment)
+    assert json.loads(done.stdout) == []  # read anew, both sides are the same: only the entry was wrong
+    # Records of the copy are deleted: named when asked for; and of new records, not to be compared any more.
+    admin = AdminClient({"bootstrap.servers": world.lon})
+    world.produce(topic, 20, mark="last")
+    world.caught_up({topic: 620})
+    for future in admin.delete_records([KafkaTopicPartition(topic, 0, 305)]).values():
+        future.result()
+    done = CliRunner().invoke(
+        app, ["audit", "missing", topic, str(bucket_ms), "-o", "json", "--most", "1000"], env=environment
+    )
+    gone = [each for each in json.loads(done.stdout) if each["what"] == "not at the target"]
+    assert {each["partition"] for each in gone} == {0}
+    assert {each["offset"] for each in gone} >= set(range(100))
+    code, row = run()
+    assert "retention" in row["tiers"][0]["cause"] or row["tiers"][0]["missing"], row

@@ -1,0 +1,269 @@
+"""[edge] ``hub audit``: is everything there that was written? Runs it, shows what the ledger says, names what is missing."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hub.cli import http
+from hub.cli.context import load_settings
+from hub.cli.interrupt import pause
+from hub.cli.output import Output, OutputOption, note, show, show_one
+from hub.cli.progress import counted
+from hub.errors import CallerError, HubError
+from hub.observability.web import format
+
+if TYPE_CHECKING:
+    from hub.completeness.audit import Audit, Copy
+    from hub.completeness.ledger import Entry, TopicAudit
+    from hub.config import Settings
+    from hub.kafka import KafkaCluster
+
+EXIT_DIFFERS = 1
+BAD = ("SHORT", "MISMATCH", "EXCESS", "UNEXPLAINED")
+COLUMNS = ("topic", "tier", "state", "records", "compared", "missing", "excess", "waiting", "cause")
+
+app = typer.Typer(
+    help="Completeness: counts and sums of ids at producers, in the log, in mirrors and in stores, compared.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog="Example: hub audit run shop.orders; hub audit show; hub audit missing shop.orders 2026-01-31T12:30Z",
+)
+
+TopicArgument = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="Its name; views.NAME is a view's changelog")
+]
+
+
+@app.command("run")
+def run(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="views.NAME is a view's changelog")],
+    every: Annotated[
+        float | None, typer.Option("--every", min=1, help="Again after so many seconds, until Ctrl-C")
+    ] = None,
+    mirrors: Annotated[bool, typer.Option(help="Read the copies of mirrors.yaml as well")] = True,
+    output: OutputOption = Output.table,
+) -> None:
+    """Read what is new of a topic and of its copies, count it, and write it to the ledger. Reads each record once.
+
+    Exit code 0: nothing is missing as far as it can be told; 1: something is.
+
+    Example: hub audit run shop.orders views.customer_360
+    """
+    while True:
+        audits = [_run(topic, mirrors=mirrors) for topic in topics]
+        _print([_row(each) for each in audits], output)
+        if every is None:
+            break
+        pause(every)
+    if any(each.state in BAD for each in audits):
+        raise typer.Exit(EXIT_DIFFERS)
+
+
+@app.command("show")
+def show_(
+    topic: Annotated[
+        str | None, typer.Argument(metavar="TOPIC", help="Only this one, with its minutes")
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """What the ledger says, topic by topic, the worst first, as the running server knows it (GET /api/audit).
+
+    Example: hub audit show shop.orders -o json
+    """
+    found = http.get("/api/audit", {"topic": topic} if topic else {}, timeout_s=15.0)
+    if found["error"]:
+        note(f"! not up to date: {found['error']}")
+    if topic is not None and output is Output.json:
+        show_one(found["topics"][0], output)
+        return
+    _print(found["topics"], output)
+    if topic is not None:
+        row = found["topics"][0]
+        holes = ", ".join(f"{number:,} {name}" for name, number in row["holes"].items() if number) or "none"
+        note(f"{row['offsets']:,} offsets, {row['records']:,} records; without a record: {holes}")
+        note(f"{row['repeated']:,} records were there before")
+        for gap in row["unaudited"]:
+            note(f"not audited: partition {gap['partition']} offsets [{gap['first']}, {gap['end']})")
+        differing = [
+            {"tier": _tier(tier), "minute": _minute(each["bucket_ms"]), **_counts(each)}
+            for tier in row["tiers"]
+            for each in tier["differences"]
+        ]
+        if differing:
+            show(differing, output)
+            note(f"which records: hub audit missing {topic} {differing[0]['minute']}")
+
+
+@app.command("missing")
+def missing(
+    topic: TopicArgument,
+    minute: Annotated[str, typer.Argument(help="2026-01-31T12:30Z, or epoch milliseconds")],
+    most: Annotated[int, typer.Option("--most", min=1, max=10_000, help="At most so many")] = 100,
+    output: OutputOption = Output.table,
+) -> None:
+    """Which records of a minute are on one side only, or there twice: both sides are read anew. Changes nothing.
+
+    Example: hub audit missing shop.orders 2026-01-31T12:30Z
+    """
+    from dataclasses import asdict
+
+    at_ms = bucket(minute)
+    with closing(_audit(load_settings(), topic, mirrors=True)) as audit:
+        found = audit.missing(at_ms, most)
+    if found or output is Output.json:
+        show([asdict(each) for each in found], output)
+    else:
+        note(f"nothing differs in the minute of {_minute(at_ms)}")
+
+
+def bucket(text: str) -> int:
+    """The minute that a person names, in epoch ms. Raises CallerError."""
+    try:
+        if re.fullmatch(r"\d{1,15}", text):
+            at_ms = int(text)
+        else:
+            at = datetime.fromisoformat(text)
+            at_ms = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise CallerError(f'minute "{text[:40]}" is no time', hint="write 2026-01-31T12:30Z") from None
+    return at_ms // 60_000 * 60_000
+
+
+def _run(topic: str, *, mirrors: bool) -> TopicAudit:
+    from hub.completeness.audit import read_ledger, write_entries
+    from hub.completeness.ledger import audit_of
+
+    settings = load_settings()
+    with closing(_audit(settings, topic, mirrors=mirrors)) as audit, counted(f"audit {topic}") as told:
+        audit.run(told)
+        verdicts = _of_stores(settings, audit.kafka, topic)
+        if verdicts:
+            write_entries(audit.kafka, verdicts, settings.replication_factor)
+        names = [copy.name for copy in audit.copies]
+        return audit_of(topic, read_ledger(audit.kafka).of(topic), names)
+
+
+def _audit(settings: Settings, topic: str, *, mirrors: bool) -> Audit:
+    from hub.completeness.audit import Audit
+    from hub.kafka import KafkaCluster
+    from hub.replication.wire import ClusterAccess
+
+    kafka = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
+    access = ClusterAccess(bootstrap=settings.bootstrap, client_id="hub-audit")
+    copies = _copies(settings, kafka, topic) if mirrors else []
+    return Audit(kafka, access, topic, copies, settings.replication_factor)
+
+
+def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[Copy]:
+    """The mirrors of mirrors.yaml whose source is this cluster and that have begun to carry the topic."""
+    import os
+
+    from hub.completeness.audit import Copy
+    from hub.replication.board import joined
+    from hub.replication.clusters import reach_all, read_board
+    from hub.replication.compare import compared
+    from hub.replication.links import links
+    from hub.replication.mirrors import MIRRORS_FILE, load
+
+    path = settings.project / MIRRORS_FILE
+    if not path.exists():
+        return []
+    file = load(path)
+    clusters = reach_all(file, os.environ, path.parent, settings.kafka_timeout_s)
+    mine, found = kafka.cluster_id(), []
+    for name, link in links(file).items():
+        try:
+            if clusters[link.source].kafka.cluster_id() != mine:
+                continue
+            boards = [read_board(clusters[end], status=False).control for end in (link.source, link.target)]
+            every = compared(file, link, clusters, joined(boards), [topic])
+        except HubError as error:  # a copy that cannot be read is not compared; all else can be
+            note(f"! mirror {name}: not compared: {error.message}")
+            continue
+        places = {each.place: each for each in every if each.place.topic == topic}
+        if places:
+            found.append(Copy(name, clusters[link.target], places))
+    return found
+
+
+def _of_stores(settings: Settings, kafka: KafkaCluster, topic: str) -> list[Entry]:
+    """Of a view's changelog: its fold and the rows of each of its stores, as entries."""
+    from hub.cli.view_verify import _stores, _verdict
+    from hub.completeness.ledger import Cell, Cells, Entry
+    from hub.materializers.view import CHANGELOG_PREFIX
+
+    view = topic.removeprefix(CHANGELOG_PREFIX)
+    if view == topic or not (settings.project / "views" / f"{view}.yaml").exists():
+        return []
+    found, now_ms = [], time.time_ns() // 1_000_000
+    for store in _stores(settings, view, None):
+        verdict = _verdict(settings, store, view, 60.0, 20)
+        end = max(1, sum(offset for _, offset in verdict.positions))
+        fold = Cells({0: Cell(verdict.changelog_rows, _hash(verdict.changelog_hash), 0)})
+        rows = Cells({0: Cell(verdict.store_rows, _hash(verdict.store_hash), 0)})
+        place = (f"{view}@{store}", topic, 0, 0, end, now_ms)
+        found += [Entry("view", *place, fold), Entry("store", *place, rows)]
+    return found
+
+
+def _hash(text: str) -> int:
+    return int(text.rpartition(":")[2], 16) % (1 << 64)
+
+
+def _row(audit: TopicAudit) -> dict[str, Any]:
+    from hub.completeness.follow import row_of
+
+    return row_of(audit, buckets=True)
+
+
+def _print(rows: Sequence[dict[str, Any]], output: Output) -> None:
+    if output is Output.json:
+        show(rows, output)
+    elif rows:
+        show([line for row in rows for line in lines(row)], output, COLUMNS)
+    else:
+        note("nothing was audited yet: hub audit run TOPIC")
+
+
+def lines(row: dict[str, Any]) -> list[dict[str, object]]:
+    """A topic as people read it: the log, then a line for each that was compared with it."""
+    first = {
+        "topic": row["topic"],
+        "tier": "log",
+        "state": row["state"],
+        "records": format.count(row["records"]),
+        "cause": row["cause"],
+    }
+    more = [
+        {
+            "topic": "",
+            "tier": _tier(tier),
+            "state": tier["state"],
+            **{
+                name: format.count(tier[name])
+                for name in ("records", "compared", "missing", "excess", "waiting")
+            },
+            "cause": tier["cause"],
+        }
+        for tier in row["tiers"]
+    ]
+    return [first, *more]
+
+
+def _tier(tier: dict[str, Any]) -> str:
+    return f"{tier['kind']} {tier['instance']}"
+
+
+def _counts(each: dict[str, Any]) -> dict[str, object]:
+    return {"state": each["state"], "expected": each["expected"], "actual": each["actual"]}
+
+
+def _minute(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%MZ")

@@ -1,0 +1,507 @@
+"""[core] The ledger: how many records each tier has, and which they are, by partition, stretch of offsets and minute.
+
+A tier is *source* (what a producer's receipts say), *found* (what the log has at the very offsets of those receipts), *log*
+(a stretch of the log), *mirror* (what a mirror's target has of that stretch, at the source's offsets), *view* (the fold of a
+view's changelog) and *store* (the rows that a store has of it). Pairs are compared cell by cell: source with found, log with
+mirror, view with store, whose rows have no minute: one cell each.
+
+==========  ===========================================================================================
+SHORT       records are missing: acknowledged and not in the log, or in the log and not in the copy
+MISMATCH    as many, and they are not the same: one is missing and another is there too often
+EXCESS      the copy has more than the log
+UNEXPLAINED offsets of a log that neither compacts nor had transactions there hold nothing
+UNKNOWN     it cannot be told, the cause says why; compaction took records on one side only
+OPEN        not compared yet: too young, not run, or not mirrored so far
+BALANCED    the same records on both sides
+==========  ===========================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from hub.errors import HubFault
+from hub.record import NewRecord, Record, TopicPartition
+
+LEDGER_TOPIC = "_hub.ledger"
+LEDGER_CONFIG = {"cleanup.policy": "compact,delete", "retention.ms": str(30 * 86_400_000)}
+EVENT_ID_HEADER = "hub-event-id"
+BUCKET_MS = 60_000
+# An entry of more would be an unwieldy record: it is cut into several.
+MOST_CELLS, MOST_RUNS = 1_500, 5_000
+_SUMS = 1 << 64
+
+Tier = Literal["source", "found", "log", "mirror", "view", "store"]
+Kind = Literal["source", "mirror", "view"]
+
+
+class State(StrEnum):
+    """See the table above, worst first."""
+
+    SHORT = "SHORT"
+    MISMATCH = "MISMATCH"
+    EXCESS = "EXCESS"
+    UNEXPLAINED = "UNEXPLAINED"
+    UNKNOWN = "UNKNOWN"
+    OPEN = "OPEN"
+    BALANCED = "BALANCED"
+
+
+SEVERITY = {state: rank for rank, state in enumerate(State)}
+
+
+def id_of(key: bytes | None, timestamp_ms: int, value: bytes | None, event_id: bytes | None = None) -> int:
+    """64 bits that stand for a record: of its event id (header ``hub-event-id``), else of key, timestamp and value."""
+    if event_id is not None:
+        return int.from_bytes(blake2b(event_id, digest_size=8, person=b"hub event id").digest())
+    found = blake2b(b"%d" % timestamp_ms, digest_size=8, person=b"hub record")
+    for part in (key, value):
+        found.update(b"|-" if part is None else b"|%d|" % len(part))
+        found.update(part or b"")
+    return int.from_bytes(found.digest())
+
+
+class Cell(NamedTuple):
+    """So many records, the sum of their ids modulo 2^64, and the bytes of their keys and values."""
+
+    count: int = 0  # type: ignore[assignment]  # of records; a tuple's own count() is of no use here
+    sum: int = 0
+    size: int = 0
+
+    def plus(self, other: Cell) -> Cell:
+        return Cell(self.count + other.count, (self.sum + other.sum) % _SUMS, self.size + other.size)
+
+
+def bucket_of(timestamp_ms: int) -> int:
+    """The beginning of the minute (epoch ms); records without a time are of minute 0."""
+    return max(0, timestamp_ms) // BUCKET_MS * BUCKET_MS
+
+
+class Cells(dict[int, Cell]):
+    """Cells by the minute they begin with."""
+
+    def add(self, timestamp_ms: int, record_id: int, size: int) -> None:
+        bucket = bucket_of(timestamp_ms)
+        self[bucket] = self.get(bucket, Cell()).plus(Cell(1, record_id, size))
+
+    @property
+    def total(self) -> Cell:
+        found = Cell()
+        for each in self.values():
+            found = found.plus(each)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Holes:
+    """Offsets of a stretch that hold no record to read: control ``markers`` of transactions, ``aborted`` records, those that
+    were ``compacted`` away, and those for which there is no reason to be missing."""
+
+    markers: int = 0
+    aborted: int = 0
+    compacted: int = 0
+    unexplained: int = 0
+
+    def plus(self, other: Holes) -> Holes:
+        return Holes(
+            self.markers + other.markers,
+            self.aborted + other.aborted,
+            self.compacted + other.compacted,
+            self.unexplained + other.unexplained,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one tier has of the source offsets [first, end). ``instance``: the producer or the mirror, "" of the log.
+
+    ``runs``: the offsets that receipts name, as (first, count); of source only. ``why``: it could not be counted.
+    ``repeated``: ids seen more than once in the stretch. ``dropped``: receipts that there was no room for."""
+
+    tier: Tier
+    instance: str
+    topic: str
+    partition: int
+    first: int
+    end: int
+    at_ms: int
+    cells: Cells = field(default_factory=Cells)
+    topic_id: str = ""
+    holes: Holes = Holes()
+    repeated: int = 0
+    dropped: int = 0
+    compact: bool = False
+    runs: tuple[tuple[int, int], ...] = ()
+    why: str = ""
+
+    @property
+    def key(self) -> bytes:
+        return f"{self.tier}|{self.instance}|{self.topic}|{self.partition}|{self.first}".encode()
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def record(self) -> NewRecord:
+        body: dict[str, Any] = {
+            "v": 1,
+            "end": self.end,
+            "at_ms": self.at_ms,
+            "topic_id": self.topic_id,
+            "cells": [
+                [bucket, cell.count, f"{cell.sum:016x}", cell.size]
+                for bucket, cell in sorted(self.cells.items())
+            ],
+            "holes": [self.holes.markers, self.holes.aborted, self.holes.compacted, self.holes.unexplained],
+            "repeated": self.repeated,
+            "dropped": self.dropped,
+            "compact": self.compact,
+            "why": self.why,
+        }
+        if self.runs:
+            body["runs"] = [list(each) for each in self.runs]
+        return NewRecord(LEDGER_TOPIC, self.key, orjson.dumps(body))
+
+
+def entry_of(record: Record) -> Entry:
+    """The entry in a record of the ledger. Raises HubFault naming the record."""
+    try:
+        tier, instance, topic, partition, first = (record.key or b"").decode().split("|")
+        body = orjson.loads(record.value or b"")
+        if tier not in ("source", "found", "log", "mirror", "view", "store") or body["v"] != 1:
+            raise ValueError("of another version")
+        return Entry(
+            tier,  # type: ignore[arg-type]
+            instance,
+            topic,
+            int(partition),
+            int(first),
+            int(body["end"]),
+            int(body["at_ms"]),
+            Cells(
+                {bucket: Cell(count, int(total, 16), size) for bucket, count, total, size in body["cells"]}
+            ),
+            body["topic_id"],
+            Holes(*body["holes"]),
+            body["repeated"],
+            body["dropped"],
+            body["compact"],
+            tuple((int(start), int(count)) for start, count in body.get("runs", ())),
+            body["why"],
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise HubFault(
+            f'topic "{record.topic}" partition {record.partition} offset {record.offset}: no entry of the ledger ({error})',
+            hint=f"delete the topic {LEDGER_TOPIC}: topics are audited again; receipts so far are gone then",
+        ) from None
+
+
+def runs_of(offsets: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Ascending offsets as (first, count).
+
+    >>> runs_of([3, 4, 5, 9])
+    ((3, 3), (9, 1))
+    """
+    found: list[tuple[int, int]] = []
+    for offset in offsets:
+        if found and offset == found[-1][0] + found[-1][1]:
+            found[-1] = (found[-1][0], found[-1][1] + 1)
+        else:
+            found.append((offset, 1))
+    return tuple(found)
+
+
+@dataclass
+class Ledger:
+    """The newest entry of each key, bounded: with more than ``most`` cells the oldest entries go (``forgotten``)."""
+
+    most: int = 300_000
+    entries: dict[bytes, Entry] = field(default_factory=dict)
+    cells: int = 0
+    forgotten: int = 0
+
+    def apply(self, record: Record) -> None:
+        """Take in a record of the topic; a tombstone forgets. Raises HubFault."""
+        key = record.key or b""
+        before = self.entries.pop(key, None)
+        if before is not None:
+            self.cells -= _weight(before)
+        if record.value is None:
+            return
+        entry = entry_of(record)
+        self.entries[key] = entry
+        self.cells += _weight(entry)
+        while self.cells > self.most and len(self.entries) > 1:
+            oldest = next(iter(self.entries))
+            self.cells -= _weight(self.entries.pop(oldest))
+            self.forgotten += 1
+
+    def topics(self) -> list[str]:
+        return sorted({entry.topic for entry in self.entries.values()})
+
+    def of(self, topic: str) -> list[Entry]:
+        """By tier, instance, partition and offset."""
+        found = [entry for entry in self.entries.values() if entry.topic == topic]
+        return sorted(found, key=lambda each: (each.tier, each.instance, each.partition, each.first))
+
+
+def _weight(entry: Entry) -> int:
+    return len(entry.cells) + len(entry.runs) + 1
+
+
+def covered(entries: Iterable[Entry], place: TopicPartition, topic_id: str) -> list[tuple[int, int]]:
+    """The stretches of a partition's log that are audited, joined."""
+    found: list[tuple[int, int]] = []
+    for first, end in sorted(
+        (each.first, each.end)
+        for each in entries
+        if each.tier == "log" and each.place == place and each.topic_id == topic_id
+    ):
+        if found and first <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((first, end))
+    return found
+
+
+# ---- comparing
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One minute: ``expected`` records and how many there are. ``short`` of the first, ``excess`` of the second."""
+
+    bucket_ms: int
+    state: State
+    expected: int
+    actual: int
+
+    @property
+    def short(self) -> int:
+        return max(0, self.expected - self.actual)
+
+    @property
+    def excess(self) -> int:
+        return max(0, self.actual - self.expected)
+
+
+def differences(expected: Cells, actual: Cells, *, compact: bool = False) -> list[Difference]:
+    """The minutes in which two sides are not the same. ``compact``: compaction may have taken some on one side."""
+    found = []
+    for bucket in sorted({*expected, *actual}):
+        one, other = expected.get(bucket, Cell()), actual.get(bucket, Cell())
+        if (one.count, one.sum) == (other.count, other.sum):
+            continue
+        if compact:
+            state = State.UNKNOWN
+        elif one.count > other.count:
+            state = State.SHORT
+        else:
+            state = State.EXCESS if one.count < other.count else State.MISMATCH
+        found.append(Difference(bucket, state, one.count, other.count))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """One producer or mirror of a topic against the log, or a store against the view's changelog. ``waiting``: records that are not compared yet."""
+
+    kind: Kind
+    instance: str
+    state: State
+    cause: str
+    records: int
+    compared: int
+    waiting: int
+    missing: int
+    excess: int
+    dropped: int
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAudit:
+    """A topic: its log as far as it was audited, and who was compared with it."""
+
+    topic: str
+    state: State
+    cause: str
+    records: int
+    size: int
+    offsets: int
+    holes: Holes
+    repeated: int
+    unaudited: tuple[tuple[int, int, int], ...]
+    audited_at_ms: int | None
+    balances: tuple[Balance, ...]
+    buckets: Mapping[int, Cell]
+
+
+def audit_of(topic: str, entries: Sequence[Entry], mirrors: Iterable[str] = ()) -> TopicAudit:
+    """What the ledger says of a topic. ``mirrors``: those that ought to carry it."""
+    logs = _alone(entry for entry in entries if entry.tier == "log")
+    holes, buckets = Holes(), Cells()
+    for entry in logs:
+        holes = holes.plus(entry.holes)
+        for bucket, cell in entry.cells.items():
+            buckets[bucket] = buckets.get(bucket, Cell()).plus(cell)
+    balances = [
+        *_twins("source", "found", entries),
+        *_mirrors(entries, logs, mirrors),
+        *_twins("view", "store", entries),
+    ]
+    state, cause = _worst(balances, holes, logs)
+    total = buckets.total
+    return TopicAudit(
+        topic,
+        state,
+        cause,
+        total.count,
+        total.size,
+        sum(entry.end - entry.first for entry in logs),
+        holes,
+        sum(entry.repeated for entry in logs),
+        tuple(_gaps(logs)),
+        max((entry.at_ms for entry in logs), default=None),
+        tuple(balances),
+        dict(sorted(buckets.items())),
+    )
+
+
+def _alone(entries: Iterable[Entry]) -> list[Entry]:
+    """Entries of the newest log of each partition, none of which overlaps one before it."""
+    by_place: dict[TopicPartition, list[Entry]] = {}
+    for entry in entries:
+        by_place.setdefault(entry.place, []).append(entry)
+    found: list[Entry] = []
+    for those in by_place.values():
+        newest = max(those, key=lambda each: each.at_ms).topic_id
+        reached = -1
+        for entry in sorted(those, key=lambda each: each.first):
+            if entry.topic_id == newest and entry.first >= reached:
+                found.append(entry)
+                reached = entry.end
+    return found
+
+
+def _gaps(logs: Sequence[Entry]) -> Iterator[tuple[int, int, int]]:
+    """(partition, first, end) between audited stretches."""
+    reached: dict[int, int] = {}
+    for entry in sorted(logs, key=lambda each: (each.partition, each.first)):
+        before = reached.get(entry.partition)
+        if before is not None and entry.first > before:
+            yield entry.partition, before, entry.first
+        reached[entry.partition] = entry.end
+
+
+def _twins(kind: Literal["source", "view"], twin: Tier, entries: Sequence[Entry]) -> Iterator[Balance]:
+    others = {
+        (each.instance, *each.place, each.first, each.end): each for each in entries if each.tier == twin
+    }
+    by_instance: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if entry.tier == kind:
+            by_instance.setdefault(entry.instance, []).append(entry)
+    for instance, those in sorted(by_instance.items()):
+        pairs = [(each, others.get((instance, *each.place, each.first, each.end))) for each in those]
+        yield _balance(kind, instance, pairs)
+
+
+def _mirrors(entries: Sequence[Entry], logs: Sequence[Entry], wanted: Iterable[str]) -> Iterator[Balance]:
+    copies = {
+        (entry.instance, entry.place, entry.first, entry.end, entry.topic_id): entry
+        for entry in entries
+        if entry.tier == "mirror"
+    }
+    names = sorted({*wanted, *(instance for instance, *_ in copies)})
+    for name in names:
+        pairs = [(each, copies.get((name, each.place, each.first, each.end, each.topic_id))) for each in logs]
+        yield _balance("mirror", name, pairs)
+
+
+def _balance(kind: Kind, instance: str, pairs: Sequence[tuple[Entry, Entry | None]]) -> Balance:
+    expected, actual = Cells(), Cells()
+    loose = Cells()  # of stretches from which compaction takes records
+    taken = Cells()
+    waiting, why, dropped, counted = 0, "", 0, 0
+    for one, other in pairs:
+        records = one.cells.total.count
+        counted += records
+        dropped += one.dropped
+        if other is None or other.why:
+            waiting += records
+            why = other.why if other is not None else why
+            continue
+        sides = (loose, taken) if one.compact or other.compact else (expected, actual)
+        for side, entry in zip(sides, (one, other), strict=True):
+            for bucket, cell in entry.cells.items():
+                side[bucket] = side.get(bucket, Cell()).plus(cell)
+    different = [*differences(expected, actual), *differences(loose, taken, compact=True)]
+    missing = sum(each.short for each in different if each.state is State.SHORT)
+    excess = sum(each.excess for each in different if each.state is State.EXCESS)
+    state = min((each.state for each in different), key=SEVERITY.__getitem__, default=State.BALANCED)
+    if state is State.BALANCED:
+        if why or dropped:
+            state = State.UNKNOWN
+        elif waiting:
+            state = State.OPEN
+    cause = _said(kind, state, different, missing, excess, waiting, why, dropped)
+    compared = expected.total.count + loose.total.count
+    return Balance(
+        kind, instance, state, cause, counted, compared, waiting, missing, excess, dropped, tuple(different)
+    )
+
+
+def _said(
+    kind: Kind,
+    state: State,
+    different: Sequence[Difference],
+    missing: int,
+    excess: int,
+    waiting: int,
+    why: str,
+    dropped: int,
+) -> str:
+    there = {"source": "in the log", "mirror": "at the target", "view": "in the store"}[kind]
+    what = {"source": "acknowledged records", "mirror": "records", "view": "rows"}[kind]
+    minutes = (
+        "at one moment" if kind == "view" else f"in {len(different)} minute{'s' * (len(different) != 1)}"
+    )
+    said = {
+        State.SHORT: f"{missing:,} {what} are not {there}, {minutes}",
+        State.MISMATCH: f"as many, but not the same records are {there}, {minutes}",
+        State.EXCESS: f"{excess:,} more than expected are {there}, {minutes}",
+        State.OPEN: f"{waiting:,} records are not compared yet",
+        State.BALANCED: f"the same {what} are {there}",
+    }
+    if state is not State.UNKNOWN:
+        return said[state]
+    if different:
+        return f"compaction took records on one side only, {minutes}"
+    return why or f"{dropped:,} receipts were dropped: there was no room for them"
+
+
+def _worst(balances: Sequence[Balance], holes: Holes, logs: Sequence[Entry]) -> tuple[State, str]:
+    worst = min(balances, key=lambda each: SEVERITY[each.state], default=None)
+    if worst is not None and SEVERITY[worst.state] < SEVERITY[State.UNEXPLAINED]:
+        return worst.state, f"{worst.kind} {worst.instance}: {worst.cause}"
+    if holes.unexplained:
+        return State.UNEXPLAINED, f"{holes.unexplained:,} offsets hold nothing, and nothing says why"
+    if worst is not None and worst.state is not State.BALANCED:
+        return worst.state, f"{worst.kind} {worst.instance}: {worst.cause}"
+    if not logs:
+        return State.OPEN, "never audited: hub audit run"
+    if worst is None:
+        return State.UNKNOWN, "nobody to compare with: no producer keeps receipts, and no mirror carries it"
+    return State.BALANCED, "every tier has the same records"
+
+
+def named(entry: Entry, tier: Tier, cells: Cells, at_ms: int, **more: Any) -> Entry:
+    """The other side of an entry, over the same offsets."""
+    return replace(entry, tier=tier, cells=cells, at_ms=at_ms, runs=(), dropped=0, **more)

@@ -1,0 +1,183 @@
+"""[shell] Receipts: what a producer was told is in the log, counted by minute and kept in the ledger.
+
+``took`` is called for each acknowledged record, from any thread, and costs some microseconds. A thread writes what came since
+to the ledger every few seconds, and at the end. Kafka away: it is kept, up to ``MOST_PENDING`` records; beyond that receipts
+are dropped and the entries say how many, so that the tier is *unknown* then, not complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from hub.completeness.ledger import (
+    EVENT_ID_HEADER,
+    LEDGER_CONFIG,
+    LEDGER_TOPIC,
+    MOST_CELLS,
+    MOST_RUNS,
+    Cells,
+    Entry,
+    id_of,
+    runs_of,
+)
+from hub.errors import Conflict, HubError
+from hub.log import Cluster, Writer
+from hub.record import Headers, NewRecord, TopicPartition
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 5.0
+MOST_PENDING = 200_000
+_STOP_S = 5.0
+
+# Offset, timestamp, id, size.
+Receipt = tuple[int, int, int, int]
+
+
+class Log(Cluster, Protocol):
+    def writer(self, name: str | None = None) -> Writer: ...
+
+
+class Receipts:
+    """Of one producer, ``instance``, which is another at every start. ``start`` before use, ``stop`` after."""
+
+    def __init__(
+        self,
+        cluster: Log,
+        instance: str,
+        *,
+        replication_factor: int = 1,
+        every_s: float = EVERY_S,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self.cluster, self.instance, self.every_s, self.now_ms = cluster, instance, every_s, now_ms
+        self.replication_factor = replication_factor
+        self.dropped: dict[TopicPartition, int] = {}
+        self._pending: dict[TopicPartition, list[Receipt]] = {}
+        self._count = 0
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._writer: Writer | None = None
+        self._thread: threading.Thread | None = None
+
+    def took(self, new: NewRecord, place: TopicPartition, offset: int) -> None:
+        """A record is in the log at this offset. Those of the hub's own topics are not counted."""
+        if place.topic.startswith("_") or new.timestamp_ms is None:
+            return
+        event_id = header(new.headers, EVENT_ID_HEADER)
+        record_id = id_of(new.key, new.timestamp_ms, new.value, event_id)
+        self.took_id(place, offset, new.timestamp_ms, record_id, len(new.key or b"") + len(new.value or b""))
+
+    def took_id(
+        self, place: TopicPartition, offset: int, timestamp_ms: int, record_id: int, size: int
+    ) -> None:
+        """The same, of a record whose id is known."""
+        with self._lock:
+            if self._count >= MOST_PENDING:
+                self.dropped[place] = self.dropped.get(place, 0) + 1
+                return
+            self._count += 1
+            self._pending.setdefault(place, []).append((offset, timestamp_ms, record_id, size))
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="receipts", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """What is pending gets a moment to be written."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(_STOP_S)
+
+    def flush(self) -> int:
+        """Write what is pending; how many entries. Raises HubError, and keeps it then."""
+        with self._lock:
+            pending, dropped = self._pending, self.dropped
+            self._pending, self.dropped, count = {}, {}, self._count
+            self._count = 0
+        try:
+            entries = list(entries_of(self.instance, pending, dropped, self.now_ms()))
+            if entries:
+                self._open().append([entry.record() for entry in entries])
+            return len(entries)
+        except BaseException:
+            with self._lock:
+                for place, receipts in self._pending.items():
+                    pending.setdefault(place, []).extend(receipts)
+                for place, number in self.dropped.items():
+                    dropped[place] = dropped.get(place, 0) + number
+                self._pending, self.dropped, self._count = pending, dropped, self._count + count
+            raise
+
+    def _open(self) -> Writer:
+        if self._writer is None:
+            make_ledger(self.cluster, self.replication_factor)
+            self._writer = self.cluster.writer()
+        return self._writer
+
+    def _run(self) -> None:
+        said = False
+        while True:
+            stopping = self._stop.wait(self.every_s)
+            try:
+                self.flush()
+                said = False
+            except HubError as error:
+                if not said:
+                    log.warning("receipts are kept until they can be written: %s", error.message)
+                said = True
+            except Exception:
+                log.exception("receipts")
+            if stopping:
+                break
+        if self._writer is not None:
+            self._writer.close()
+
+
+def make_ledger(cluster: Cluster, replication_factor: int) -> None:
+    """The ledger's topic is there. Raises PeerError."""
+    if LEDGER_TOPIC not in cluster.topics():
+        with contextlib.suppress(Conflict):  # another one was faster
+            cluster.create_topic(
+                LEDGER_TOPIC, partitions=1, config=LEDGER_CONFIG, replication_factor=replication_factor
+            )
+
+
+def entries_of(
+    instance: str,
+    pending: Mapping[TopicPartition, Iterable[Receipt]],
+    dropped: Mapping[TopicPartition, int],
+    now_ms: int,
+) -> Iterable[Entry]:
+    """Source entries, cut so that each is a record of a bounded size. An offset that is told twice counts once."""
+    for place, receipts in pending.items():
+        by_offset = {each[0]: each for each in receipts}
+        offsets = sorted(by_offset)
+        left = dropped.get(place, 0)
+        at = 0
+        while at < len(offsets):
+            cells, taken, runs = Cells(), at, 0
+            while taken < len(offsets):
+                offset, timestamp_ms, record_id, size = by_offset[offsets[taken]]
+                runs += taken == at or offsets[taken - 1] != offset - 1
+                if runs > MOST_RUNS or len(cells) >= MOST_CELLS:
+                    break
+                cells.add(timestamp_ms, record_id, size)
+                taken += 1
+            some = offsets[at:taken]
+            yield Entry(
+                *("source", instance, *place, some[0], some[-1] + 1, now_ms, cells),
+                runs=runs_of(some),
+                dropped=left,
+            )
+            left, at = 0, taken
+
+
+def header(headers: Headers, name: str) -> bytes | None:
+    """The last of that name."""
+    return next((value for key, value in reversed(headers) if key == name), None)

@@ -1,0 +1,144 @@
+"""[edge] FastAPI: ``/api/audit``, the ledger as JSON, and receipts of producers that write without the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Protocol
+
+import orjson
+from fastapi import APIRouter, Body, Query
+from fastapi.responses import Response
+from prometheus_client.core import GaugeMetricFamily, Metric
+from pydantic import BaseModel, ConfigDict, Field
+
+from hub.completeness.follow import Follower, Known, row_of
+from hub.completeness.ledger import LEDGER_TOPIC, MOST_RUNS, Cell, Cells, Entry, State
+from hub.errors import CallerError, NotFound, nearest
+
+MOST_ENTRIES = 200
+_INSTANCE = r"^[A-Za-z0-9._@:-]{1,100}$"
+
+
+class HasLedger(Protocol):
+    def known(self) -> Known: ...
+
+
+class Keeps(Protocol):
+    """Where receipts go (hub.completeness.audit.write_entries)."""
+
+    def __call__(self, entries: list[Entry]) -> object: ...
+
+
+class _Said(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Minute(_Said):
+    bucket_ms: int = Field(ge=0, multiple_of=60_000)
+    count: int = Field(gt=0)
+    sum: str = Field(pattern=r"^[0-9a-f]{16}$")
+    bytes: int = Field(0, ge=0)
+
+
+class Receipt(_Said):
+    """What of one partition was acknowledged: ``runs`` of offsets (first, count), ascending, and their minutes."""
+
+    topic: str = Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")
+    partition: int = Field(ge=0)
+    runs: list[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(gt=0)]]] = Field(
+        min_length=1, max_length=MOST_RUNS
+    )
+    minutes: list[Minute] = Field(min_length=1, max_length=1_500)
+    dropped: int = Field(0, ge=0, description="acknowledged records that there was no room for")
+
+
+class Receipts(_Said):
+    """``instance`` names the producer and this start of it: two with one name would write over each other."""
+
+    instance: str = Field(pattern=_INSTANCE)
+    at_ms: int = Field(ge=0)
+    receipts: list[Receipt] = Field(min_length=1, max_length=MOST_ENTRIES)
+
+
+def create_router(follower: HasLedger, keep: Keeps) -> APIRouter:
+    """The routes over a running Follower; ``keep`` writes to the ledger."""
+    router = APIRouter(tags=["completeness"])
+
+    @router.get("/api/audit")
+    def audits(
+        topic: Annotated[str | None, Query(description="Only this topic, with its minutes.")] = None,
+        state: Annotated[list[State] | None, Query(description="Only these states.")] = None,
+    ) -> Response:
+        """Each audited topic, the worst first: its log, and every producer, mirror and store compared with it."""
+        known = follower.known()
+        rows = [
+            each
+            for each in known.audits
+            if topic in (None, each.topic) and (not state or each.state in state)
+        ]
+        if topic is not None and not rows and not state:
+            guess = nearest(topic, [each.topic for each in known.audits])
+            raise NotFound(
+                f'topic "{topic}" was never audited',
+                hint=f'did you mean "{guess}"?' if guess else f"hub audit run {topic[:249]}",
+            )
+        body = {
+            "topics": [row_of(each, buckets=topic is not None) for each in rows],
+            "error": known.error,
+            "forgotten_entries": known.forgotten,
+        }
+        return Response(orjson.dumps(body), media_type="application/json")
+
+    @router.post("/api/audit/receipts", status_code=204)
+    def receipts(said: Annotated[Receipts, Body()]) -> Response:
+        """A producer's own counts: what it was told is in the log. Sent again, they replace themselves."""
+        keep([_entry(said, each) for each in said.receipts])
+        return Response(status_code=204)
+
+    return router
+
+
+def _entry(said: Receipts, receipt: Receipt) -> Entry:
+    after = -1
+    for first, count in receipt.runs:
+        if first <= after:
+            raise CallerError(
+                f'topic "{receipt.topic}" partition {receipt.partition}: runs must ascend and not touch',
+                hint="join neighbours: [[3, 2], [5, 1]] is [[3, 3]]",
+            )
+        after = first + count
+    if receipt.topic == LEDGER_TOPIC:
+        raise CallerError("the ledger does not audit itself")
+    offsets, records = sum(count for _, count in receipt.runs), sum(each.count for each in receipt.minutes)
+    if offsets != records:
+        raise CallerError(
+            f'topic "{receipt.topic}" partition {receipt.partition}: {offsets} offsets, and minutes of {records} records',
+            hint="each acknowledged record is one offset and counts in one minute",
+        )
+    minutes = Cells(
+        {each.bucket_ms: Cell(each.count, int(each.sum, 16), each.bytes) for each in receipt.minutes}
+    )
+    return Entry(
+        *(
+            "source",
+            said.instance,
+            receipt.topic,
+            receipt.partition,
+            receipt.runs[0][0],
+            after,
+            said.at_ms,
+            minutes,
+        ),
+        runs=tuple(receipt.runs),
+        dropped=receipt.dropped,
+    )
+
+
+def families(follower: Follower) -> Iterator[Metric]:
+    """The ledger in Prometheus' terms: gauges, as an audit that is run again replaces what was counted."""
+    found: dict[str, GaugeMetricFamily] = {}
+    for name, said, labels, value in follower.families():
+        if name not in found:
+            found[name] = GaugeMetricFamily(name, said, labels=list(labels))
+        found[name].add_metric(list(labels.values()), value)
+    yield from found.values()

@@ -1,0 +1,107 @@
+"""[core] Spans of time counted into fixed buckets: bounded memory, and sums over processes and minutes stay exact.
+
+An edge belongs to the bucket below it (Prometheus' ``le``). An objective is made an edge, so the share of events within
+it is counted, not interpolated. Quantiles are interpolated within a bucket, as PromQL's ``histogram_quantile`` does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+EDGES_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+
+
+def edges_with(objectives_s: Iterable[float | None] = ()) -> tuple[float, ...]:
+    """The default edges and each objective, ascending.
+
+    >>> edges_with([2.0, None])[4:8]
+    (1.0, 2.0, 2.5, 5.0)
+    """
+    return tuple(sorted({*EDGES_S, *(each for each in objectives_s if each is not None and each > 0)}))
+
+
+@dataclass(slots=True)
+class Histogram:
+    """``counts[i]`` spans were at most ``edges[i]`` seconds and more than the edge before; the last count has no edge."""
+
+    edges: tuple[float, ...] = EDGES_S
+    counts: list[int] = field(default_factory=list)
+    sum_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = list(self.counts) or [0] * (len(self.edges) + 1)
+        if len(self.counts) != len(self.edges) + 1 or list(self.edges) != sorted(set(self.edges)):
+            raise ValueError("a histogram has ascending edges and one count more than edges")
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def add(self, seconds: float, count: int = 1) -> None:
+        self.counts[bisect_left(self.edges, seconds)] += count
+        self.sum_s += seconds * count
+
+    def copy(self) -> Histogram:
+        return Histogram(self.edges, list(self.counts), self.sum_s)
+
+    def since(self, before: Histogram | None) -> Histogram:
+        """What was added after ``before``, an earlier state of it. All of it when it was begun anew meanwhile."""
+        if before is None or before.edges != self.edges:
+            return self.copy()
+        added = [now - then for now, then in zip(self.counts, before.counts, strict=True)]
+        if min(added) < 0:
+            return self.copy()
+        return Histogram(self.edges, added, max(0.0, self.sum_s - before.sum_s))
+
+    def quantile(self, share: float) -> float | None:
+        """The span that ``share`` of all stay within, interpolated; None of none. Beyond the last edge: that edge, which
+        is then a lower bound (``beyond``)."""
+        total = self.count
+        if total == 0:
+            return None
+        rank, seen, low = share * total, 0, 0.0
+        for edge, count in zip(self.edges, self.counts, strict=False):
+            if count and seen + count >= rank:
+                return low + (edge - low) * max(0.0, rank - seen) / count
+            seen, low = seen + count, edge
+        return self.edges[-1]
+
+    def beyond(self, share: float) -> bool:
+        """Whether that quantile lies beyond the last edge: all that is known of it is that it is more."""
+        return self.count > 0 and sum(self.counts[:-1]) < share * self.count
+
+    def within(self, seconds: float) -> float | None:
+        """The share of spans that were at most so long; None of none, and for what is no edge (it was not counted)."""
+        if seconds not in self.edges or self.count == 0:
+            return None
+        return sum(self.counts[: self.edges.index(seconds) + 1]) / self.count
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Prometheus' buckets: (le, how many are at most that)."""
+        found, seen = [], 0
+        for edge, count in zip([*map(_le, self.edges), "+Inf"], self.counts, strict=True):
+            seen += count
+            found.append((edge, float(seen)))
+        return found
+
+    def body(self) -> dict[str, Any]:
+        return {"edges": list(self.edges), "counts": self.counts, "sum_s": round(self.sum_s, 3)}
+
+
+def histogram_of(body: Mapping[str, Any]) -> Histogram:
+    """The histogram in a body. Raises ValueError when it is none."""
+    try:
+        edges: Sequence[float] = body["edges"]
+        counts = [int(each) for each in body["counts"]]
+        if min(counts, default=0) < 0:
+            raise ValueError("a negative count")
+        return Histogram(tuple(float(each) for each in edges), counts, float(body["sum_s"]))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"no histogram: {error}") from None
+
+
+def _le(edge: float) -> str:
+    return str(float(edge))

@@ -1,0 +1,218 @@
+"""[core] How long events took to a store: counted where rows are applied, told as ``latency:<store>`` in ``_hub.progress``.
+
+::
+
+    event's time ─────────────▶ row in the changelog ─────▶ row readable in a store
+    (its timestamp in Kafka)     "changelog"                "readable"
+
+A keyed view's row names the events that made it (``_sources``), with their timestamps: each change of a row counts once,
+from the latest event in it; of a step of more than ``MOST_ROWS`` every k-th row counts for k, so that a bulk load pays
+nothing to speak of. A SQL view's rows name none: of its batches a few events are looked up (latency_samples.py),
+so its counts are those of a sample. An event that was older than ``REPLAY_S`` when it got there is a *replay* (a view or a
+store filled anew, history loaded): it is counted apart, else it would burn the objective. What was late for longer than that
+through a failure is therefore told by freshness alone.
+
+Times are of several clocks: what comes out negative counts as 0 and in ``skewed``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from hub.histogram import Histogram, edges_with
+from hub.materializers.progress import PROGRESS_TOPIC, Progress
+from hub.record import NewRecord, Positions
+
+PREFIX = "latency:"
+REPLAY_S = 1_800.0
+# Of each view: events that are named, so that the server can tell when they were appended.
+MOST_NAMED = 4
+# Rows of a step that are looked at.
+MOST_ROWS = 500
+# Stretches of source offsets that wait to be sampled, over all SQL views of a store.
+MOST_WAITING = 256
+
+Stage = Literal["changelog", "readable"]
+Origin = Literal["live", "replay"]
+
+
+class Due(NamedTuple):
+    """A changed row's latest event, and when the row was appended to the changelog (epoch ms). ``rows``: it stands for
+    so many."""
+
+    topic: str
+    partition: int
+    offset: int
+    event_ms: int
+    changelog_ms: int
+    rows: int = 1
+
+
+class Stretch(NamedTuple):
+    """Events [first, end) of one partition became readable together."""
+
+    view: str
+    topic: str
+    partition: int
+    first: int
+    end: int
+    committed_ms: int
+    readable_ms: int
+
+
+@dataclass
+class _View:
+    edges: tuple[float, ...]
+    objective_s: float | None
+    sampled: bool
+    counts: dict[tuple[Stage, Origin], Histogram] = field(default_factory=dict)
+    skewed: int = 0
+    counted: int = 0
+    newest_event_ms: int | None = None
+    named: deque[Due] = field(default_factory=lambda: deque(maxlen=MOST_NAMED))
+
+    def add(self, stage: Stage, origin: Origin, span_ms: int, count: int) -> None:
+        known = self.counts.get((stage, origin))
+        if known is None:
+            known = self.counts[stage, origin] = Histogram(self.edges)
+        if span_ms < 0:
+            self.skewed += count
+        known.add(max(0, span_ms) / 1000, count)
+
+
+class Latencies:
+    """Of one store's views. Told by the applier, read by the thread that publishes. ``objective_of`` a view: seconds."""
+
+    def __init__(
+        self,
+        store: str,
+        since_ms: int,
+        objective_of: Callable[[str], float | None] = lambda _view: None,
+        replay_s: float = REPLAY_S,
+    ) -> None:
+        self.store, self.since_ms, self.objective_of, self.replay_s = store, since_ms, objective_of, replay_s
+        self._views: dict[str, _View] = {}
+        self._reached: dict[str, Positions] = {}
+        self._waiting: deque[Stretch] = deque(maxlen=MOST_WAITING)
+        self._lock = threading.Lock()
+
+    # ---- told by the applier
+
+    def applied(self, view: str, due: Iterable[Due], readable_ms: int) -> None:
+        """Rows of a keyed view are readable since ``readable_ms``."""
+        with self._lock:
+            known = self._of(view, sampled=False)
+            for each in due:
+                self._count(known, each, readable_ms)
+
+    def covered(self, view: str, progress: Iterable[Progress], readable_ms: int) -> None:
+        """The store covers what these say (of a SQL view). The first one says only where counting begins."""
+        with self._lock:
+            for each in progress:
+                before, after = self._reached.get(view), each.sources
+                self._reached[view] = after
+                if before is None:
+                    continue
+                for tp, end in after:
+                    # A partition that was not named before was empty, or is read from its start: a replay, not counted.
+                    first = before.get(tp, end)
+                    if first < end:
+                        self._waiting.append(
+                            Stretch(view, *tp, first, end, each.committed_at_ms, readable_ms)
+                        )
+
+    @property
+    def counted(self) -> int:
+        """Changes whenever there is something new to tell."""
+        with self._lock:
+            return sum(each.counted for each in self._views.values())
+
+    def forget(self, views: Iterable[str]) -> None:
+        """These are no views of the store any more."""
+        with self._lock:
+            for view in views:
+                self._views.pop(view, None)
+                self._reached.pop(view, None)
+
+    # ---- sampling
+
+    def waiting(self) -> list[Stretch]:
+        """Stretches to sample; each is given once."""
+        with self._lock:
+            found = list(self._waiting)
+            self._waiting.clear()
+            return found
+
+    def sampled(self, of: Stretch, offset: int, event_ms: int) -> None:
+        """The time of one event of a stretch."""
+        with self._lock:
+            due = Due(of.topic, of.partition, offset, event_ms, of.committed_ms)
+            self._count(self._of(of.view, sampled=True), due, of.readable_ms)
+
+    # ---- what is known
+
+    def record(self, now_ms: int) -> NewRecord:
+        """All of it as a record: counts since ``since_ms``, some hundred bytes a view."""
+        with self._lock:
+            views = {
+                name: {
+                    "objective_s": each.objective_s,
+                    "sampled": each.sampled,
+                    "skewed": each.skewed,
+                    "newest_event_ms": each.newest_event_ms,
+                    "named": [[due.topic, due.partition, due.offset, due.event_ms] for due in each.named],
+                    "counts": [
+                        {"stage": stage, "origin": origin, **counts.body()}
+                        for (stage, origin), counts in sorted(each.counts.items())
+                    ],
+                }
+                for name, each in self._views.items()
+            }
+        body = {"store": self.store, "since_ms": self.since_ms, "at_ms": now_ms, "views": views}
+        return NewRecord(PROGRESS_TOPIC, f"{PREFIX}{self.store}".encode(), orjson.dumps(body))
+
+    def _of(self, view: str, *, sampled: bool) -> _View:
+        objective_s = self.objective_of(view)
+        known = self._views.get(view)
+        if known is None or known.objective_s != objective_s:  # other edges: counts begin anew
+            known = self._views[view] = _View(edges_with([objective_s]), objective_s, sampled)
+        return known
+
+    def _count(self, known: _View, due: Due, readable_ms: int) -> None:
+        stages: tuple[tuple[Stage, int], ...] = (("changelog", due.changelog_ms), ("readable", readable_ms))
+        for stage, at_ms in stages:
+            span_ms = at_ms - due.event_ms
+            known.add(stage, "live" if span_ms <= self.replay_s * 1000 else "replay", span_ms, due.rows)
+        known.named.append(due)
+        known.counted += due.rows
+        known.newest_event_ms = max(known.newest_event_ms or 0, due.event_ms)
+
+
+def latest_event(origins: Mapping[str, Any] | None) -> tuple[str, int, int, int] | None:
+    """Of ``_sources``: topic, partition, offset and time of the latest event; None where none says its time."""
+    found: tuple[str, int, int, int] | None = None
+    for origin in (origins or {}).values():
+        at_ms = None if not isinstance(origin, Mapping) else event_ms(origin.get("timestamp"))
+        if at_ms is not None and (found is None or at_ms > found[3]):
+            found = (origin["topic"], origin["partition"], origin["offset"], at_ms)
+    return found
+
+
+def event_ms(told: object) -> int | None:
+    """A timestamp as rows, headers and stores have it (ms, a datetime, ISO text) in epoch ms; None when it is none."""
+    if isinstance(told, str):
+        try:
+            told = datetime.fromisoformat(told)
+        except ValueError:
+            return None
+    if isinstance(told, datetime):
+        aware = told if told.tzinfo is not None else told.replace(tzinfo=UTC)
+        return round(aware.timestamp() * 1000)
+    return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else None

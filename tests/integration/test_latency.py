@@ -1,0 +1,120 @@
+"""How long events take, on real Kafka and Spark: a keyed view's every row, a SQL view's samples, what is pushed."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+from pipeline import Pipeline, wait_until
+from plant import Plant
+from typer.testing import CliRunner
+
+from hub.cli import app
+from hub.cli.context import environment_of
+from hub.client import Hub
+from hub.record import NewRecord
+
+PATIENCE_S = 240.0
+
+
+@pytest.fixture(scope="module")
+def plant(pipeline: Pipeline) -> Iterator[Plant]:
+    """A keyed view and a SQL view over one topic, both live, with an objective."""
+    made = Plant(pipeline, "latency")
+    made.declare({"celsius": "r.celsius"})
+    (pipeline.settings.project / "views" / "plant_latency_sql.yaml").write_text(
+        f"view: plant_latency_sql\nsources:\n  r: {{topic: {made.topic}}}\n"
+        "sql: SELECT sensor, count(*) AS readings FROM r GROUP BY sensor\n"
+    )
+    (pipeline.settings.project / "topics.yaml").write_text(
+        "topics: {plant: {topics: {latency: {slo: {latency: 45s}}}}}\n"
+    )
+    made.running()
+    yield made
+    made.writer.close()
+    (pipeline.settings.project / "topics.yaml").unlink()
+
+
+def rows(plant: Plant, **asked: str) -> dict[tuple[str, str, str], dict[str, Any]]:
+    found = (
+        httpx2.get(f"{plant.pipeline.url}/api/latency", params=asked, timeout=10.0).raise_for_status().json()
+    )
+    return {(row["view"], row["stage"], row["origin"]): row for row in found}
+
+
+def test_every_stage_is_measured_and_history_apart(plant: Plant) -> None:
+    pipeline = plant.pipeline
+    wait_until(
+        lambda: pipeline.state("plant_latency_sql").get("state") == "live",
+        PATIENCE_S,
+        lambda: str(pipeline.state("plant_latency_sql")),
+    )
+    stop, heard = threading.Event(), threading.Event()
+
+    def listen() -> None:
+        with Hub(pipeline.url).subscribe(plant.view) as changes:
+            for _ in changes:
+                heard.set()
+                if stop.is_set():
+                    return
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    old = plant.reading("s-old", 1.0)
+    plant.writer.append([NewRecord(plant.topic, b"s-old", old, (), time.time_ns() // 1_000_000 - 7_200_000)])
+    written = 0
+
+    def measured() -> bool:
+        nonlocal written
+        written += 1
+        plant.covered("s-1", plant.write("s-1", plant.reading("s-1", float(written))))
+        known = rows(plant)
+        wanted = [
+            *((plant.view, stage, "live") for stage in ("appended", "changelog", "readable", "pushed")),
+            (plant.view, "readable", "replay"),
+            ("plant_latency_sql", "readable", "live"),
+        ]
+        return all(known.get(each, {}).get("total") for each in wanted)
+
+    wait_until(measured, PATIENCE_S, lambda: str(rows(plant)))
+    stop.set()
+    plant.covered("s-1", plant.write("s-1", plant.reading("s-1", 0.5)))
+    listener.join(30.0)
+    assert heard.is_set()
+    known = rows(plant)
+    live = known[plant.view, "readable", "live"]
+    assert live["total"] <= written + 1
+    assert not live["sampled"]
+    assert known["plant_latency_sql", "readable", "live"]["sampled"]
+    assert live["objective_s"] == 45.0
+    # Each stage is measured from the event's own time, so a later one is never earlier.
+    assert known[plant.view, "changelog", "live"]["p50_s"] <= live["p50_s"]
+    assert known[plant.view, "readable", "replay"]["total"] == 1
+    text = httpx2.get(f"{pipeline.url}/metrics", timeout=10.0).text
+    assert (
+        f'hub_view_latency_seconds_count{{origin="replay",stage="readable",store="serving",view="{plant.view}"}} 1.0'
+        in text
+    )
+    assert f'hub_view_latency_objective_seconds{{view="{plant.view}"}} 45.0' in text
+
+
+def test_the_command_shows_them(plant: Plant) -> None:
+    environment = environment_of(plant.pipeline.settings)
+    shown = CliRunner().invoke(app, ["latency", plant.view], env=environment)
+    assert shown.exit_code == 0, shown.output
+    assert "45 s" in shown.stdout
+    assert "replay" in shown.stdout
+    ran = CliRunner().invoke(app, ["audit", "run", f"views.{plant.view}", "-o", "json"], env=environment)
+    assert ran.exit_code == 0, ran.output
+    (audit,) = json.loads(ran.stdout)
+    (store,) = audit["tiers"]
+    assert (store["kind"], store["instance"], store["state"]) == ("view", f"{plant.view}@serving", "BALANCED")
+    assert store["compared"] == len(plant.pipeline.rows(plant.view))
+    missing = CliRunner().invoke(app, ["latency", "plant_latencx"], env=environment)
+    assert missing.exit_code == 1
+    assert "not measured" in str(missing.exception)

@@ -1,0 +1,89 @@
+"""What a client was told is in the log, as it tells the server: each record once, in bounded bodies, dropped ones counted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from hub.client import Event
+from hub.client.calls import DECLARED, Call, Calls, Reply, Request
+from hub.client.errors import Broken
+from hub.client.receipts import EVENT_ID, Receipts
+from hub.completeness.ledger import id_of
+
+
+def line(offset: int, at: str = "2026-01-31T12:30:59.999Z") -> dict[str, Any]:
+    return {"error_code": 200, "partition_id": 1, "offset": offset, "timestamp": at}
+
+
+def receipts_of(body: bytes | None) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(body or b'{"receipts": []}')["receipts"]
+    return found
+
+
+def test_each_acknowledged_event_is_an_offset_and_counts_in_its_minute_by_its_own_id() -> None:
+    receipts = Receipts("checkout")
+    plain, named = receipts.named([Event({"a": 1}), Event({"a": 1}, key="k", headers={EVENT_ID: "e-1"})])
+    made, again = receipts.named([Event({}, key="k"), Event({}, key="k")])
+    assert plain.key is DECLARED
+    assert not plain.headers
+    assert made.headers[EVENT_ID] != again.headers[EVENT_ID]
+    receipts.took("t", [plain, named], [line(3), line(4)])
+    receipts.took(
+        "t", [named, made], [line(4), {"error_code": 400}]
+    )  # once more the same, and one that was refused
+    receipts.took("t", [replace_id(made, "e-2")], [line(6, "2026-01-31T12:31:00.000Z")])
+    (receipt,) = receipts_of(receipts.due(1))
+    assert receipt["runs"] == [[4, 1], [6, 1]]
+    assert [each["count"] for each in receipt["minutes"]] == [1, 1]
+    assert receipt["minutes"][0]["sum"] == f"{id_of(None, 0, None, b'e-1'):016x}"
+    assert receipts.due(1) is None
+
+
+def replace_id(event: Event, event_id: str) -> Event:
+    return Event(event.value, event.key, {EVENT_ID: event_id})
+
+
+def test_bodies_are_bounded_and_nothing_is_told_twice() -> None:
+    receipts = Receipts("p")
+    events = [replace_id(Event({}), str(number)) for number in range(2_500)]
+    receipts.took("t", events, [line(number) for number in range(2_500)])
+    told: list[int] = []
+    while (body := receipts.due(1)) is not None:
+        for each in receipts_of(body):
+            told += [offset for first, count in each["runs"] for offset in range(first, first + count)]
+            assert sum(minute["count"] for minute in each["minutes"]) <= 1_000
+    assert told == list(range(2_500))
+
+
+def ask(call: Call[Any], answers: Sequence[Reply | Broken]) -> list[Request]:
+    asked: list[Request] = []
+    left = list(answers)
+    try:
+        step = call.send(None)
+        while True:
+            assert isinstance(step, Request)
+            asked.append(step)
+            answer = left.pop(0)
+            step = call.throw(answer) if isinstance(answer, Broken) else call.send(answer)
+    except StopIteration:
+        return asked
+
+
+def test_a_write_tells_now_and_then_and_what_the_server_does_not_take_is_dropped() -> None:
+    receipts = Receipts("p")
+    calls = Calls(10.0, now=lambda: 100.0, receipts=receipts)
+    written = Reply(200, {"hub-position": "t:1:4"}, json.dumps(line(3)).encode())
+    asked = ask(calls.produce("t", [Event({}, key="k")], None, None), [written, Broken("away")])
+    assert [each.path for each in asked] == ["/v3/clusters/-/topics/t/records", "/api/audit/receipts"]
+    assert EVENT_ID in (asked[0].body or b"").decode()
+    asked = ask(calls.produce("t", [Event({}, key="k")], None, None), [written])
+    assert len(asked) == 1  # not after each write
+    (receipt,) = receipts_of(ask(calls.tell(), [Reply(204, {}, b"")])[0].body)
+    assert (receipt["dropped"], receipt["runs"]) == (1, [[3, 1]])
+    silent = Calls(10.0)
+    assert (
+        EVENT_ID
+        not in (ask(silent.produce("t", [Event({}, key="k")], None, None), [written])[0].body or b"").decode()
+    )

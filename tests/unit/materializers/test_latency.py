@@ -1,0 +1,162 @@
+"""What the applier counts of events: from rows that name them, from samples of those that do not."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import changelog
+import pytest
+from changelog import CHANGELOG, Bench
+
+from hub.histogram import Histogram, histogram_of
+from hub.materializers.applier import Applier
+from hub.materializers.latency import Latencies, event_ms, latest_event
+from hub.materializers.latency_samples import Sampler
+from hub.materializers.progress import Progress
+from hub.materializers.store_threads import objectives
+from hub.record import NewRecord, Positions
+from hub.schema_registry.codec import encode, parsed
+from hub.topics.tree import LiveTree
+
+ORIGIN = {
+    "type": "record",
+    "name": "origin",
+    "fields": [
+        {"name": "topic", "type": "string"},
+        {"name": "partition", "type": "int"},
+        {"name": "offset", "type": "long"},
+        {"name": "timestamp", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}
+SOURCES = {"type": "record", "name": "sources", "fields": [{"name": "s", "type": ["null", ORIGIN]}]}
+
+
+def told(latencies: Latencies, view: str = "v") -> dict[tuple[str, str], Histogram]:
+    body = json.loads(latencies.record(1).value or b"")
+    return {
+        (each["stage"], each["origin"]): histogram_of(each)
+        for each in body["views"].get(view, {"counts": []})["counts"]
+    }
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """Rows whose ``_sources`` name their events, as the engine writes them."""
+    meta = [changelog.META[0], {"name": "_sources", "type": ["null", SOURCES], "default": None}]
+    monkeypatch.setattr(changelog, "META", meta)
+    made = Bench(tmp_path)
+    yield made
+    made.store.close()
+
+
+def write(
+    bench: Bench, key: str, version: int, event_at_ms: int, appended_ms: int, *, gone: bool = False
+) -> None:
+    at = datetime.fromtimestamp(event_at_ms / 1000, UTC)
+    origin: dict[str, Any] = {"topic": "in", "partition": 0, "offset": version}
+    headers = [("hub.version", str(version).encode())]
+    value = None
+    if gone:
+        origin["timestamp"] = at.isoformat()
+        headers.append(("hub.sources", json.dumps({"s": origin}).encode()))
+    else:
+        row = {"city": None, "points": 1, "_version": version, "_sources": {"s": {**origin, "timestamp": at}}}
+        value = encode(1, parsed(json.loads(bench.schemas.schema(1))), row)
+    bench.cluster.now_ms = appended_ms
+    bench.cluster.writer().append([NewRecord(CHANGELOG, key.encode(), value, tuple(headers))])
+
+
+def test_each_changed_row_counts_once_by_its_latest_event_and_old_events_apart(bench: Bench) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    latencies = Latencies("serving", now_ms, lambda _view: 2.0, replay_s=600.0)
+    applier = Applier(bench.cluster, bench.schemas, bench.store, latencies=latencies)
+    applier.follow([bench.view])
+    write(bench, "a", 1, now_ms - 1_500, now_ms - 1_000)  # 0.5 s, then readable at once: less than 2.5 s
+    write(bench, "b", 2, now_ms - 1_500, now_ms, gone=True)
+    write(bench, "c", 3, now_ms - 3_600_000, now_ms - 1_000)  # an hour old: history
+    write(bench, "d", 4, now_ms + 60_000, now_ms)  # a producer's clock is ahead
+    while applier.step(0):
+        pass
+    counts = told(latencies)
+    assert counts["changelog", "live"].count == counts["readable", "live"].count == 3
+    assert counts["changelog", "live"].within(0.5) == pytest.approx(2 / 3)
+    assert counts["readable", "replay"].count == counts["changelog", "replay"].count == 1
+    body = json.loads(latencies.record(1).value or b"")["views"]["v"]
+    assert body["skewed"] == 2  # at both stages
+    assert len(body["named"]) == 4
+    assert body["objective_s"] == 2.0 in body["counts"][0]["edges"]
+    applier.follow([])
+    assert told(latencies) == {}
+
+
+def test_of_many_rows_in_one_step_every_kth_stands_for_k(bench: Bench) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    latencies = Latencies("serving", now_ms)
+    applier = Applier(bench.cluster, bench.schemas, bench.store, latencies=latencies)
+    applier.follow([bench.view])
+    for number in range(1_203):
+        write(bench, f"k{number}", 1, now_ms - 3_000, now_ms - 1_000)
+    while applier.step(0):
+        pass
+    assert told(latencies)["readable", "live"].count == 1_203
+    assert len(applier.followed["v"].due) == 0
+
+
+def progress(reached: int, committed_ms: int) -> Progress:
+    at = Positions.of([("in", 0, reached)])
+    return Progress("v", 0, reached, "live", at, Positions(), 1, 1, committed_ms)
+
+
+def test_of_rows_that_name_no_events_some_are_looked_up(bench: Bench) -> None:
+    bench.cluster.create_topic("in", partitions=1, config={}, replication_factor=1)
+    for number in range(100):
+        bench.cluster.writer().append([NewRecord("in", b"k", b"v", (), 1_000_000 + number)])
+    latencies = Latencies("serving", 0)
+    latencies.covered(
+        "v", [progress(40, 1_000_900)], 1_001_000
+    )  # what was before the applier began is not counted
+    assert latencies.waiting() == []
+    latencies.covered("v", [progress(90, 1_000_900)], 1_001_300)
+    sampler = Sampler(Offset(bench.cluster), random.Random(1))
+    assert sampler.step([latencies]) == 1
+    counts = told(latencies)
+    assert counts["changelog", "live"].counts[4] == counts["changelog", "live"].count == 1  # 0.5 to 1 s
+    assert counts["readable", "live"].counts[5] == 1  # 1 to 2.5 s
+    assert sampler.step([latencies]) == 0  # a stretch is looked at once
+    latencies.covered("v", [progress(300, 1_000_900)], 1_001_300)  # as if all of it were compacted away
+    sampler.step([latencies])
+    assert told(latencies)["readable", "live"].count <= 2
+    sampler.close()
+
+
+class Offset:
+    """The cluster as the sampler sees it."""
+
+    def __init__(self, cluster: changelog.Cluster) -> None:
+        self.cluster = cluster
+
+    def reader(self, *, queue_kb: int = 0) -> Any:
+        return self.cluster.reader()
+
+
+def test_the_latest_of_several_events_counts_whatever_form_its_time_has() -> None:
+    old = {"topic": "a", "partition": 0, "offset": 1, "timestamp": 1_000}
+    new = {"topic": "b", "partition": 2, "offset": 7, "timestamp": "1970-01-01T00:00:02Z"}
+    assert latest_event({"x": old, "y": new, "z": None}) == ("b", 2, 7, 2_000)
+    assert latest_event({"x": {"topic": "a", "partition": 0, "offset": 1}}) is None
+    assert latest_event(None) is None
+    assert event_ms(datetime(1970, 1, 1, 0, 0, 3)) == 3_000
+    assert event_ms("yesterday") is event_ms(True) is event_ms(-1) is None
+
+
+def test_a_view_is_promised_the_shortest_of_its_topics(bench: Bench, tmp_path: Path) -> None:
+    file = tmp_path / "topics.yaml"
+    file.write_text("topics: {in: {slo: {latency: 3s}}, other: {}}")
+    assert objectives([bench.view], LiveTree(file)) == {"v": 3.0}
+    assert objectives([bench.view], LiveTree(tmp_path / "none.yaml")) == {}

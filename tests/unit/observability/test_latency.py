@@ -1,0 +1,209 @@
+"""Rows of latency: windows over cumulative counts, unknown apart from zero, freshness beside."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from prometheus_client import CollectorRegistry, generate_latest
+
+from hub.api.dashboard import StoreViews
+from hub.cli.latency import line
+from hub.histogram import Histogram, edges_with
+from hub.materializers.stores.sql import Store
+from hub.observability.anchors import Anchor
+from hub.observability.consumers import LagRow
+from hub.observability.latency import SILENT_MS, WINDOW_MS, LatencyRow, Series, Tracks, rows_of
+from hub.observability.latency_board import LatencyBoard
+from hub.observability.latency_routes import create_router
+from hub.observability.reports import Report
+from hub.observability.status import LagState
+from hub.record import Positions
+
+NOW = 1_790_000_000_000
+
+
+def told(
+    spans: Sequence[float], at_ms: int, since_ms: int = NOW, view: str = "v", **more: Any
+) -> dict[str, Any]:
+    counts = Histogram(edges_with([2.0]))
+    for each in spans:
+        counts.add(each)
+    about = {"objective_s": 2.0, "sampled": False, "skewed": 0, "named": [], **more}
+    series = [{"stage": stage, "origin": "live", **counts.body()} for stage in ("changelog", "readable")]
+    return {"at_ms": at_ms, "since_ms": since_ms, "views": {view: {**about, "counts": series}}}
+
+
+def lag(kind: str, state: LagState, seconds: float | None, view: str = "v") -> LagRow:
+    return LagRow(
+        *(kind, view, view, "t", "", state, f"{kind}'s cause", NOW, None, seconds, 0.1, None, None, None),
+        *(None, None, None, None, ()),
+    )
+
+
+def readable(rows: Sequence[LatencyRow], store: str = "serving") -> LatencyRow:
+    (found,) = [row for row in rows if (row.stage, row.store) == ("readable", store)]
+    return found
+
+
+def test_a_row_tells_of_the_last_minutes_only() -> None:
+    tracks = Tracks()
+    tracks.hear({"latency:serving": told([9.0] * 5, NOW + 1_000)}, NOW + 1_000)
+    first = readable(rows_of(tracks, ["v"], [], NOW + 1_000))
+    assert (first.events, first.within) == (5, 0.0)  # it began a second ago: all of it is of now
+    spans = [9.0] * 5
+    for step in range(1, 60):
+        spans = [*spans, 1.0]
+        at_ms = NOW + step * 10_000
+        tracks.hear({"latency:serving": told(spans, at_ms)}, at_ms)
+    last = readable(rows_of(tracks, ["v"], [], NOW + 590_000))
+    assert last.within == 1.0
+    assert last.total == 64
+    assert last.events is not None and last.events <= WINDOW_MS / 10_000 + 1
+    assert all(len(track.states) <= 32 for track in tracks.series.values())
+
+
+def test_counts_of_hours_before_the_server_started_are_not_of_now() -> None:
+    tracks = Tracks()
+    tracks.hear({"latency:serving": told([9.0] * 1_000, NOW, since_ms=NOW - 86_400_000)}, NOW)
+    assert readable(rows_of(tracks, ["v"], [], NOW)).events == 0
+    # Another applier since: whatever it has counted is new, were it more than before.
+    tracks.hear({"latency:serving": told([1.0] * 1_200, NOW + 5_000, since_ms=NOW + 1_000)}, NOW + 5_000)
+    row = readable(rows_of(tracks, ["v"], [], NOW + 5_000))
+    assert (row.events, row.within) == (1_200, 1.0)
+
+
+def test_not_measured_is_not_zero_and_a_dead_view_is_not_healthy() -> None:
+    tracks = Tracks()
+    unknown = readable(rows_of(tracks, ["v"], [], NOW))
+    assert unknown.events is unknown.p50_s is unknown.freshness_s is None
+    assert unknown.state == LagState.UNKNOWN
+    assert line(json.loads(json.dumps(shown(unknown))))["events"] == "–"
+    tracks.hear({"latency:serving": told([0.1] * 100, NOW)}, NOW)
+    lags = [lag("applier", LagState.OK, 0.0), lag("view", LagState.STOPPED, 400.0)]
+    row = readable(rows_of(tracks, ["v"], lags, NOW + 1_000))
+    assert row.p99_s is not None and row.p99_s < 0.2  # its past is fine
+    assert (row.state, row.freshness_s, row.cause) == (LagState.STOPPED, 400.0, "view's cause")
+    silent = readable(rows_of(tracks, ["v"], lags, NOW + SILENT_MS + 1))
+    assert silent.silent
+    assert line(shown(silent))["p99"] == "–"
+
+
+def shown(row: LatencyRow) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+
+
+def test_a_quantile_beyond_the_last_bucket_is_shown_as_more() -> None:
+    tracks = Tracks()
+    tracks.hear({"latency:serving": told([math.inf] * 3, NOW)}, NOW)
+    row = readable(rows_of(tracks, ["v"], [], NOW))
+    assert line(shown(row))["p50"] == "> 30 min"
+
+
+def test_what_is_no_record_of_ours_is_left_out() -> None:
+    tracks = Tracks()
+    tracks.hear({"latency:serving": {"views": 3}, "latency:x": {}, "state:v": {}}, NOW)
+    assert tracks.series == {}
+
+
+class Facts:
+    def __init__(self) -> None:
+        self.records: dict[str, Any] = {}
+        self.reports = (Report("v"),)
+        self.rings = {"t": {0: (Anchor(10, NOW - 5_000, NOW - 4_000), Anchor(12, NOW - 3_000, NOW))}}
+        self.lags = [lag("view", LagState.OK, 0.5)]
+
+    def rows(self) -> Sequence[LagRow]:
+        return self.lags
+
+
+def board(facts: Facts) -> LatencyBoard:
+    return LatencyBoard(facts, facts, lambda sources: (sources or {}).get("at"), now_ms=lambda: NOW)
+
+
+def test_appended_and_pushed_are_counted_beside_what_stores_tell() -> None:
+    facts = Facts()
+    made = board(facts)
+    named = [
+        ["t", 0, 9, NOW - 9_000],
+        ["t", 0, 10, NOW - 64_000],
+        ["t", 0, 11, NOW - 3_500],
+        ["t", 0, 99, NOW],
+    ]
+    facts.records = {"latency:serving": told([0.3], NOW, named=named), "latency:duck": told([50.0], NOW)}
+    made.step()
+    made.step()  # named once more: not counted again
+    made.pushed("v", {"at": NOW - 700})
+    made.pushed("v", {"at": NOW - 7_200_000})
+    made.pushed("v", None)
+    made.step()
+    rows = {(row.stage, row.store, row.origin): row for row in made.rows()}
+    appended = rows["appended", "", "live"]
+    # Offset 9 was there before the hub looked, 99 was not seen yet; 10 came a minute late, 11 at once.
+    assert (appended.events, appended.total, appended.sampled) == (2, 2, True)
+    assert made.counted[Series("v", "appended", "", "live")].within(60.0) == 1.0
+    assert rows["pushed", "", "live"].total == rows["pushed", "", "replay"].total == 1
+    assert rows["readable", "duck", "live"].total == 1
+    assert ("changelog", "duck", "live") not in rows
+    facts.reports = (Report("other"),)
+    made.step()
+    assert {row.view for row in made.rows()} == {"other"}
+
+
+def test_the_json_and_the_series() -> None:
+    facts = Facts()
+    made = board(facts)
+    facts.records = {"latency:serving": told([0.3, 3.0], NOW)}
+    made.step()
+    app = FastAPI()
+    app.include_router(create_router(made))
+    client = TestClient(app)
+    (row,) = client.get("/api/latency", params={"stage": "readable", "view": "v"}).json()
+    assert (row["events"], row["within"], row["freshness_s"]) == (2, 0.5, 0.5)
+    assert client.get("/api/latency", params={"view": "none"}).json() == []
+    assert client.get("/api/latency", params={"stage": "no"}).status_code == 422
+    text = generate_latest(registry(made)).decode()
+    labels = 'origin="live",stage="readable",store="serving",view="v"'
+    assert f'hub_view_latency_seconds_bucket{{le="2.0",{labels}}} 1.0' in text
+    assert f"hub_view_latency_seconds_count{{{labels}}} 2.0" in text
+    assert 'hub_view_freshness_seconds{view="v"} 0.5' in text
+    assert 'hub_view_latency_objective_seconds{view="v"} 2.0' in text
+    facts.lags = [lag("view", LagState.UNKNOWN, None)]
+    assert "hub_view_freshness_seconds{" not in generate_latest(registry(made)).decode()
+
+
+def registry(made: LatencyBoard) -> CollectorRegistry:
+    class Families:
+        def collect(self) -> Any:
+            return made.families()
+
+    found = CollectorRegistry()
+    found.register(Families())
+    return found
+
+
+class Versions:
+    """A store that reads the second version of its view."""
+
+    def progress(self) -> dict[str, Any]:
+        both = {"views": {"v": {"old": 1}, "v@2": {"new": 1}, "gone": {}}}
+        return {"latency:serving": dict(both), "latency:lake": dict(both)}
+
+    def names(self) -> list[str]:
+        return ["v"]
+
+    def served(self, view: str) -> str:
+        return f"{view}@2"
+
+    def positions(self, view: str, kind: str) -> Positions:
+        return Positions()
+
+
+def test_what_is_told_of_a_version_is_shown_of_the_view_that_shows_it() -> None:
+    records = StoreViews(cast(Store, Versions())).progress()
+    assert records["latency:serving"]["views"] == {"v": {"new": 1}}
+    assert records["latency:lake"]["views"] == {"v": {"old": 1}}  # such a store has one table a view
