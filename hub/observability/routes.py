@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import orjson
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, JSONResponse, Response
 
 from hub.errors import HubError, NotFound
 from hub.observability import metrics
@@ -23,13 +23,9 @@ from hub.observability.overview import Overview, lag_rows
 from hub.observability.reports import ViewSource
 from hub.observability.status import LagState
 from hub.observability.web.card import card
-from hub.observability.web.page import render, static_files
+from hub.observability.web.page import html, static_files
 from hub.observability.web.tree import branches
 
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
 SUGGESTIONS = 8
 
 
@@ -63,17 +59,17 @@ def create_router(
         if "text/html" not in request.headers.get("accept", ""):
             return JSONResponse({})
         overview = collector.overview()
-        return _html("page.html", **{**lookup.facts(overview, view, key), **_facts(overview)})
+        return html("page.html", section="overview", **{**lookup.facts(overview, view, key), **_facts(overview)})
 
     @router.get("/ui/overview", include_in_schema=False)
     def overview_fragment() -> Response:
-        return _html("overview.html", **_facts(collector.overview()))
+        return html("overview.html", **_facts(collector.overview()))
 
     @router.get("/ui/lookup", include_in_schema=False)
     def lookup_fragment(view: str = "", key: str = "", waiting: bool = False) -> Response:
         """``waiting``: the page asks by itself until there is something to show; its address stays."""
         facts = lookup.facts(collector.overview(), view, key)
-        response = _html("lookup.html", **facts)
+        response = html("lookup.html", **facts)
         if waiting:
             return response
         chosen = {"view": facts["view"], "key": facts["key"]}
@@ -82,11 +78,11 @@ def create_router(
 
     @router.get("/ui/recent", include_in_schema=False)
     def recent_fragment(view: str = Query(), key: str = "") -> Response:
-        return _html("recent.html", view=view, key=key, keys=lookup.recent(view))
+        return html("recent.html", view=view, key=key, keys=lookup.recent(view))
 
     @router.get("/ui/card", include_in_schema=False)
     def card_fragment(view: str = Query(), key: str = Query()) -> Response:
-        return _html("card.html", **lookup.card(view, key))
+        return html("card.html", **lookup.card(view, key))
 
     @router.get("/ui/static/{name}", include_in_schema=False)
     def static(name: str) -> Response:
@@ -197,14 +193,3 @@ def as_json(overview: Overview) -> dict[str, Any]:
 def _facts(overview: Overview) -> dict[str, Any]:
     return {"overview": overview, "now_ms": overview.at_ms, "branches": branches(overview.topics)}
 
-
-def _html(template: str, **values: Any) -> HTMLResponse:
-    return HTMLResponse(
-        render(template, **values),
-        headers={
-            "Content-Security-Policy": POLICY,
-            "Cache-Control": "no-store",
-            "X-Content-Type-Options": "nosniff",
-            "Referrer-Policy": "no-referrer",
-        },
-    )

@@ -161,6 +161,12 @@
   }
   document.body.addEventListener("htmx:sseOpen", () => wire(true));
   document.body.addEventListener("htmx:sseError", () => wire(false));
+  // A list that grows by itself keeps its newest so many.
+  document.body.addEventListener("htmx:sseMessage", () => {
+    for (const list of document.querySelectorAll("[data-most]")) {
+      while (list.children.length > Number(list.dataset.most)) list.lastElementChild.remove();
+    }
+  });
 
   // ---- the form and the theme
 

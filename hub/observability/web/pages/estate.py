@@ -1,0 +1,91 @@
+"""[shell] What the pages ask, by ports: filled in by the app (hub.api.web), or by a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from hub.errors import NotFound
+from hub.observability.consumers import LagRow
+from hub.observability.overview import Overview, TopicLine
+from hub.observability.reports import ViewSource
+from hub.schema_registry.node import Node
+from hub.schema_registry.refusals import Refused
+from hub.schema_registry.registry import Registry
+from hub.schema_registry.sources import Source
+from hub.topics.browse import Browser
+from hub.topics.describe import TopicFacts
+from hub.topics.tree import TopicSpec
+
+T = TypeVar("T")
+
+
+class HasTopics(Protocol):
+    """The collector: everything from memory."""
+
+    def overview(self) -> Overview: ...
+
+    def line(self, topic: str) -> TopicLine | None: ...
+
+    def other_lines(self, kind: str) -> Sequence[TopicLine]: ...
+
+    def names(self) -> Sequence[str]: ...
+
+
+class HasRegistry(Protocol):
+    """A registry node."""
+
+    position: int
+
+    def read(self, question: Callable[[Registry], T]) -> T:
+        """Raises PeerError while it is not ready."""
+
+
+class HasViews(Protocol):
+    """What is known of views beside their reports. Each raises NotFound, PeerError."""
+
+    def describe(self, view: str) -> Mapping[str, Any]: ...
+
+    def versions(self, view: str) -> Mapping[str, Any]: ...
+
+
+class HasMirrors(Protocol):
+    """The status of every mirror, as ``hub mirror status -o json`` has it; None: there is no mirrors.yaml."""
+
+    def status(self) -> Sequence[Mapping[str, Any]] | None: ...
+
+
+@dataclass(frozen=True)
+class Estate:
+    """Everything the pages are made of. ``describe`` asks Kafka for one topic, within a few seconds."""
+
+    topics: HasTopics
+    rows: ViewSource
+    registry: HasRegistry
+    browser: Browser
+    describe: Callable[[str], TopicFacts]
+    tree: Callable[[], Mapping[str, TopicSpec]] = dict
+    lag: Callable[[], Sequence[LagRow]] = tuple
+    views: HasViews | None = None
+    mirrors: HasMirrors | None = None
+    saved: Callable[[], Sequence[Mapping[str, Any]]] = field(default=tuple)
+
+
+@dataclass(frozen=True)
+class NodeSchemas:
+    """A registry node as the browser of messages asks it (hub.topics.browse.Schemas)."""
+
+    node: Node
+
+    def source(self, schema_id: int) -> Source:
+        try:
+            return self.node.read(lambda registry: registry.source_of(registry.by_id(schema_id)))
+        except Refused as refused:
+            raise NotFound(refused.message) from None
+
+    def registered(self, schema_id: int, topic: str) -> tuple[str, int] | None:
+        uses = self.node.read(lambda registry: registry.uses_of(schema_id, deleted=True))
+        own = [each for each in uses if each.subject in (f"{topic}-value", f"{topic}-key")]
+        first = next(iter([*own, *uses]), None)
+        return None if first is None else (first.subject, first.version)
