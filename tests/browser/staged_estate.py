@@ -11,11 +11,12 @@ from typing import Any
 from browser.staged_hub import SOURCES, VIEW, StagedHub, customers
 from fastapi import FastAPI
 
-from hub.errors import NotFound, PeerError
+from hub.errors import NotFound
 from hub.log import ConfigValue, PartitionReplicas
 from hub.observability.collector import Collector, wall_clock_ms
 from hub.observability.consumers import LagRow
 from hub.observability.web.pages.estate import Estate, NodeSchemas
+from hub.observability.web.pages.mirrors import Known
 from hub.observability.web.pages.routes import create_router
 from hub.record import NewRecord
 from hub.schema_registry.codec import encode, parsed
@@ -54,7 +55,7 @@ class StagedEstate(StagedHub):
 
     tree: dict[str, TopicSpec] = field(default_factory=dict)
     rows: list[LagRow] = field(default_factory=list)
-    mirrors: list[dict[str, Any]] | None = None
+    mirrors: Known = field(default_factory=Known)
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
     node: Node | None = None
     collector: Collector | None = None
@@ -73,7 +74,7 @@ class StagedEstate(StagedHub):
             tree=lambda: self.tree,
             lag=lambda: self.rows,
             views=StagedViewFacts(self),
-            mirrors=StagedMirrors(self),
+            mirrors=lambda: self.mirrors,
             saved=lambda: [{"name": "big", "doc": "Big spenders", "sql": "SELECT 1"}],
         )
 
@@ -132,31 +133,19 @@ class StagedViewFacts:
     def describe(self, view: str) -> Mapping[str, Any]:
         if f"state:{view}" not in self.hub.views.records:
             raise NotFound(f'view "{view}" does not exist')
+        store = {"store": "main", "kind": "sqlite", "state": "live", "lag": 0, "positions": "", "reason": None}
         return {
-            "view": view,
             "fields": ["name", "city", "paid_cents"],
             "indexes": ["city"],
-            "stores": [{"store": "sqlite", "rows": 40, "behind": 0, "error": None}],
+            "stores": [store],
             "changelog": f"views.{view}",
             "positions": "crm.customers:0:1500",
-            "last_batch": self.hub.views.records.get(f"progress:{view}"),
-            "versions": [],
         }
 
     def versions(self, view: str) -> Mapping[str, Any]:
         if view not in self.hub.versions:
             raise NotFound(f'view "{view}" has no versions')
         return self.hub.versions[view]
-
-
-@dataclass
-class StagedMirrors:
-    hub: StagedEstate
-
-    def status(self) -> Sequence[Mapping[str, Any]] | None:
-        if self.hub.cluster.cut:
-            raise PeerError("cluster nyc does not answer")
-        return self.hub.mirrors
 
 
 def lag_row(name: str, topic: str, state: str, **more: Any) -> LagRow:
@@ -239,6 +228,42 @@ def estate(seed: int = 7) -> StagedEstate:
             {"number": 2, "state": "served", "text": f"view: {VIEW}\nsources:\n  crm: {{topic: crm.customers}}\n", "engine": "live", "reason": None, "behind": 0, "changelog": f"views.{VIEW}.v2", "swap": "auto"},
         ],
     }
+    place = {
+        "topic": ORDERS,
+        "partition": 0,
+        "state": "mirroring",
+        "reason": "",
+        "source_next": 34,
+        "target_next": 33,
+        "lag_records": 1,
+        "lag_s": 0.4,
+    }
+    group = {"group": "billing", "rpo_records": 1, "rpo_s": 0.4, "redelivered": 0, "at_ms": now, "places": []}
+    mirror = {
+        "mirror": "nyc-lon",
+        "source": "nyc",
+        "target": "lon",
+        "state": "mirroring",
+        "reason": "",
+        "ok": True,
+        "workers": 2,
+        "topics": 1,
+        "lag_records": 1,
+        "lag_bytes": 90,
+        "lag_s": 0.4,
+        "records_per_s": 12.5,
+        "bytes_per_s": 1_100.0,
+        "last_commit_s": 0.3,
+        "trouble": {},
+        "cautions": [],
+        "operations": [],
+        "acting": {},
+        "partitions": [place],
+        "groups": [group],
+        "gaps": [],
+    }
+    away = {"mirror": "lon-tyo", "state": "unknown", "reason": "cluster tyo does not answer", "ok": False}
+    hub.mirrors = Known([mirror, away], now)
     return hub
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from hub.errors import NotFound
 from hub.observability.consumers import LagRow
 from hub.observability.overview import Overview, TopicLine
 from hub.observability.reports import ViewSource
+from hub.observability.web.pages.mirrors import Known
 from hub.schema_registry.node import Node
 from hub.schema_registry.refusals import Refused
 from hub.schema_registry.registry import Registry
@@ -50,26 +51,21 @@ class HasViews(Protocol):
     def versions(self, view: str) -> Mapping[str, Any]: ...
 
 
-class HasMirrors(Protocol):
-    """The status of every mirror, as ``hub mirror status -o json`` has it; None: there is no mirrors.yaml."""
-
-    def status(self) -> Sequence[Mapping[str, Any]] | None: ...
-
-
 @dataclass(frozen=True)
 class Estate:
-    """Everything the pages are made of. ``describe`` asks Kafka for one topic, within a few seconds."""
+    """Everything the pages are made of. ``describe`` asks Kafka for one topic, within a few seconds; ``mirrors`` answers
+    at once with what was last heard."""
 
     topics: HasTopics
     rows: ViewSource
     registry: HasRegistry
     browser: Browser
     describe: Callable[[str], TopicFacts]
+    views: HasViews
     tree: Callable[[], Mapping[str, TopicSpec]] = dict
     lag: Callable[[], Sequence[LagRow]] = tuple
-    views: HasViews | None = None
-    mirrors: HasMirrors | None = None
-    saved: Callable[[], Sequence[Mapping[str, Any]]] = field(default=tuple)
+    mirrors: Callable[[], Known] = Known
+    saved: Callable[[], Sequence[Mapping[str, Any]]] = tuple
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, MutableMapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, MutableMapping
+from dataclasses import replace
 from functools import wraps
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -24,9 +25,12 @@ from starlette.routing import Match
 
 from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
 from hub.observability.web.page import html, render
-from hub.observability.web.pages import messages, topic, topics
+from hub.observability.web.pages import lag, messages, mirrors, schemas, search, topic, topics, views
 from hub.observability.web.pages.estate import Estate
+from hub.observability.web.pages.index import Index
+from hub.observability.web.pages.lookup import Lookup
 from hub.schema_registry.refusals import Refused
+from hub.schema_registry.search import Entry, search_in
 from hub.topics.browse import Tail, Wanted
 from hub.topics.describe import TopicFacts
 from hub.topics.describe import as_json as described
@@ -74,9 +78,12 @@ def create_router(estate: Estate, now_ms: Callable[[], int] = lambda: time.time_
     reading = anyio.Semaphore(READING_AT_ONCE)
     tail_threads = anyio.CapacityLimiter(TAILS_AT_ONCE)
     tails = [0]
+    index = Index(estate.registry)
+    lookup = Lookup(estate.rows)
 
     def shown(template: str, request: Request, answer: int = 200, /, **values: Any) -> Response:
         overview = estate.topics.overview()
+        values.setdefault("found_by", request.query_params.get("q", "") if request.url.path == "/search" else "")
         query = f"?{request.url.query}" if request.url.query else ""
         common = {
             "overview": overview,
@@ -94,8 +101,17 @@ def create_router(estate: Estate, now_ms: Callable[[], int] = lambda: time.time_
             return html("trouble.html", error=error, retry=str(request.url.path))
         return shown("error.html", request, status, error=error, status=status, section=section)
 
-    def page(path: str, template: str, section: str, *, for_programs: bool = False) -> Callable[[Facts], Facts]:
-        """Two routes: the page, and its facts as JSON. ``for_programs``: JSON at the page's own address, too."""
+    def page(
+        path: str,
+        template: str,
+        section: str,
+        *,
+        twin: bool = True,
+        for_programs: bool = False,
+        more: Callable[[Request, Any], Mapping[str, Any]] = lambda _request, _facts: {},
+    ) -> Callable[[Facts], Facts]:
+        """Two routes: the page, and its facts as JSON. ``twin`` False: something else answers there. ``for_programs``:
+        JSON at the page's own address, too. ``more``: what the template alone needs."""
 
         class Route(ForBrowsers):
             def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -116,7 +132,8 @@ def create_router(estate: Estate, now_ms: Callable[[], int] = lambda: time.time_
         def register(facts: Facts) -> Facts:
             @wraps(facts)
             def as_html(request: Request, **given: Any) -> Response:
-                return shown(template, request, facts=facts(request, **given), section=section)
+                found = facts(request, **given)
+                return shown(template, request, facts=found, section=section, **more(request, found))
 
             @wraps(facts)
             def as_json(request: Request, **given: Any) -> Response:
@@ -125,12 +142,111 @@ def create_router(estate: Estate, now_ms: Callable[[], int] = lambda: time.time_
             router.add_api_route(
                 path, as_html, route_class_override=Route, include_in_schema=False, response_model=None
             )
-            router.add_api_route(f"/api{path}", as_json, tags=["pages"], response_model=None)
+            if twin:
+                router.add_api_route(f"/api{path}", as_json, tags=["pages"], response_model=None)
             if for_programs:
                 router.add_api_route(path, as_json, include_in_schema=False, response_model=None)
             return facts
 
         return register
+
+    # ---- everything
+
+    def entries(words: str) -> tuple[list[Entry], tuple[str, ...]]:
+        """The registry's words, or why they are not known."""
+        try:
+            return (index.entries() if words else []), ()
+        except HubError as error:
+            return [], (f"schemas: {error.message}",)
+
+    @page("/search", "search.html", "", for_programs=True)
+    def everything(request: Request, q: Text = "") -> search.SearchPage:
+        """Topics, schemas with their fields, and views that have every word of ``q``."""
+        found, missing = entries(q.strip())
+        return search.search_page(q.strip(), estate.topics.overview(), estate.tree(), found, missing)
+
+    # ---- schemas
+
+    @page("/schemas", "schemas.html", "schemas")
+    def subjects(
+        request: Request,
+        q: Text = "",
+        schema_type: Annotated[str, Query(alias="type", max_length=20)] = "",
+        page: int = 1,
+    ) -> schemas.SubjectsPage:
+        """All subjects, or those with every word of ``q`` in their names, fields, docs, owners or tags."""
+        q = q.strip()
+        matches = search_in(index.entries(), q) if q else None
+        return estate.registry.read(
+            lambda registry: schemas.subjects_page(registry, matches, q, schema_type, page)
+        )
+
+    @page("/schemas/{subject:path}", "schema.html", "schemas")
+    def subject_page(
+        request: Request, subject: str, version: int | None = None, against: int | None = None
+    ) -> schemas.SubjectPage:
+        """One subject at a ``version`` (the newest), and what changed since ``against`` (the one before)."""
+        taken = estate.registry.read(lambda registry: schemas.take(registry, subject, version, against))
+        return replace(taken.page, comparison=schemas.compared(taken))
+
+    # ---- views
+
+    @page("/views", "views_page.html", "views")
+    def views_list(request: Request, q: Text = "", owner: Text = "", state: Text = "") -> views.ViewsPage:
+        """Views, those that need eyes first: with every word of ``q``, of an ``owner``, in a ``state``."""
+        return views.views_page(estate.topics.overview(), q.strip(), owner, state)
+
+    def row_of(request: Request, found: views.ViewPage) -> Mapping[str, Any]:
+        key = request.query_params.get("key", "")
+        return {**lookup.facts(estate.topics.overview(), found.line.name, key), "only": True}
+
+    @page("/views/{name}", "view.html", "views", more=row_of)
+    def view_page(request: Request, name: str) -> views.ViewPage:
+        """One view: how fresh it is, its sources, stores, versions, its file, and how to ask it."""
+        overview, missing = estate.topics.overview(), []
+        told: list[Mapping[str, Any]] = []
+        known = any(view.name == name for view in overview.views)
+        for what, ask in (("fields and stores", estate.views.describe), ("versions", estate.views.versions)):
+            try:
+                told.append(ask(name) if known else {})
+            except HubError as error:
+                told.append({})
+                missing.append(f"{what}: {error.message}")
+        keys = lookup.recent(name) if known else ()
+        about, versions = told
+        return views.view_page(overview, name, about, versions, keys, str(request.base_url), tuple(missing))
+
+    # ---- lag
+
+    @page("/lag", "lag_page.html", "lag", twin=False)
+    def lag_list(
+        request: Request,
+        state: Annotated[list[str] | None, Query()] = None,
+        owner: Text = "",
+        prefix: Text = "",
+        name: Text = "",
+        kind: Text = "",
+        page: int = 1,
+    ) -> lag.LagPage:
+        states = [each for text in state or () for each in text.split(",")]
+        wanted = lag.LagFilter(lag.checked(states), owner, prefix.strip(), name.strip(), kind)
+        return lag.lag_page(estate.lag(), wanted, page)
+
+    # ---- mirrors
+
+    @page("/mirrors", "mirrors_page.html", "mirrors", for_programs=True)
+    def mirrors_list(request: Request) -> mirrors.MirrorsPage:
+        """How every mirror goes, and whether its target could take over. Asked of the clusters in the background:
+        ``asked_at_ms`` is null until they answered once."""
+        return mirrors.mirrors_page(estate.mirrors())
+
+    # ---- queries
+
+    @page("/query", "query.html", "query", for_programs=True)
+    def query_console(request: Request, sql: Annotated[str, Query(max_length=20_000)] = "") -> Mapping[str, Any]:
+        """What the console offers: views with rows, the project's saved queries."""
+        names = [view.name for view in estate.topics.overview().views]
+        return {"sql": sql, "views": names, "saved": estate.saved()}
 
     # ---- topics
 
