@@ -219,7 +219,9 @@ class Collector:
         now_ms = self.now_ms()
         with self.lock:
             return tuple(
-                topic_line(name, self.rings, now_ms, 0) for name in sorted(self.rings) if kind_of(name) == kind
+                topic_line(name, self.rings, now_ms, 0)
+                for name in sorted(self.rings)
+                if kind_of(name) == kind
             )
 
     def names(self) -> tuple[str, ...]:

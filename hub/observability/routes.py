@@ -28,7 +28,6 @@ from hub.observability.web.pages.shell import address
 from hub.observability.web.tree import branches
 
 
-
 class HasOverview(Protocol):
     def overview(self) -> Overview: ...
 
@@ -59,16 +58,16 @@ def create_router(
         if "text/html" not in request.headers.get("accept", ""):
             return JSONResponse({})
         overview = collector.overview()
-        return html("page.html", section="overview", **{**lookup.facts(overview, view, key), **_facts(overview)})
+        return html(
+            "page.html", section="overview", **{**lookup.facts(overview, view, key), **_facts(overview)}
+        )
 
     @router.get("/ui/overview", include_in_schema=False)
     def overview_fragment() -> Response:
         return html("overview.html", **_facts(collector.overview()))
 
     @router.get("/ui/lookup", include_in_schema=False)
-    def lookup_fragment(
-        view: str = "", key: str = "", waiting: bool = False, only: bool = False
-    ) -> Response:
+    def lookup_fragment(view: str = "", key: str = "", waiting: bool = False, only: bool = False) -> Response:
         """``waiting``: the page asks by itself until there is something to show; its address stays. ``only``: it is the
         view's own page."""
         facts = {**lookup.facts(collector.overview(), view, key), "only": only}
@@ -151,4 +150,3 @@ def as_json(overview: Overview) -> dict[str, Any]:
 
 def _facts(overview: Overview) -> dict[str, Any]:
     return {"overview": overview, "now_ms": overview.at_ms, "branches": branches(overview.topics)}
-

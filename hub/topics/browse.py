@@ -200,10 +200,12 @@ class _Run:
     def backwards(self) -> Found:
         wanted = self.wanted
         tops = {
-            tp: max(self.begins.get(tp), min(end, wanted.before.get(tp.partition, end))) for tp, end in self.ends
+            tp: max(self.begins.get(tp), min(end, wanted.before.get(tp.partition, end)))
+            for tp, end in self.ends
         }
         self.scanned = {
-            tp: Scanned(tp.partition, self.begins.get(tp), self.ends.get(tp), top, top) for tp, top in tops.items()
+            tp: Scanned(tp.partition, self.begins.get(tp), self.ends.get(tp), top, top)
+            for tp, top in tops.items()
         }
         step = _POLL if self.words else wanted.limit
         while not self.ended_by:

@@ -186,4 +186,3 @@ def has(shown: Message, words: Sequence[str]) -> bool:
     texts = [each.text.lower() for each in (shown.key, shown.value) if each.form != "hex"]
     texts += [f"{name} {each.text}".lower() for name, each in shown.headers]
     return all(any(word in text for text in texts) for word in words)
-

@@ -12,7 +12,7 @@ from browser.staged_hub import SOURCES, VIEW, StagedHub, customers
 from fastapi import FastAPI
 
 from hub.errors import NotFound
-from hub.log import ConfigValue, PartitionReplicas
+from hub.log import PartitionReplicas
 from hub.observability.collector import Collector, wall_clock_ms
 from hub.observability.consumers import LagRow
 from hub.observability.web.pages.estate import Estate, NodeSchemas
@@ -122,7 +122,10 @@ class StagedEstate(StagedHub):
     def write(self, topic: str, *values: bytes | None, key: bytes | None = b"k", **more: Any) -> None:
         now = wall_clock_ms()
         self.cluster.writer().append(
-            [NewRecord(topic, key, value, timestamp_ms=more.pop("at", now), partition=0, **more) for value in values]
+            [
+                NewRecord(topic, key, value, timestamp_ms=more.pop("at", now), partition=0, **more)
+                for value in values
+            ]
         )
 
 
@@ -133,7 +136,14 @@ class StagedViewFacts:
     def describe(self, view: str) -> Mapping[str, Any]:
         if f"state:{view}" not in self.hub.views.records:
             raise NotFound(f'view "{view}" does not exist')
-        store = {"store": "main", "kind": "sqlite", "state": "live", "lag": 0, "positions": "", "reason": None}
+        store = {
+            "store": "main",
+            "kind": "sqlite",
+            "state": "live",
+            "lag": 0,
+            "positions": "",
+            "reason": None,
+        }
         return {
             "fields": ["name", "city", "paid_cents"],
             "indexes": ["city"],
@@ -185,7 +195,12 @@ def estate(seed: int = 7) -> StagedEstate:
     hub.tree[ORDERS] = spec(ORDERS, "shop", "Orders as the shop takes them.", ("money",))
     first = hub.register(f"{ORDERS}-value", V1)
     second = hub.register(f"{ORDERS}-value", V2)
-    shared = {"type": "record", "name": "Money", "namespace": "shared", "fields": [{"name": "cents", "type": "long"}]}
+    shared = {
+        "type": "record",
+        "name": "Money",
+        "namespace": "shared",
+        "fields": [{"name": "cents", "type": "long"}],
+    }
     hub.register("shared.Money", shared)
     payment = {
         "type": "record",
@@ -202,19 +217,52 @@ def estate(seed: int = 7) -> StagedEstate:
     hub.write(ORDERS, encode(first, parsed(V1), order), key=b"O-1", at=now - 60_000)
     for number in range(2, 30):
         value = {**order, "order_id": f"O-{number}", "amount_cents": dice.randrange(90_000), "note": None}
-        hub.write(ORDERS, encode(second, parsed(V2), value), key=f"O-{number}".encode(), at=now - 59_000 + number * 1_000)
-    hub.write(ORDERS, encode(second, parsed(V2), {**order, "note": HOSTILE}), key=HOSTILE.encode(), at=now - 20_000)
-    hub.write(ORDERS, encode(second, parsed(V2), {**order, "note": "x" * 90_000}), key=b"huge", at=now - 19_000)
+        hub.write(
+            ORDERS,
+            encode(second, parsed(V2), value),
+            key=f"O-{number}".encode(),
+            at=now - 59_000 + number * 1_000,
+        )
+    hub.write(
+        ORDERS, encode(second, parsed(V2), {**order, "note": HOSTILE}), key=HOSTILE.encode(), at=now - 20_000
+    )
+    hub.write(
+        ORDERS, encode(second, parsed(V2), {**order, "note": "x" * 90_000}), key=b"huge", at=now - 19_000
+    )
     hub.write(ORDERS, b"\x00\x00\x00\x00\x63broken", key=b"\xff\xfe\x00", at=now - 18_000)
     hub.write(ORDERS, b"\x00" + second.to_bytes(4, "big") + b"\xff\xff", key=b"wrong", at=now - 17_000)
     hub.write(ORDERS, None, key=b"O-2", at=now - 16_000)
-    hub.write(ORDERS, HOSTILE.encode(), key=b"plain", at=now - 15_000, headers=((HOSTILE, HOSTILE.encode()), ("trace", b"\xff\x00")))
+    hub.write(
+        ORDERS,
+        HOSTILE.encode(),
+        key=b"plain",
+        at=now - 15_000,
+        headers=((HOSTILE, HOSTILE.encode()), ("trace", b"\xff\x00")),
+    )
     hub.rows = [
         lag_row("billing", ORDERS, "STALLED"),
         lag_row("search-indexer", ORDERS, "CATCHING_UP", cause="reads 90 records/s, 10 arrive", eta_s=18.0),
         lag_row("billing", "shop.payments", "OK", records=0, seconds=0.0, cause="everything is read"),
-        lag_row("crm-sync", "crm.customers", "AT_RISK", owner="crm", loss_s=7_200.0, seconds=500_000.0, records=88_123),
-        lag_row(VIEW, ORDERS, "OK", kind="view", view=VIEW, records=0, seconds=0.1, owner="customer-data", cause="within 60 s"),
+        lag_row(
+            "crm-sync",
+            "crm.customers",
+            "AT_RISK",
+            owner="crm",
+            loss_s=7_200.0,
+            seconds=500_000.0,
+            records=88_123,
+        ),
+        lag_row(
+            VIEW,
+            ORDERS,
+            "OK",
+            kind="view",
+            view=VIEW,
+            records=0,
+            seconds=0.1,
+            owner="customer-data",
+            cause="within 60 s",
+        ),
     ]
     hub.versions[VIEW] = {
         "view": VIEW,
@@ -224,8 +272,26 @@ def estate(seed: int = 7) -> StagedEstate:
         "answered": None,
         "refusal": None,
         "versions": [
-            {"number": 1, "state": "former", "text": "view: customer_360\n", "engine": None, "reason": None, "behind": None, "changelog": f"views.{VIEW}", "swap": "auto"},
-            {"number": 2, "state": "served", "text": f"view: {VIEW}\nsources:\n  crm: {{topic: crm.customers}}\n", "engine": "live", "reason": None, "behind": 0, "changelog": f"views.{VIEW}.v2", "swap": "auto"},
+            {
+                "number": 1,
+                "state": "former",
+                "text": "view: customer_360\n",
+                "engine": None,
+                "reason": None,
+                "behind": None,
+                "changelog": f"views.{VIEW}",
+                "swap": "auto",
+            },
+            {
+                "number": 2,
+                "state": "served",
+                "text": f"view: {VIEW}\nsources:\n  crm: {{topic: crm.customers}}\n",
+                "engine": "live",
+                "reason": None,
+                "behind": 0,
+                "changelog": f"views.{VIEW}.v2",
+                "swap": "auto",
+            },
         ],
     }
     place = {

@@ -62,7 +62,8 @@ def mirror(status: Mapping[str, Any]) -> Mirror:
     """One mirror; ``status`` may be as short as that of a cluster that does not answer."""
     name = str(status["mirror"])
     partitions = sorted(
-        status.get("partitions", ()), key=lambda row: (not row["reason"], -(row["lag_records"] or 0), row["topic"])
+        status.get("partitions", ()),
+        key=lambda row: (not row["reason"], -(row["lag_records"] or 0), row["topic"]),
     )
     return Mirror(
         name,
@@ -97,13 +98,20 @@ def checks(status: Mapping[str, Any]) -> tuple[Check, ...]:
         found.append(Check("ok", "The target has every record of the source"))
     else:
         found.append(
-            Check("bad", f"The target lacks {count(waiting)} records ({seconds(late)}): a failover would lose them")
+            Check(
+                "bad",
+                f"The target lacks {count(waiting)} record{'s' * (waiting != 1)} ({seconds(late)}):"
+                " a failover would lose them",
+            )
         )
     still = [row for row in status.get("partitions", ()) if row["reason"]]
     found.append(
         Check("ok", "No partition stands still")
         if not still
-        else Check("bad", f"{len(still)} partitions stand still, first {still[0]['topic']}: {still[0]['reason']}")
+        else Check(
+            "bad",
+            f"{len(still)} partition{'s stand' if len(still) != 1 else ' stands'} still, first {still[0]['topic']}: {still[0]['reason']}",
+        )
     )
     gaps = status["gaps"]
     found.append(

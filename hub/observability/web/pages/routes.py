@@ -72,7 +72,9 @@ def status_of(error: HubError) -> int:
     return 503 if isinstance(error, PeerError) else 500
 
 
-def create_router(estate: Estate, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> APIRouter:
+def create_router(
+    estate: Estate, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+) -> APIRouter:
     """The pages over one estate. To be included before the routes of programs at the same addresses."""
     router = APIRouter()
     reading = anyio.Semaphore(READING_AT_ONCE)
@@ -83,7 +85,9 @@ def create_router(estate: Estate, now_ms: Callable[[], int] = lambda: time.time_
 
     def shown(template: str, request: Request, answer: int = 200, /, **values: Any) -> Response:
         overview = estate.topics.overview()
-        values.setdefault("found_by", request.query_params.get("q", "") if request.url.path == "/search" else "")
+        values.setdefault(
+            "found_by", request.query_params.get("q", "") if request.url.path == "/search" else ""
+        )
         query = f"?{request.url.query}" if request.url.query else ""
         common = {
             "overview": overview,
@@ -243,7 +247,9 @@ def create_router(estate: Estate, now_ms: Callable[[], int] = lambda: time.time_
     # ---- queries
 
     @page("/query", "query.html", "query", for_programs=True)
-    def query_console(request: Request, sql: Annotated[str, Query(max_length=20_000)] = "") -> Mapping[str, Any]:
+    def query_console(
+        request: Request, sql: Annotated[str, Query(max_length=20_000)] = ""
+    ) -> Mapping[str, Any]:
         """What the console offers: views with rows, the project's saved queries."""
         names = [view.name for view in estate.topics.overview().views]
         return {"sql": sql, "views": names, "saved": estate.saved()}
@@ -311,9 +317,7 @@ def create_router(estate: Estate, now_ms: Callable[[], int] = lambda: time.time_
             return failed(request, error, "topics")
         return html("settings.html", facts=described(found), name=name)
 
-    def asked(
-        name: str, partition: str, start: str, before: str, after: str, q: str, limit: int
-    ) -> Wanted:
+    def asked(name: str, partition: str, start: str, before: str, after: str, q: str, limit: int) -> Wanted:
         return messages.wanted_of(
             name, now_ms(), partition=partition, start=start, before=before, after=after, words=q, limit=limit
         )
@@ -368,6 +372,7 @@ def create_router(estate: Estate, now_ms: Callable[[], int] = lambda: time.time_
 
     async def ticks(request: Request, wanted: Wanted) -> AsyncIterator[Any]:
         """What comes, twice a second, until who listens goes."""
+
         async def run(work: Callable[..., Any], *given: Any) -> Any:
             return await anyio.to_thread.run_sync(work, *given, limiter=tail_threads)
 

@@ -127,7 +127,9 @@ def subjects_page(
     if schema_type:
         fit = [each for each in fit if each.schema_type == schema_type]
     pager = paged(len(fit), number, PAGE)
-    rows = tuple(_row(registry, each, (where or {}).get(each.subject, ())) for each in fit[pager.first : pager.last])
+    rows = tuple(
+        _row(registry, each, (where or {}).get(each.subject, ())) for each in fit[pager.first : pager.last]
+    )
     return SubjectsPage(q, schema_type, rows, len(fit), len(every), pager, registry.level_of(None))
 
 
@@ -172,7 +174,8 @@ def take(registry: Registry, subject: str, version: int | None, against: int | N
     stored = registry.at(subject, number, deleted=True)
     if stored is None:
         raise NotFound(
-            f'subject "{subject}" has no version {number}', hint=f"it has {', '.join(map(str, numbers[-20:]))}"
+            f'subject "{subject}" has no version {number}',
+            hint=f"it has {', '.join(map(str, numbers[-20:]))}",
         )
     before = [each for each in (live if number in live else numbers) if each < number]
     other = against if against is not None else (before[-1] if before else None)
@@ -217,7 +220,9 @@ def take(registry: Registry, subject: str, version: int | None, against: int | N
 
 
 def _said_by(by: str) -> str:
-    return {BY_DEFAULT: "the registry's own setting", BY_SUBJECT: "the subject itself"}.get(by, f"the rules of {by}")
+    return {BY_DEFAULT: "the registry's own setting", BY_SUBJECT: "the subject itself"}.get(
+        by, f"the rules of {by}"
+    )
 
 
 def needed(registry: Registry, of: Sequence[SchemaStored]) -> RegistryState:

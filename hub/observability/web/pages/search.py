@@ -62,7 +62,9 @@ def search_page(
 
 def _subject(match: Match) -> Hit:
     owner = f"owner {match.owner}" if match.owner else ""
-    return Hit("schema", match.subject, f"/schemas/{quote(match.subject, safe='')}", match.score, match.where, owner)
+    return Hit(
+        "schema", match.subject, f"/schemas/{quote(match.subject, safe='')}", match.score, match.where, owner
+    )
 
 
 def _topics(words: Sequence[str], overview: Overview, tree: Mapping[str, TopicSpec]) -> list[Hit]:
@@ -73,7 +75,9 @@ def _topics(words: Sequence[str], overview: Overview, tree: Mapping[str, TopicSp
         texts = [("name", name)]
         if spec is not None:
             texts += [("owner", spec.owner), *(("tag", tag) for tag in spec.tags), ("doc", spec.doc)]
-        hit = _hit("topic", name, f"/topics/{quote(name)}", texts, words, spec.doc if spec is not None else "")
+        hit = _hit(
+            "topic", name, f"/topics/{quote(name)}", texts, words, spec.doc if spec is not None else ""
+        )
         if hit is not None and name in seen:
             found.append(hit)
     return sorted(found, key=lambda hit: (-hit.score, hit.name))
@@ -106,7 +110,7 @@ def _hit(
                 continue
             whole = word == lower or word in lower.replace("-", ".").replace("_", ".").split(".")
             best = max(best, _WEIGHTS[what] * (2 if word == lower else 1) // (1 if whole else 2))
-            if what != "name":
+            if what in ("owner", "tag"):
                 where[f"{what} {text[:60]}"] = None
         if not best:
             return None

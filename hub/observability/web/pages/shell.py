@@ -58,4 +58,3 @@ def address(path: str, parameters: Mapping[str, object], /, **changes: object) -
     said = {**parameters, **changes}
     text = urlencode({name: value for name, value in said.items() if value not in ("", None, 0)})
     return f"{path}?{text}" if text else path
-

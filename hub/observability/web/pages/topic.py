@@ -137,4 +137,3 @@ def subjects_of(registry: Registry, topic: str) -> tuple[SubjectLine, ...]:
             )
         )
     return tuple(found)
-

@@ -100,7 +100,11 @@ class _Sum:
 
     @property
     def owner(self) -> str:
-        return next(iter(self.owners)) if len(self.owners) == 1 else f"{len(self.owners)} owners" * bool(self.owners)
+        return (
+            next(iter(self.owners))
+            if len(self.owners) == 1
+            else f"{len(self.owners)} owners" * bool(self.owners)
+        )
 
 
 def listing(
@@ -234,9 +238,7 @@ def _groups(lines: Sequence[TopicLine], under: str) -> Iterator[tuple[str, Seque
         yield path, group
 
 
-def _topic(
-    line: TopicLine, label: str, depth: int, tree: Mapping[str, TopicSpec], owner_of: _OwnerOf
-) -> Row:
+def _topic(line: TopicLine, label: str, depth: int, tree: Mapping[str, TopicSpec], owner_of: _OwnerOf) -> Row:
     spec = tree.get(line.name)
     return Row(
         line.name,

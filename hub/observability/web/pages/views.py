@@ -118,7 +118,9 @@ def ways(view: str, indexes: Sequence[str], key: str, base: str) -> tuple[Way, .
     at = f"{base.rstrip('/')}/views/{quote(view)}"
     found = [Way("One row", f"curl -s {shlex.quote(f'{at}/{quote(key)}')}")]
     if indexes:
-        found.append(Way("Rows by an index", f"curl -s {shlex.quote(f'{at}?{quote(indexes[0])}=VALUE&limit=10')}"))
+        found.append(
+            Way("Rows by an index", f"curl -s {shlex.quote(f'{at}?{quote(indexes[0])}=VALUE&limit=10')}")
+        )
     found += [
         Way("Every change, as it comes", f"curl -sN {shlex.quote(f'{at}/changes')}"),
         Way("SQL", f"hub sql {shlex.quote(f'SELECT * FROM {view} LIMIT 10')}"),
