@@ -6,6 +6,7 @@ ended it. Backwards it goes in steps that grow: the last so many of each partiti
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,8 @@ MOST_MESSAGES = 200
 _POLL = 1_000
 _SILENCE_S = 2.0
 _MOST_WORDS = 10
+# How large messages are is not known before some were read: the first step back is a small one.
+_FIRST, _FEW = 5, 6
 _WHOLE = 200_000  # characters of a message that is asked for alone
 
 
@@ -126,8 +129,10 @@ class Browser:
         """Raises NotFound for a topic or partition that does not exist, CallerError, PeerError."""
         if not 1 <= wanted.limit <= MOST_MESSAGES:
             raise CallerError(f"limit {wanted.limit} is not between 1 and {MOST_MESSAGES}")
-        run = _Run(self, wanted, *self._reach(wanted))
-        return run.forwards() if wanted.forwards else run.backwards()
+        begins, ends = self._reach(wanted)
+        with contextlib.closing(self.log.reader()) as reader:
+            run = _Run(self, wanted, begins, ends, reader)
+            return run.forwards() if wanted.forwards else run.backwards()
 
     def ends(self, wanted: Wanted) -> Positions:
         """Where new messages will come: for ``tail``. Raises as ``find``."""
@@ -182,6 +187,7 @@ class _Run:
     wanted: Wanted
     begins: Positions
     ends: Positions
+    reader: Reader
     records: int = 0
     bytes: int = 0
     ended_by: str = ""
@@ -207,23 +213,20 @@ class _Run:
             tp: Scanned(tp.partition, self.begins.get(tp), self.ends.get(tp), top, top)
             for tp, top in tops.items()
         }
-        step = _POLL if self.words else wanted.limit
+        step = _FIRST if len(tops) <= _FEW else 1
         while not self.ended_by:
             windows = {
                 tp: (max(each.begin, each.first - step), each.first)
                 for tp, each in self.scanned.items()
                 if each.first > each.begin
             }
-            room = self.browser.bounds.records - self.records
             if not windows or len(self.found) >= wanted.limit:
                 break
-            if room < len(windows):
-                self.ended_by = "records"
+            room = self._room(len(windows))
+            if not room:
                 break
-            fewer = max(1, room // len(windows))
-            windows = {tp: (max(first, last - fewer), last) for tp, (first, last) in windows.items()}
-            self._windows(windows)
-            step *= 4
+            self._windows({tp: (max(first, last - room), last) for tp, (first, last) in windows.items()})
+            step = max(step * 10, wanted.limit)
         shown, left = _merged(self.found, wanted.limit, newest=True)
         older = {each.partition: each.first for each in self.scanned.values()}
         for each in left:  # what was read and is not shown comes next
@@ -250,14 +253,11 @@ class _Run:
         }
         step = _POLL if self.words else wanted.limit
         while not self.ended_by and len(self.found) < wanted.limit:
-            room = self.browser.bounds.records - self.records
             open_ = [(tp, each) for tp, each in self.scanned.items() if each.next < each.end]
-            if not open_:
+            room = self._room(len(open_)) if open_ else 0
+            if not room:
                 break
-            if room < len(open_):
-                self.ended_by = "records"
-                break
-            ahead = max(1, min(step, room // len(open_)))
+            ahead = min(step, room)
             self._windows({tp: (each.next, min(each.end, each.next + ahead)) for tp, each in open_}, up=True)
             step *= 4
         shown, left = _merged(self.found, wanted.limit, newest=False)
@@ -268,6 +268,17 @@ class _Run:
         older = {tp.partition: start for tp, start in starts.items()}
         is_first = all(start <= self.begins.get(tp) for tp, start in starts.items())
         return self._told(shown, None if is_first else older, newer if more else None, more)
+
+    def _room(self, partitions: int) -> int:
+        """How many records of each partition may be read yet, as large as those before; 0 ends the reading."""
+        bounds = self.browser.bounds
+        records = (bounds.records - self.records) // partitions
+        mean = self.bytes / self.records if self.records else 0.0
+        fit = int((bounds.bytes - self.bytes) / mean / partitions) if mean else records
+        if records < 1 or fit < 1:
+            self.ended_by = "records" if records < 1 else "bytes"
+            return 0
+        return min(records, fit)
 
     def _told(
         self,
@@ -290,45 +301,41 @@ class _Run:
 
     def _windows(self, windows: Mapping[TopicPartition, tuple[int, int]], *, up: bool = False) -> None:
         """Read these offsets of each partition; what was reached becomes what was scanned."""
-        reader = self.browser.log.reader()
         at = {tp: first for tp, (first, _) in windows.items()}
-        try:
-            reader.assign(Positions(at))
-            quiet_since = time.monotonic()
-            while at:
-                if time.monotonic() > self.deadline:
-                    self.ended_by = "seconds"
-                    break
-                try:
-                    page = reader.poll(_POLL, 0.2)
-                except NotFound:
+        self.reader.assign(Positions(at))
+        quiet_since = time.monotonic()
+        while at:
+            if time.monotonic() > self.deadline:
+                self.ended_by = "seconds"
+                break
+            try:
+                page = self.reader.poll(_POLL, 0.2)
+            except NotFound:
+                raise
+            except HubError as error:
+                # A batch that cannot be unpacked, or a log that was cut meanwhile: said, and the window ends there.
+                if isinstance(error, PeerError) and error.code != "HUB-3021":
                     raise
-                except HubError as error:
-                    # A batch that cannot be unpacked, or a log that was cut meanwhile: said, and the window ends there.
-                    if isinstance(error, PeerError) and error.code != "HUB-3021":
-                        raise
-                    self.unreadable.append(error.message)
-                    self.ended_by = self.ended_by or "unreadable"
-                    break
-                for record in page:
-                    first, last = windows[record.topic_partition]
-                    if first <= record.offset < last:
-                        self._take(record)
-                reached = reader.position()
-                behind = {tp: reached.get(tp) for tp in at if reached.get(tp) < windows[tp][1]}
-                if len(behind) < len(at):
-                    reader.assign(Positions(behind))  # what is behind its window is not fetched on
-                at = behind
-                if self.bytes > self.browser.bounds.bytes:
-                    self.ended_by = "bytes"
-                    break
-                if page:
-                    quiet_since = time.monotonic()
-                elif time.monotonic() - quiet_since > _SILENCE_S:
-                    self.ended_by = "silence"
-                    break
-        finally:
-            reader.close()
+                self.unreadable.append(error.message)
+                self.ended_by = self.ended_by or "unreadable"
+                break
+            for record in page:
+                first, last = windows[record.topic_partition]
+                if first <= record.offset < last:
+                    self._take(record)
+            reached = self.reader.position()
+            behind = {tp: reached.get(tp) for tp in at if reached.get(tp) < windows[tp][1]}
+            if len(behind) < len(at):
+                self.reader.assign(Positions(behind))  # what is behind its window is not fetched on
+            at = behind
+            if at and self.bytes > 2 * self.browser.bounds.bytes:
+                self.ended_by = "bytes"
+                break
+            if page:
+                quiet_since = time.monotonic()
+            elif time.monotonic() - quiet_since > _SILENCE_S:
+                self.ended_by = "silence"
+                break
         for tp, (first, last) in windows.items():
             done = tp not in at
             if up:

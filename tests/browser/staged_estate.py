@@ -11,7 +11,8 @@ from typing import Any
 from browser.staged_hub import SOURCES, VIEW, StagedHub, customers
 from fastapi import FastAPI
 
-from hub.errors import NotFound
+from hub.api.app import on_hub_error
+from hub.errors import HubError, NotFound
 from hub.log import PartitionReplicas
 from hub.observability.collector import Collector, wall_clock_ms
 from hub.observability.consumers import LagRow
@@ -92,6 +93,7 @@ class StagedEstate(StagedHub):
                 collector.ask_store()
             return await call_next(request)
 
+        app.add_exception_handler(HubError, on_hub_error)
         before = len(app.router.routes)
         app.include_router(create_router(estate))
         routes = app.router.routes

@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const LETTER_WITHIN_MS = 1500;
-  const dialog = document.getElementById("keys");
+  const dialog = document.getElementById("keyboard");
   let went = 0;
 
   const types = (element) => element.matches("input, select, textarea, [contenteditable]");
