@@ -89,6 +89,7 @@ class StagedEstate(StagedHub):
         @app.middleware("http")
         async def fresh(request: Any, call_next: Any) -> Any:
             if not request.url.path.startswith("/ui/static"):
+                collector.topics_at_ms = None  # a new topic is known at once
                 collector.ask_kafka()
                 collector.ask_store()
             return await call_next(request)

@@ -22,7 +22,7 @@ def spec(name: str, owner: str, doc: str = "", tags: tuple[str, ...] = ()) -> To
 
 def shown(
     names: list[str] | list[TopicLine], wanted: Filter = Filter(), number: int = 1, **tree: TopicSpec
-) -> Listing:  # noqa: B008
+) -> Listing:
     lines = tuple(each if isinstance(each, TopicLine) else line(each) for each in names)
     known = {each.name: each for each in tree.values()}
     return listing(Overview(NOW, UP, None, lines, ()), (), known, wanted, number)
