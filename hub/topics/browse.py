@@ -351,6 +351,8 @@ class _Run:
         self.records += 1
         self.bytes += len(record.value or b"") + len(record.key or b"")
         self.scanned[record.topic_partition].records += 1
+        if self.wanted.since_ms is not None and record.timestamp_ms < self.wanted.since_ms:
+            return  # a mark of a transaction is younger than the records before and after it
         shown = self.browser.shown(record, self.most)
         if has(shown, self.words):
             self.found.append(shown)

@@ -23,7 +23,7 @@ from fastapi.responses import Response, StreamingResponse
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
-from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
+from hub.errors import CallerError, HubError, NotFound, PeerError
 from hub.observability.web.page import html, render
 from hub.observability.web.pages import lag, messages, mirrors, schemas, search, topic, topics, views
 from hub.observability.web.pages.estate import Estate
@@ -278,7 +278,7 @@ def create_router(
             overview = estate.topics.overview()
             if overview.kafka.state == "connecting":
                 raise PeerError("Kafka has not told its topics yet", hint="load the page again in a moment")
-            guess = nearest(name, estate.topics.names())
+            guess = topic.near(name, estate.topics.names())
             raise NotFound(
                 f'topic "{name}" does not exist',
                 hint=f'did you mean "{guess}"?' if guess else "all that there are: /topics",

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from hub.errors import nearest
 from hub.observability.consumers import LagRow
 from hub.observability.overview import DLQ_SUFFIX, Overview, TopicKind, TopicLine
 from hub.observability.status import SEVERITY, LagState
 from hub.schema_registry.registry import Registry
 from hub.topics.tree import TopicSpec
+
+_ALIKE = 3
+_MOST_COMPARED = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,3 +141,9 @@ def subjects_of(registry: Registry, topic: str) -> tuple[SubjectLine, ...]:
             )
         )
     return tuple(found)
+
+
+def near(name: str, names: Sequence[str]) -> str | None:
+    """The topic most like a name, among those that begin alike: comparing with all of a large estate takes long."""
+    alike = [each for each in names if each[:_ALIKE] == name[:_ALIKE]] or names
+    return nearest(name, alike[:_MOST_COMPARED])
