@@ -29,7 +29,7 @@ from hub.observability.overview import lag_rows
 from hub.observability.reports import ViewSource
 from hub.observability.web.pages.estate import Estate, NodeSchemas
 from hub.observability.web.pages.mirrors import Known
-from hub.observability.web.pages.routes import create_router
+from hub.observability.web.pages.routes import create_router, nowhere
 from hub.replication.clusters import reach_all, read_board, read_progress
 from hub.replication.links import checked, links
 from hub.replication.mirrors import load as load_mirrors
@@ -80,6 +80,7 @@ def add_pages(
     routes, others = app.router.routes, len(app.router.routes)
     app.include_router(create_router(estate))
     routes[:] = routes[others:] + routes[:others]
+    app.include_router(nowhere(estate))
 
 
 @dataclass(frozen=True)

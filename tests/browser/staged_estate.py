@@ -18,7 +18,7 @@ from hub.observability.collector import Collector, wall_clock_ms
 from hub.observability.consumers import LagRow
 from hub.observability.web.pages.estate import Estate, NodeSchemas
 from hub.observability.web.pages.mirrors import Known
-from hub.observability.web.pages.routes import create_router
+from hub.observability.web.pages.routes import create_router, nowhere
 from hub.record import NewRecord
 from hub.schema_registry.codec import encode, parsed
 from hub.schema_registry.facts import Reference
@@ -99,6 +99,7 @@ class StagedEstate(StagedHub):
         app.include_router(create_router(estate))
         routes = app.router.routes
         routes[:] = routes[before:] + routes[:before]
+        app.include_router(nowhere(estate))
         return app
 
     def describe(self, topic: str) -> TopicFacts:

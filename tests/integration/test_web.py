@@ -92,6 +92,8 @@ def test_every_page_of_a_real_server_answers(hub_server: str, topic: str) -> Non
             answer = http.get(path, headers=HTML)
             assert answer.status_code == 200 and "<main" in answer.text, path
         assert http.get("/topics/no.such", headers=HTML).status_code == 404
+        assert http.get("/no/such/page", headers=HTML).status_code == 404
+        assert "openapi" in http.get("/docs", headers=HTML).text
         assert http.get("/schemas/types", headers=HTML).json() == ["JSON", "PROTOBUF", "AVRO"]
         assert http.get("/mirrors").json()["declared"] is False
         found = http.get("/api/search", params={"q": f"flight {topic.split('.')[0]}"}).json()

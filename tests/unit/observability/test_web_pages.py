@@ -83,6 +83,7 @@ def test_a_page_is_one_document_with_its_twin_at_its_foot(client: TestClient, pa
         ("/schemas/shop.order-value", 404, "shop.orders-value"),
         (f"/schemas/{ORDERS}-value?version=99", 404, "has no version 99"),
         ("/views/customer_36", 404, "customer_360"),
+        ("/nowhere/at/all", 404, "there is nothing at"),
         ("/lag?state=SLEEPY", 400, "STALLED"),
         ("/topics?page=many", 400, "page"),
     ],
@@ -93,7 +94,7 @@ def test_an_error_of_a_page_is_a_page_and_of_its_twin_json(
     answer = client.get(path, headers=HTML)
     assert answer.status_code == status and words in answer.text
     assert 'data-testid="error"' in answer.text and "<nav" in answer.text
-    if not path.startswith("/lag") and "page=" not in path:
+    if not path.startswith(("/lag", "/nowhere")) and "page=" not in path:
         told = client.get(f"/api{path}")
         assert told.status_code == status and told.json()["message"]
 

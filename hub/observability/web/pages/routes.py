@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, MutableMapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -72,6 +72,51 @@ def status_of(error: HubError) -> int:
     return 503 if isinstance(error, PeerError) else 500
 
 
+@dataclass(frozen=True)
+class Frame:
+    """What a page is put into: health, the navigation, where it is and where its JSON is."""
+
+    estate: Estate
+
+    def shown(self, template: str, request: Request, answer: int = 200, /, **values: Any) -> Response:
+        """A page."""
+        overview = self.estate.topics.overview()
+        path = request.url.path
+        query = f"?{request.url.query}" if request.url.query else ""
+        common = {
+            "overview": overview,
+            "now_ms": overview.at_ms,
+            "path": path,
+            "params": request.query_params,
+            "here": f"{quote(path)}{query}",
+            "twin": f"/api{quote(path)}{query}",
+            "found_by": request.query_params.get("q", "") if path == "/search" else "",
+        }
+        return html(template, answer, **{**common, **values})
+
+    def failed(self, request: Request, error: HubError, section: str) -> Response:
+        """An error as a page, or as the part that was asked for: htmx shows only what came with 200."""
+        status = status_of(error)
+        if request.url.path.startswith("/ui/"):
+            return html("trouble.html", error=error)
+        return self.shown("error.html", request, status, error=error, status=status, section=section)
+
+
+def nowhere(estate: Estate) -> APIRouter:
+    """The page for addresses that nothing answers. To be included behind everything else."""
+    router = APIRouter(route_class=ForBrowsers)
+    frame = Frame(estate)
+
+    @router.get("/{rest:path}", include_in_schema=False)
+    def nothing(request: Request, rest: str) -> Response:
+        error = NotFound(
+            f'there is nothing at "/{rest[:200]}"', hint="the navigation leads to all that there is"
+        )
+        return frame.failed(request, error, "")
+
+    return router
+
+
 def create_router(
     estate: Estate, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 ) -> APIRouter:
@@ -83,27 +128,8 @@ def create_router(
     index = Index(estate.registry)
     lookup = Lookup(estate.rows)
 
-    def shown(template: str, request: Request, answer: int = 200, /, **values: Any) -> Response:
-        overview = estate.topics.overview()
-        values.setdefault(
-            "found_by", request.query_params.get("q", "") if request.url.path == "/search" else ""
-        )
-        query = f"?{request.url.query}" if request.url.query else ""
-        common = {
-            "overview": overview,
-            "now_ms": overview.at_ms,
-            "path": request.url.path,
-            "params": request.query_params,
-            "here": f"{request.url.path}{query}",
-            "twin": f"/api{quote(request.url.path)}{query}",
-        }
-        return html(template, answer, **{**common, **values})
-
-    def failed(request: Request, error: HubError, section: str) -> Response:
-        status = status_of(error)
-        if request.url.path.startswith("/ui/"):
-            return html("trouble.html", error=error, retry=str(request.url.path))
-        return shown("error.html", request, status, error=error, status=status, section=section)
+    frame = Frame(estate)
+    shown, failed = frame.shown, frame.failed
 
     def page(
         path: str,
