@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from browser.staged_hub import SOURCES, VIEW, StagedHub, customers
 from fastapi import FastAPI
 
 from hub.api.app import on_hub_error
@@ -27,6 +26,8 @@ from hub.schema_registry.registry import RegisterSchema
 from hub.topics.browse import Browser
 from hub.topics.describe import PartitionFacts, Setting, TopicFacts
 from hub.topics.tree import Slo, TopicSpec
+
+from .staged_hub import SOURCES, VIEW, StagedHub, customers
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 ORDERS = "shop.orders"
