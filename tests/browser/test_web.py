@@ -150,6 +150,22 @@ def test_a_page_keeps_itself_fresh_and_leaves_what_is_typed(site: StagedEstate, 
     expect(page.locator("[data-filter]")).to_have_value("half-typ")
 
 
+def test_a_topic_that_goes_away_is_said_on_its_page_and_comes_back(
+    site: StagedEstate, open_page: Opener
+) -> None:
+    site.topic("brief.topic", 1)
+    # The refused refreshes stand in Chromium's console.
+    page = open_page(f"{site.url}/topics/brief.topic", allow_trouble=True)
+    expect(page.get_by_test_id("no-messages")).to_be_visible()
+    site.cluster.delete_topic("brief.topic")
+    expect(page.get_by_test_id("error")).to_contain_text('topic "brief.topic" does not exist')
+    expect(page.locator("#offline")).to_be_hidden()
+    site.topic("brief.topic", 1)
+    site.publish("brief.topic")
+    expect(page.get_by_test_id("message")).to_have_count(1)
+    expect(page.get_by_test_id("error")).to_have_count(0)
+
+
 def test_messages_are_read_sought_and_harmless(site: StagedEstate, open_page: Opener) -> None:
     page = open_page(f"{site.url}/topics/{ORDERS}")
     expect(page.get_by_test_id("message")).to_have_count(35)

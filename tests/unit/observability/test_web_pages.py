@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from browser.staged_estate import HOSTILE, ORDERS, StagedEstate, estate
@@ -16,6 +17,8 @@ from hub.errors import HubFault
 from hub.observability.web.pages.mirrors import Known, checks
 from hub.observability.web.pages.routes import ForBrowsers, status_of
 from hub.schema_registry.facts import Reference
+from hub.schema_registry.policy import load_policies
+from hub.schema_registry.rulebook import Rulebook
 
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 PAGES = [
@@ -217,6 +220,28 @@ def test_a_subject_tells_what_changed_and_where_its_level_is_from(client: TestCl
     payment = client.get("/api/schemas/shop.payments-value").json()
     assert payment["references"] == [["shared.Money", "shared.Money", 1]]
     assert client.get("/api/schemas/shared.Money").json()["referenced_by"] == [["shop.payments-value", 1]]
+
+
+def test_a_level_of_the_tree_is_named_with_its_node(
+    hub: StagedEstate, client: TestClient, tmp_path: Path
+) -> None:
+    file = tmp_path / "policies.yaml"
+    file.write_text(
+        "policies:\n  shop: {compatibility: FULL}\n  shop.orders: {compatibility: FULL_TRANSITIVE}\n"
+    )
+    book = Rulebook(load_policies(file))
+    assert hub.node is not None
+    hub.node.rules = lambda: book
+    try:
+        told = client.get(f"/api/schemas/{ORDERS}-value").json()
+        assert (told["level"], told["level_by"]) == ("FULL_TRANSITIVE", "the rules of shop.orders")
+        (rule,) = told["rules"]
+        assert rule["trail"] == "shop FULL > shop.orders FULL_TRANSITIVE"
+        rows = client.get("/api/schemas?q=payments").json()["rows"]
+        assert [row["level"] for row in rows] == ["FULL"]
+    finally:
+        hub.node.rules = Rulebook
+        client.get("/api/schemas")
 
 
 def test_versions_with_references_are_compared(hub: StagedEstate, client: TestClient) -> None:

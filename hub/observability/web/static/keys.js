@@ -29,6 +29,10 @@
     else if (event.key === "f" && focus(document.querySelector("[data-filter]"))) event.preventDefault();
   });
 
+  // On a phone the navigation is wider than the screen.
+  const here = document.querySelector(".sections [aria-current]");
+  if (here) here.scrollIntoView({ block: "nearest", inline: "nearest" });
+
   document.getElementById("keys-button").addEventListener("click", () => dialog.showModal());
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
 })();

@@ -130,6 +130,14 @@
   };
   document.body.addEventListener("htmx:sendError", () => offline(true));
   document.body.addEventListener("htmx:responseError", () => offline(true));
+  // A page that is refreshed may have become an error: what it showed is gone, or its peer is away. That is an answer, too.
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    const { xhr } = event.detail;
+    const page = (xhr.getResponseHeader("Content-Type") || "").startsWith("text/html");
+    if (!page || ![400, 404, 503].includes(xhr.status)) return;
+    event.detail.shouldSwap = true;
+    event.detail.isError = false;
+  });
   document.body.addEventListener("htmx:afterOnLoad", () => {
     answered = new Date();
     offline(false);
