@@ -28,6 +28,7 @@ _SILENCE_S = 2.0
 _MOST_WORDS = 10
 # How large messages are is not known before some were read: the first step back is a small one.
 _FIRST, _FEW = 5, 6
+_SEARCHED = 2_000_000  # characters of a message in which words are sought
 _WHOLE = 200_000  # characters of a message that is asked for alone
 
 
@@ -323,6 +324,13 @@ class _Run:
                 first, last = windows[record.topic_partition]
                 if first <= record.offset < last:
                     self._take(record)
+                    at[record.topic_partition] = record.offset + 1
+                if time.monotonic() > self.deadline:  # large values take long to be decoded
+                    self.ended_by = "seconds"
+                    break
+            if self.ended_by:
+                at = {tp: offset for tp, offset in at.items() if offset < windows[tp][1]}
+                break
             reached = self.reader.position()
             behind = {tp: reached.get(tp) for tp in at if reached.get(tp) < windows[tp][1]}
             if len(behind) < len(at):
@@ -353,9 +361,8 @@ class _Run:
         self.scanned[record.topic_partition].records += 1
         if self.wanted.since_ms is not None and record.timestamp_ms < self.wanted.since_ms:
             return  # a mark of a transaction is younger than the records before and after it
-        shown = self.browser.shown(record, self.most)
-        if has(shown, self.words):
-            self.found.append(shown)
+        if not self.words or has(self.browser.shown(record, _SEARCHED), self.words):
+            self.found.append(self.browser.shown(record, self.most))
 
 
 def _merged(found: Sequence[Message], limit: int, *, newest: bool) -> tuple[list[Message], list[Message]]:
@@ -410,9 +417,8 @@ class Tail:
         for record in reversed(page):
             if len(shown) == self.most:
                 break
-            each = self.browser.shown(record)
-            if has(each, self._words):
-                shown.append(each)
+            if not self._words or has(self.browser.shown(record, _SEARCHED), self._words):
+                shown.append(self.browser.shown(record))
         self._shown += len(shown)
         self._seen += len(page) + passed_by
         return Tick(tuple(shown), len(page), passed_by, self._shown, self._seen)

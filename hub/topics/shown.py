@@ -12,6 +12,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal
 
+import orjson
+
 from hub.errors import NotFound
 from hub.record import Record
 from hub.schema_registry.avro_check import Broken
@@ -87,7 +89,7 @@ def message(
         record.timestamp_ms,
         part(record.key, reading_of, most),
         part(record.value, reading_of, most),
-        tuple((name[:200], part(value, None, most)) for name, value in record.headers[:MOST_HEADERS]),
+        tuple((_clean(name[:200]), part(value, None, most)) for name, value in record.headers[:MOST_HEADERS]),
         max(0, len(record.headers) - MOST_HEADERS),
     )
 
@@ -138,9 +140,18 @@ def _plain(data: bytes, most: int) -> Part:
 
 
 def _json(value: Any, size: int, most: int, schema: Schema | None = None) -> Part:
-    text = json.dumps(value, ensure_ascii=False, indent=2, default=_told)
-    line = json.dumps(value, ensure_ascii=False, default=_told) if len(text) <= 100_000 else text[:2_000]
+    text = _spelled(value, indent=True)
+    line = _spelled(value, indent=False) if len(text) <= 100_000 else text[:2_000]
     return Part("json", text[:most], _one_line(line), size, schema, _cut(text, most))
+
+
+def _spelled(value: Any, *, indent: bool) -> str:
+    """JSON text that every output can carry: half a surrogate, which JSON can spell, is written as it is spelled."""
+    try:
+        return orjson.dumps(value, default=_told, option=orjson.OPT_INDENT_2 if indent else None).decode()
+    except TypeError:  # numbers of more than 64 bits, half surrogates
+        text = json.dumps(value, ensure_ascii=False, indent=2 if indent else None, default=_told)
+        return _clean(text)
 
 
 def _told(value: object) -> object:
@@ -170,6 +181,10 @@ def dump(data: bytes) -> str:
         letters = "".join(chr(each) if 32 <= each < 127 else "." for each in row)
         lines.append(f"{start:08x}  {row.hex(' '):<48}  {letters}")
     return "\n".join(lines)
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _one_line(text: str) -> str:

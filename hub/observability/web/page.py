@@ -64,7 +64,7 @@ def render(template: str, /, **values: Any) -> str:
 def html(template: str, answer: int = 200, /, **values: Any) -> HTMLResponse:
     """The template as an answer, with the policy that it loads nothing from elsewhere and runs nothing inline."""
     return HTMLResponse(
-        render(template, **values),
+        render(template, **values).encode("utf-8", "backslashreplace"),
         answer,
         headers={
             "Content-Security-Policy": POLICY,

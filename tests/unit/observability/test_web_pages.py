@@ -15,8 +15,8 @@ from fastapi.testclient import TestClient
 
 from hub.errors import HubFault
 from hub.observability.web.pages.mirrors import Known, checks
-from hub.observability.web.pages.routes import ForBrowsers, status_of
-from hub.schema_registry.facts import Reference
+from hub.observability.web.pages.routes import ForBrowsers, sse, status_of
+from hub.schema_registry.facts import Reference, SchemaStored
 from hub.schema_registry.policy import load_policies
 from hub.schema_registry.rulebook import Rulebook
 
@@ -258,6 +258,21 @@ def test_versions_with_references_are_compared(hub: StagedEstate, client: TestCl
     hub.register("shop.refunds-value", money, [reference])
     found = client.get("/api/schemas/shop.refunds-value").json()["comparison"]
     assert found["trouble"] == "" and found["changes"][0][0] == "field added"
+
+
+def test_texts_that_are_no_unicode_break_no_page(hub: StagedEstate, client: TestClient) -> None:
+    text = '{"type": "record", "name": "Half", "doc": "\\ud800 half", "fields": []}'
+    assert hub.node is not None
+    hub.node.registry.apply(SchemaStored("odd.half-value", 1, 9_000, text))  # as another registry wrote it
+    hub.register("odd.other-value", {"type": "record", "name": "Other", "fields": []})
+    hub.topic("odd.half", 1)
+    hub.write("odd.half", b'{"a": "\\ud800"}', "line\u2028separator".encode(), key=b"\xed\xa0\x80")
+    for path in ("/schemas/odd.half-value", "/search?q=half", "/schemas?q=half", "/topics/odd.half"):
+        assert client.get(path, headers=HTML).status_code == 200, path
+        assert client.get(f"/api{path}").status_code == 200, path
+    assert "ud800" in client.get("/ui/topics/odd.half/messages", headers=HTML).text
+    assert client.get("/api/topics/odd.half/messages").json()["messages"][1]["value"]["form"] == "json"
+    assert sse("said", "a\u2028b\r\nc") == "event: said\ndata: a\u2028b\ndata: c\n\n".encode()
 
 
 def test_search_finds_fields_owners_tags_and_new_subjects(hub: StagedEstate, client: TestClient) -> None:

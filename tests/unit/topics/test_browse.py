@@ -144,6 +144,12 @@ def test_large_messages_are_read_a_few_at_a_time(log: MemoryCluster) -> None:
     assert found.bytes <= 21_000_000
 
 
+def test_words_are_sought_behind_what_is_cut(log: MemoryCluster, browser: Browser) -> None:
+    log.writer().append([NewRecord("a.b", b"far", event("x" * 50_000 + " Needle"), partition=0)])
+    found = browser.find(Wanted("a.b", words="needle"))
+    assert keys(found) == ["far"] and "Needle" not in found.messages[0].value.text
+
+
 @pytest.mark.parametrize(
     ("bounds", "why"),
     [(Bounds(records=10), "records"), (Bounds(bytes=300), "bytes"), (Bounds(seconds=-1), "seconds")],
@@ -198,6 +204,8 @@ def test_bytes_are_shown_as_what_they_are(browser: Browser) -> None:
         "it names schema 99, which the registry does not have",
     )
     assert "cannot be used" in shown(b"\x00\x00\x00\x00\x08rest")[1]
+    half = part(b'{"a": "\\ud800", "b": 123456789012345678901234567890, "c": NaN}', None)
+    assert half.form == "json" and "\\ud800" in half.text and half.text.encode()
     form, problem = shown(b"\x00\x00\x00\x00\x07\xff\xff")
     assert form == "hex" and problem.startswith("its schema does not read it")
 

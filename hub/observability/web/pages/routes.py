@@ -7,9 +7,11 @@ they always got. Errors of pages are pages. Parts that ask Kafka are loaded afte
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -463,10 +465,15 @@ def create_router(
 
 def sse(event: str, text: str) -> bytes:
     """One server-sent event of however many lines."""
-    lines = "".join(f"data: {line}\n" for line in text.splitlines() or [""])
+    # Not splitlines(): it knows line ends that the standard does not, and JSON may have them within a text.
+    lines = "".join(f"data: {line}\n" for line in re.split(r"\r\n|\r|\n", text))
     return f"event: {event}\n{lines}\n".encode()
 
 
 def json_of(facts: Any) -> Response:
-    """The facts as they are."""
-    return Response(orjson.dumps(facts, option=orjson.OPT_NON_STR_KEYS), media_type="application/json")
+    """The facts as they are. Texts that are no Unicode (half surrogates in a schema) are escaped as JSON can."""
+    try:
+        body = orjson.dumps(facts, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:
+        body = json.dumps(facts, default=lambda each: asdict(each)).encode()
+    return Response(body, media_type="application/json")
