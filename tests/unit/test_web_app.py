@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
 from ports import free_ports
 
-from hub.api.web import Mirrors
+from hub.api.web import Mirrors, StoreFacts
+from hub.errors import NotFound
+from hub.materializers.stores.sql import Change, Store, ViewBatch
 from hub.observability.web.pages.mirrors import Known, mirrors_page
+from hub.record import Positions
 
 
 def heard(mirrors: Mirrors, seconds: float = 30.0) -> Known:
@@ -41,3 +45,31 @@ def test_a_file_that_cannot_be_read_is_an_error_with_its_place(tmp_path: Path) -
     file = tmp_path / "mirrors.yaml"
     file.write_text("clusters: 7\n")
     assert "mirrors.yaml:1" in (heard(Mirrors(file, 0.5)).error or "")
+
+
+def test_a_view_is_told_from_the_store(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    schema = {
+        "type": "record",
+        "name": "people",
+        "fields": [{"name": "city", "type": ["null", "string"], "default": None}],
+    }
+    store.ensure_view("people", schema, ["city"], "topic-1")
+    covered = Positions.of([("web.visits", 0, 3)])
+    report = {
+        "store": "main",
+        "kind": "sqlite",
+        "state": "live",
+        "reason": None,
+        "views": {"people": {"positions": "", "lag": 4, "stopped": None}},
+    }
+    batch = ViewBatch("people", [Change("P-1", 1, 0, 0, {"city": "Oslo"})], Positions(), covered)
+    store.apply([batch], {"store:main": report})
+    told = StoreFacts(store).describe("people")
+    assert "city" in told["fields"] and told["indexes"] == ["city"]
+    assert (told["positions"], told["changelog"]) == ("web.visits:0:3", "views.people")
+    assert [(each["store"], each["lag"]) for each in told["stores"]] == [("main", 4)]
+    with pytest.raises(NotFound):
+        StoreFacts(store).versions("people")
+    assert StoreFacts(store).describe("starting")["fields"] == []
+    store.close()
