@@ -100,8 +100,9 @@ def _place(events: DataFrame) -> str:
         return "offset * 2"
     said, prefix = _header_text(REPLAY_OF), "concat(topic, ':', partition, ':')"
     of = f"CAST(substring({said}, length({prefix}) + 1) AS BIGINT)"
+    # No BETWEEN: Spark computes what stands on its left for every event, before anything is asked.
     return (
-        f"CASE WHEN {_IS_REPLAY} AND startswith({said}, {prefix}) AND {of} BETWEEN 0 AND offset - 1 "
+        f"CASE WHEN {_IS_REPLAY} AND startswith({said}, {prefix}) AND {of} >= 0 AND {of} < offset "
         f"THEN {of} * 2 + 1 ELSE offset * 2 END"
     )
 
