@@ -204,6 +204,11 @@ def test_the_tail_shows_what_comes_and_says_when_it_samples(site: StagedEstate, 
     site.write("live.topic", *[b"flood"] * 400)
     expect(said).to_contain_text(re.compile(r"A sample: \d+ of 401"))
     assert page.get_by_test_id("message").count() < 30
+    page.get_by_role("button", name="Pause").click()
+    count = page.get_by_test_id("message").count()
+    site.write("live.topic", b"not seen while paused")
+    page.wait_for_timeout(1_200)  # what must not happen has its chance to
+    assert page.get_by_test_id("message").count() == count
     page.get_by_role("link", name="Stop").click()
     expect(page.get_by_test_id("covered")).to_contain_text("there are more")
 

@@ -169,6 +169,9 @@
   }
   document.body.addEventListener("htmx:sseOpen", () => wire(true));
   document.body.addEventListener("htmx:sseError", () => wire(false));
+  document.body.addEventListener("htmx:sseBeforeMessage", (event) => {
+    if (paused()) event.preventDefault(); // a list of messages stands still
+  });
   // A list that grows by itself keeps its newest so many.
   document.body.addEventListener("htmx:sseMessage", () => {
     for (const list of document.querySelectorAll("[data-most]")) {
