@@ -338,4 +338,4 @@ def estate(seed: int = 7) -> StagedEstate:
     return hub
 
 
-__all__ = ["HOSTILE", "ORDERS", "StagedEstate", "estate", "lag_row"]
+__all__ = ["HOSTILE", "ORDERS", "StagedEstate", "estate", "lag_row", "spec"]

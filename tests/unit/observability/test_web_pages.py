@@ -8,15 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from browser.staged_estate import HOSTILE, ORDERS, StagedEstate, estate
+from browser.staged_estate import HOSTILE, ORDERS, StagedEstate, estate, spec
 from browser.staged_hub import VIEW
 from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
 
 from hub.errors import HubFault
 from hub.observability.web.pages.mirrors import Known, checks
-from hub.observability.web.pages.routes import ForBrowsers, sse, status_of
+from hub.observability.web.pages.routes import ForBrowsers, create_router, sse, status_of
 from hub.schema_registry.facts import Reference, SchemaStored
+from hub.schema_registry.node import Node
 from hub.schema_registry.policy import load_policies
 from hub.schema_registry.rulebook import Rulebook
 
@@ -46,6 +47,7 @@ PAGES = [
 @pytest.fixture(scope="module")
 def hub() -> Iterator[StagedEstate]:
     staged = estate()
+    staged.tree["to.be.made"] = spec("to.be.made", "nobody")
     yield staged
     assert staged.node is not None
     staged.node.stop()
@@ -83,6 +85,7 @@ def test_a_page_is_one_document_with_its_twin_at_its_foot(client: TestClient, pa
     [
         ("/topics/shop.order", 404, "did you mean &#34;shop.orders&#34;?"),
         ("/topics/<script>", 404, "&lt;script&gt;"),
+        ("/topics/to.be.made", 404, "hub topic apply makes it"),
         ("/schemas/shop.order-value", 404, "shop.orders-value"),
         (f"/schemas/{ORDERS}-value?version=99", 404, "has no version 99"),
         ("/views/customer_36", 404, "customer_360"),
@@ -348,6 +351,22 @@ def estate_mirrors() -> tuple[dict, dict]:  # type: ignore[type-arg]
     staged.node.stop()
     status, away = staged.mirrors.mirrors
     return dict(status), dict(away)
+
+
+def test_a_registry_that_is_not_ready_keeps_no_page_waiting(hub: StagedEstate) -> None:
+    made = hub.estate()
+    waiting = replace(made, registry=Node(hub.cluster, timeout_s=600.0))
+    app = FastAPI()
+    app.include_router(create_router(waiting))
+    collector = hub.collector
+    assert collector is not None
+    collector.ask_kafka()
+    with TestClient(app) as client:
+        schemas = client.get("/schemas", headers=HTML)
+        assert schemas.status_code == 503 and "has not read its log yet" in schemas.text
+        page = client.get(f"/topics/{ORDERS}", headers=HTML)
+        assert page.status_code == 200 and "Not told: schemas" in page.text
+        assert "Not searched: schemas" in client.get("/search?q=order", headers=HTML).text
 
 
 def test_an_empty_hub_says_what_to_do() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from hub.errors import NotFound
+from hub.errors import NotFound, PeerError
 from hub.observability.consumers import LagRow
 from hub.observability.overview import Overview, TopicLine
 from hub.observability.reports import ViewSource
@@ -35,9 +35,12 @@ class HasTopics(Protocol):
 
 
 class HasRegistry(Protocol):
-    """A registry node."""
+    """A registry node. ``ready``: whether it answers at once."""
 
     position: int
+
+    @property
+    def ready(self) -> bool: ...
 
     def read(self, question: Callable[[Registry], T]) -> T:
         """Raises PeerError while it is not ready."""
@@ -68,6 +71,15 @@ class Estate:
     saved: Callable[[], Sequence[Mapping[str, Any]]] = tuple
 
 
+def ask(registry: HasRegistry, question: Callable[[Registry], T]) -> T:
+    """Its answer, at once: while the registry has not read its log yet a page says so and does not wait."""
+    if not registry.ready:
+        raise PeerError(
+            "the registry has not read its log yet", hint="is Kafka well? hub doctor tells", code="HUB-3034"
+        )
+    return registry.read(question)
+
+
 @dataclass(frozen=True)
 class NodeSchemas:
     """A registry node as the browser of messages asks it (hub.topics.browse.Schemas)."""
@@ -76,12 +88,12 @@ class NodeSchemas:
 
     def source(self, schema_id: int) -> Source:
         try:
-            return self.node.read(lambda registry: registry.source_of(registry.by_id(schema_id)))
+            return ask(self.node, lambda registry: registry.source_of(registry.by_id(schema_id)))
         except Refused as refused:
             raise NotFound(refused.message) from None
 
     def registered(self, schema_id: int, topic: str) -> tuple[str, int] | None:
-        uses = self.node.read(lambda registry: registry.uses_of(schema_id, deleted=True))
+        uses = ask(self.node, lambda registry: registry.uses_of(schema_id, deleted=True))
         own = [each for each in uses if each.subject in (f"{topic}-value", f"{topic}-key")]
         first = next(iter([*own, *uses]), None)
         return None if first is None else (first.subject, first.version)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from hub.observability.web.pages.estate import HasRegistry
+from hub.observability.web.pages.estate import HasRegistry, ask
 from hub.schema_registry.facts import SchemaStored
 from hub.schema_registry.registry import Registry
 from hub.schema_registry.search import Entry, entry_of
@@ -30,7 +30,7 @@ class Index:
 
     def _refresh(self) -> None:
         position = self.registry.position
-        latest = self.registry.read(latest_of)
+        latest = ask(self.registry, latest_of)
         known: dict[str, tuple[tuple[int, int], Entry]] = {}
         for stored in latest:
             mark = (stored.version, stored.schema_id)

@@ -28,7 +28,7 @@ from starlette.routing import Match
 from hub.errors import CallerError, HubError, NotFound, PeerError
 from hub.observability.web.page import html, render
 from hub.observability.web.pages import lag, messages, mirrors, schemas, search, topic, topics, views
-from hub.observability.web.pages.estate import Estate
+from hub.observability.web.pages.estate import Estate, ask
 from hub.observability.web.pages.index import Index
 from hub.observability.web.pages.lookup import Lookup
 from hub.schema_registry.refusals import Refused
@@ -209,8 +209,8 @@ def create_router(
         """All subjects, or those with every word of ``q`` in their names, fields, docs, owners or tags."""
         q = q.strip()
         matches = search_in(index.entries(), q) if q else None
-        return estate.registry.read(
-            lambda registry: schemas.subjects_page(registry, matches, q, schema_type, page)
+        return ask(
+            estate.registry, lambda registry: schemas.subjects_page(registry, matches, q, schema_type, page)
         )
 
     @page("/schemas/{subject:path}", "schema.html", "schemas")
@@ -218,7 +218,7 @@ def create_router(
         request: Request, subject: str, version: int | None = None, against: int | None = None
     ) -> schemas.SubjectPage:
         """One subject at a ``version`` (the newest), and what changed since ``against`` (the one before)."""
-        taken = estate.registry.read(lambda registry: schemas.take(registry, subject, version, against))
+        taken = ask(estate.registry, lambda registry: schemas.take(registry, subject, version, against))
         return replace(taken.page, comparison=schemas.compared(taken))
 
     # ---- views
@@ -238,9 +238,9 @@ def create_router(
         overview, missing = estate.topics.overview(), []
         told: list[Mapping[str, Any]] = []
         known = any(view.name == name for view in overview.views)
-        for what, ask in (("fields and stores", estate.views.describe), ("versions", estate.views.versions)):
+        for what, tell in (("fields and stores", estate.views.describe), ("versions", estate.views.versions)):
             try:
-                told.append(ask(name) if known else {})
+                told.append(tell(name) if known else {})
             except HubError as error:
                 told.append({})
                 missing.append(f"{what}: {error.message}")
@@ -306,6 +306,10 @@ def create_router(
             overview = estate.topics.overview()
             if overview.kafka.state == "connecting":
                 raise PeerError("Kafka has not told its topics yet", hint="load the page again in a moment")
+            if name in estate.tree():
+                raise NotFound(
+                    f'topic "{name}" is in topics.yaml and not in Kafka', hint="hub topic apply makes it"
+                )
             guess = topic.near(name, estate.topics.names())
             raise NotFound(
                 f'topic "{name}" does not exist',
@@ -319,7 +323,7 @@ def create_router(
         line, missing = line_of(name), []
         subjects: tuple[topic.SubjectLine, ...] = ()
         try:
-            subjects = estate.registry.read(lambda registry: topic.subjects_of(registry, name))
+            subjects = ask(estate.registry, lambda registry: topic.subjects_of(registry, name))
         except HubError as error:
             missing.append(f"schemas: {error.message}")
         return topic.topic_page(
