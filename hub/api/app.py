@@ -92,7 +92,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
     Kafka may be away: views are served from the store at once, everything else answers 503 until it is back.
     """
     cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
-    await add_registry(app, settings, cluster, opened)
+    node = await add_registry(app, settings, cluster, opened)
     tree_file = settings.project / "topics.yaml"
     app.include_router(
         topic_routes.create_router(cluster, RegistryClient(settings.registry), tree_file=tree_file)
@@ -111,14 +111,15 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
         opened,
         watcher.subscribers_by_view,
         results.counters,
-        watcher,
-        lambda: (*completeness_routes.families(ledger), *canary_routes.families(canaries)),
+        watcher=watcher,
+        families=lambda: (*completeness_routes.families(ledger), *canary_routes.families(canaries)),
+        node=node,
     )
 
 
 async def add_registry(
     app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack
-) -> None:
+) -> Node:
     """The schema registry at the root, where Confluent's clients look for it."""
     rules = await run_in_threadpool(LiveRules, settings.project)
     node = Node(cluster, replication_factor=settings.replication_factor, rules=rules)
@@ -126,6 +127,7 @@ async def add_registry(
     opened.push_async_callback(run_in_threadpool, node.stop)
     app.include_router(registry_routes.create_router(node))
     app.include_router(levels_routes.create_router(node))
+    return node
 
 
 def add_gateway(app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack) -> None:

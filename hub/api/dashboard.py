@@ -14,6 +14,7 @@ from typing import Any
 from fastapi import FastAPI
 from prometheus_client import Metric
 
+from hub.api.web import add_pages
 from hub.config import SERVING, Settings
 from hub.kafka import KafkaCluster
 from hub.materializers.latency import PREFIX as LATENCY
@@ -27,6 +28,7 @@ from hub.observability.metrics import Counters, Families
 from hub.observability.monitor import Monitor
 from hub.observability.status import Rules
 from hub.record import Positions
+from hub.schema_registry.node import Node
 from hub.topics.tree import LiveTree
 
 # The collector asks every second and shows what it knew meanwhile: it need not wait long for an answer.
@@ -46,8 +48,10 @@ def add_dashboard(
     counters: Counters = tuple,
     watcher: Watcher | None = None,
     families: Families = tuple,
+    node: Node | None = None,
 ) -> None:
-    """The page at ``/``, its JSON and metrics (with others' ``counters``), kept fresh until ``opened`` is closed."""
+    """The page at ``/``, its JSON and metrics (with others' ``counters``), kept fresh until ``opened`` is closed; with a
+    registry ``node`` all other pages, too."""
     views = StoreViews(store, subscribers)
     cluster = KafkaCluster(settings.bootstrap, min(settings.kafka_timeout_s, KAFKA_TIMEOUT_S))
     collector = opened.enter_context(Collector(cluster, views, settings.bootstrap).running())
@@ -69,6 +73,8 @@ def add_dashboard(
         return (*latency.families(), *families())
 
     app.include_router(routes.create_router(collector, views, counters, monitor, settings.lag_series, both))
+    if node is not None:
+        add_pages(app, settings, node, store, collector, monitor, views, tree)
 
 
 @dataclass

@@ -46,12 +46,12 @@ def create_router(store: Store, log: Log) -> APIRouter:
     @router.get("/view-versions/{view}")
     def versions(view: str) -> Response:
         """All versions of a view with their definitions, and what became of the last command."""
-        return _json(_body(store, view))
+        return _json(view_versions(store, view))
 
     @router.post("/view-versions/{view}", status_code=202)
     async def command(view: str, body: Command) -> Response:
         """Ask for a swap, a rollback, a drop or a rewind. The answer's ``id`` is ``answered`` when it was looked at."""
-        await anyio.to_thread.run_sync(_body, store, view)  # NotFound is said here
+        await anyio.to_thread.run_sync(view_versions, store, view)  # NotFound is said here
         asked = Asked(uuid.uuid4().hex, body.action, body.version)
 
         def send() -> None:
@@ -67,7 +67,8 @@ def create_router(store: Store, log: Log) -> APIRouter:
     return router
 
 
-def _body(store: Store, view: str) -> dict[str, Any]:
+def view_versions(store: Store, view: str) -> dict[str, Any]:
+    """All versions of a view with their definitions, and what became of the last command. Raises NotFound."""
     told = store.progress()
     body = told.get(f"{PREFIX}{view}")
     if body is None:

@@ -20,7 +20,16 @@ from hub.errors import HubError, NotFound
 from hub.log import TopicDescription
 from hub.observability.anchors import LIMIT, Ring, observed
 from hub.observability.lag import Sample, lag_of_topic
-from hub.observability.overview import KafkaHealth, Overview, TopicLine, topic_lines, view_line
+from hub.observability.overview import (
+    KafkaHealth,
+    Overview,
+    TopicKind,
+    TopicLine,
+    kind_of,
+    topic_line,
+    topic_lines,
+    view_line,
+)
 from hub.observability.reports import Report, ViewSource, reports_of
 from hub.record import Positions
 
@@ -200,3 +209,25 @@ class Collector:
                     for report in self.reports
                 ),
             )
+
+    def line(self, topic: str) -> TopicLine | None:
+        """One topic of any kind, with its history; None for one that is not known."""
+        with self.lock:
+            return topic_line(topic, self.rings, self.now_ms()) if topic in self.rings else None
+
+    def other_lines(self, kind: str) -> tuple[TopicLine, ...]:
+        """Topics of a kind that the overview leaves out: dead letters, the hub's own."""
+        if kind not in (TopicKind.internal, TopicKind.dead_letters):
+            return ()
+        now_ms = self.now_ms()
+        with self.lock:
+            return tuple(
+                topic_line(name, self.rings, now_ms, 0)
+                for name in sorted(self.rings)
+                if kind_of(name) == kind
+            )
+
+    def names(self) -> tuple[str, ...]:
+        """Every topic that was seen."""
+        with self.lock:
+            return tuple(self.rings)

@@ -160,12 +160,14 @@ def topic_lines(
     """A line for each topic but the hub's own and the DLQs, which are counted at the topic they belong to; with
     ``steps`` of history."""
     shown = (name for name in sorted(rings) if kind_of(name) in (TopicKind.events, TopicKind.changelog))
-    return tuple(_topic_line(name, list(rings[name].values()), rings, now_ms, steps) for name in shown)
+    return tuple(topic_line(name, rings, now_ms, steps) for name in shown)
 
 
-def _topic_line(
-    name: str, own: Sequence[Ring], rings: Mapping[str, Mapping[int, Ring]], now_ms: int, steps: int
+def topic_line(
+    name: str, rings: Mapping[str, Mapping[int, Ring]], now_ms: int, steps: int = STEPS
 ) -> TopicLine:
+    """The line of a topic of any kind that ``rings`` know."""
+    own = list(rings[name].values())
     return TopicLine(
         name,
         kind_of(name),

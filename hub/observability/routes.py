@@ -6,31 +6,26 @@ read-only. The page loads nothing from other hosts and runs no inline script, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Protocol
-from urllib.parse import urlencode
+from urllib.parse import quote
 
 import orjson
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, JSONResponse, Response
 
-from hub.errors import HubError, NotFound
+from hub.errors import NotFound
 from hub.observability import metrics
-from hub.observability.collector import wall_clock_ms
 from hub.observability.consumers import LagRow
 from hub.observability.overview import Overview, lag_rows
 from hub.observability.reports import ViewSource
 from hub.observability.status import LagState
-from hub.observability.web.card import card
-from hub.observability.web.page import render, static_files
+from hub.observability.web.page import html, static_files
+from hub.observability.web.pages.lag import LagFilter, fitting
+from hub.observability.web.pages.lookup import Lookup
+from hub.observability.web.pages.shell import address
 from hub.observability.web.tree import branches
-
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-SUGGESTIONS = 8
 
 
 class HasOverview(Protocol):
@@ -64,30 +59,34 @@ def create_router(
         if "text/html" not in request.headers.get("accept", ""):
             return JSONResponse({})
         overview = collector.overview()
-        return _html("page.html", **{**lookup.facts(overview, view, key), **_facts(overview)})
+        return html(
+            "page.html", section="overview", **{**lookup.facts(overview, view, key), **_facts(overview)}
+        )
 
     @router.get("/ui/overview", include_in_schema=False)
     def overview_fragment() -> Response:
-        return _html("overview.html", **_facts(collector.overview()))
+        return html("overview.html", **_facts(collector.overview()))
 
     @router.get("/ui/lookup", include_in_schema=False)
-    def lookup_fragment(view: str = "", key: str = "", waiting: bool = False) -> Response:
-        """``waiting``: the page asks by itself until there is something to show; its address stays."""
-        facts = lookup.facts(collector.overview(), view, key)
-        response = _html("lookup.html", **facts)
+    def lookup_fragment(view: str = "", key: str = "", waiting: bool = False, only: bool = False) -> Response:
+        """``waiting``: the page asks by itself until there is something to show; its address stays. ``only``: it is the
+        view's own page."""
+        facts = {**lookup.facts(collector.overview(), view, key), "only": only}
+        response = html("lookup.html", **facts)
         if waiting:
             return response
-        chosen = {"view": facts["view"], "key": facts["key"]}
-        response.headers["HX-Push-Url"] = f"/?{urlencode({k: v for k, v in chosen.items() if v})}"
+        place = f"/views/{quote(facts['view'])}" if only else "/"
+        asked = {"key": facts["key"]} if only else {"view": facts["view"], "key": facts["key"]}
+        response.headers["HX-Push-Url"] = address(place, asked)
         return response
 
     @router.get("/ui/recent", include_in_schema=False)
-    def recent_fragment(view: str = Query(), key: str = "") -> Response:
-        return _html("recent.html", view=view, key=key, keys=lookup.recent(view))
+    def recent_fragment(view: str = Query(), key: str = "", only: bool = False) -> Response:
+        return html("recent.html", view=view, key=key, keys=lookup.recent(view), only=only)
 
     @router.get("/ui/card", include_in_schema=False)
     def card_fragment(view: str = Query(), key: str = Query()) -> Response:
-        return _html("card.html", **lookup.card(view, key))
+        return html("card.html", **lookup.card(view, key))
 
     @router.get("/ui/static/{name}", include_in_schema=False)
     def static(name: str) -> Response:
@@ -118,15 +117,8 @@ def create_router(
         limit: Annotated[int, Query(ge=1, description="At most so many, the worst.")] = 100_000,
     ) -> Response:
         """One row a consumer and topic, worst first: state, cause, records, seconds ± error_s, eta_s. null: not known."""
-        rows = [
-            row
-            for row in known_rows()
-            if (not state or row.state in state)
-            and (owner is None or row.owner == owner)
-            and (not prefix or (row.topic or "").startswith(prefix))
-            and (name is None or row.name == name)
-            and (kind is None or row.kind == kind)
-        ]
+        wanted = LagFilter(tuple(state or ()), owner or "", prefix, name or "", kind or "")
+        rows = fitting(known_rows(), wanted)
         return Response(orjson.dumps(rows[:limit]), media_type="application/json")
 
     @router.get("/metrics", include_in_schema=False)
@@ -140,44 +132,6 @@ def create_router(
         return Response(text, media_type=metrics.MEDIA_TYPE)
 
     return router
-
-
-class Lookup:
-    """The live lookup: which view and key are shown, and the row."""
-
-    def __init__(self, views: ViewSource, now_ms: Callable[[], int] = wall_clock_ms) -> None:
-        self.views = views
-        self.now_ms = now_ms
-
-    def facts(self, overview: Overview, view: str, key: str) -> dict[str, Any]:
-        """What the lookup's template needs. With nothing chosen it shows what changed last."""
-        names = [each.name for each in overview.views]
-        view = view or (names[0] if names else "")
-        keys = self.recent(view) if view in names else []
-        key = key.strip() or (keys[0] if keys else "")
-        shown = self._nothing(view, key)
-        if view in names and key:
-            shown = self.card(view, key)
-        return {**shown, "view_names": names, "known": view in names, "keys": keys}
-
-    def card(self, view: str, key: str) -> dict[str, Any]:
-        """One row as a card; ``card`` None: there is none, ``trouble``: why it cannot be told."""
-        facts = self._nothing(view, key)
-        try:
-            row = self.views.row(view, key)
-        except HubError as error:
-            return {**facts, "trouble": error.message}
-        return facts if row is None else {**facts, "card": card(row)}
-
-    def _nothing(self, view: str, key: str) -> dict[str, Any]:
-        return {"view": view, "key": key, "card": None, "trouble": None, "now_ms": self.now_ms()}
-
-    def recent(self, view: str) -> Sequence[str]:
-        """Keys that changed last."""
-        try:
-            return self.views.recent_keys(view, SUGGESTIONS)
-        except HubError:
-            return []  # the view has no table yet, or the store is away: the card says which
 
 
 def as_json(overview: Overview) -> dict[str, Any]:
@@ -199,15 +153,3 @@ def as_json(overview: Overview) -> dict[str, Any]:
 
 def _facts(overview: Overview) -> dict[str, Any]:
     return {"overview": overview, "now_ms": overview.at_ms, "branches": branches(overview.topics)}
-
-
-def _html(template: str, **values: Any) -> HTMLResponse:
-    return HTMLResponse(
-        render(template, **values),
-        headers={
-            "Content-Security-Policy": POLICY,
-            "Cache-Control": "no-store",
-            "X-Content-Type-Options": "nosniff",
-            "Referrer-Policy": "no-referrer",
-        },
-    )

@@ -49,8 +49,36 @@ class _Text:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A subject made ready to be searched: ``entry_of`` reads its schema once, ``search_in`` asks it often."""
+
+    subject: str
+    version: int
+    texts: tuple[_Text, ...]
+    all: str
+
+
+def entry_of(subject: str, version: Version) -> Entry:
+    """The subject's words, of this version."""
+    texts = (_Text("subject", subject), *_of_schema(version), *_of_metadata(version.metadata or {}))
+    return Entry(subject, version.version, texts, "\n".join(each.text.lower() for each in texts))
+
+
 def search(
     latest: Iterable[tuple[str, Version]],
+    words: str = "",
+    *,
+    owner: str | None = None,
+    tag: str | None = None,
+    field: str | None = None,
+) -> list[Match]:
+    """``search_in`` over subjects as they are."""
+    return search_in((entry_of(*each) for each in latest), words, owner=owner, tag=tag, field=field)
+
+
+def search_in(
+    entries: Iterable[Entry],
     words: str = "",
     *,
     owner: str | None = None,
@@ -63,14 +91,18 @@ def search(
     the field by its whole name or as a dotted path's last part.
     """
     wanted = [each.lower() for each in words.split()]
-    found = [_match(subject, version, wanted, owner, tag, field) for subject, version in latest]
+    found = [
+        _match(each, wanted, owner, tag, field)
+        for each in entries
+        if all(word in each.all for word in wanted)
+    ]
     return sorted((each for each in found if each is not None), key=lambda each: (-each.score, each.subject))
 
 
 def _match(
-    subject: str, version: Version, words: list[str], owner: str | None, tag: str | None, field: str | None
+    entry: Entry, words: list[str], owner: str | None, tag: str | None, field: str | None
 ) -> Match | None:
-    texts = [_Text("subject", subject), *_of_schema(version), *_of_metadata(version.metadata or {})]
+    texts = entry.texts
     owners = [each.text for each in texts if each.kind == "owner"]
     tags = sorted({each.text for each in texts if each.kind == "tag"})
     fields = [each.text for each in texts if each.kind == "field"]
@@ -93,7 +125,7 @@ def _match(
             return None
         score += best
     shown = sorted(where, key=lambda each: -where[each])[:5]
-    return Match(subject, version.version, score, ", ".join(owners), tuple(tags), tuple(shown))
+    return Match(entry.subject, entry.version, score, ", ".join(owners), tuple(tags), tuple(shown))
 
 
 def _points(word: str, text: _Text) -> int:

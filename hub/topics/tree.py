@@ -253,10 +253,14 @@ class LiveTree:
         self._read: tuple[int, int] | None = None
 
     def find(self, name: str) -> TopicSpec | None:
+        return self.topics().get(name)
+
+    def topics(self) -> Mapping[str, TopicSpec]:
+        """Every topic of the file by name, as it is now."""
         try:
             found = self.path.stat()
         except OSError:
-            return self._topics.get(name)
+            return self._topics
         if self._read != (found.st_mtime_ns, found.st_size):
             self._read = (found.st_mtime_ns, found.st_size)
             try:
@@ -264,7 +268,7 @@ class LiveTree:
                 self.error = None
             except ConfigError as error:
                 self.error = error
-        return self._topics.get(name)
+        return self._topics
 
 
 def load(path: Path, replication_factor: int = 1) -> TopicTree:

@@ -12,9 +12,9 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from playwright.sync_api import TimeoutError, sync_playwright
+from playwright.sync_api import Browser, TimeoutError, sync_playwright
 
-from tests.browser import staged_hub
+from tests.browser import staged_estate, staged_hub
 from tests.browser.chromium import FLAGS, executable
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -24,6 +24,19 @@ SHOTS = {
     "dashboard-dark": (1280, 860, "dark", True),
     "dashboard-phone": (390, 844, "light", True),
 }
+# name: address, in the staged estate
+PAGES = {
+    "topics": "/topics",
+    "topic": f"/topics/{staged_estate.ORDERS}?q=O-",
+    "schemas": "/schemas",
+    "schema": f"/schemas/{staged_estate.ORDERS}-value",
+    "views": "/views",
+    "view": f"/views/{staged_hub.VIEW}?key=C-1007",
+    "lag": "/lag",
+    "mirrors": "/mirrors",
+    "query": "/query",
+    "search": "/search?q=customer",
+}
 
 
 def main() -> None:
@@ -31,13 +44,19 @@ def main() -> None:
     parser.add_argument("--url", help="base URL of a running hub; default: a staged one")
     parser.add_argument("--warm-up-s", type=float, default=45.0, help="so that there are rates to draw")
     parser.add_argument("--to", type=Path, default=IMAGES)
+    parser.add_argument(
+        "--pages", action="store_true", help="all other pages instead, light and dark, wide and narrow"
+    )
     chosen = parser.parse_args()
     chosen.to.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        url = chosen.url or _staged(stack, chosen.warm_up_s)
+        url = chosen.url or (_estate if chosen.pages else _staged)(stack, chosen.warm_up_s)
         browser = stack.enter_context(sync_playwright()).chromium.launch(
             executable_path=executable(), args=FLAGS
         )
+        if chosen.pages:
+            _pages(browser, url, chosen.to)
+            return
         for name, (width, height, theme, whole) in SHOTS.items():
             page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
             page.goto(url)
@@ -48,6 +67,26 @@ def main() -> None:
             page.screenshot(path=chosen.to / f"{name}.png", full_page=whole, animations="allow")
             page.close()
         browser.close()
+
+
+def _pages(browser: Browser, url: str, to: Path) -> None:
+    """Every page with something in it; of a running hub those that need no name."""
+    for name, path in PAGES.items():
+        for width, theme in ((1280, "light"), (1280, "dark"), (375, "light"), (375, "dark")):
+            page = browser.new_page(viewport={"width": width, "height": 860}, color_scheme=theme)
+            page.goto(url + path)
+            with suppress(TimeoutError):
+                page.locator(".loading").first.wait_for(state="detached", timeout=10_000)
+            page.screenshot(path=to / f"{name}-{width}-{theme}.png", full_page=True)
+            page.close()
+
+
+def _estate(stack: ExitStack, warm_up_s: float) -> str:
+    hub = staged_estate.estate()
+    url = stack.enter_context(staged_hub.served(hub.app()))
+    stack.enter_context(staged_hub.traffic(hub))
+    time.sleep(warm_up_s)
+    return url
 
 
 def _staged(stack: ExitStack, warm_up_s: float) -> str:

@@ -26,6 +26,18 @@ def short(number: float | None) -> str:
     return f"{number:.0f}"
 
 
+def size(number: float | None) -> str:
+    """Bytes: 950 B, 12.4 kB, 3.05 MB."""
+    if number is None:
+        return UNKNOWN
+    return f"{number:.0f} B" if number < 1_000 else f"{short(number)[:-1]} {short(number)[-1]}B"
+
+
+def words(state: str) -> str:
+    """A state as people read it: CATCHING_UP is "catching up"."""
+    return state.replace("_", " ").lower()
+
+
 def rate(per_second: float | None) -> str:
     """Events per second: slow ones with one digit after the point."""
     if per_second is None or per_second == 0:

@@ -8,11 +8,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from hub.errors import NotFound
 from hub.observability.web import format, svg
+from hub.observability.web.pages import shell
 
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
 _HERE = Path(__file__).parent
 _SUFFIXES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 # From the installed package django-htmx; Django itself is not needed.
@@ -38,17 +44,36 @@ def _environment() -> Environment:
         format.clock,
         format.iso,
         format.moment,
+        format.size,
         svg.line,
         svg.area,
     ):
         environment.filters[function.__name__] = function
     environment.globals["static"] = address
+    environment.globals["sections"] = shell.SECTIONS
+    environment.globals["address"] = shell.address
+    environment.globals["words"] = format.words
     return environment
 
 
-def render(template: str, **values: Any) -> str:
+def render(template: str, /, **values: Any) -> str:
     """The template's HTML; every value is escaped."""
     return _environment().get_template(template).render(values)
+
+
+def html(template: str, answer: int = 200, /, **values: Any) -> HTMLResponse:
+    """The template as an answer, with the policy that it loads nothing from elsewhere and runs nothing inline."""
+    return HTMLResponse(
+        render(template, **values).encode("utf-8", "backslashreplace"),
+        answer,
+        headers={
+            "Content-Security-Policy": POLICY,
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Vary": "Accept",
+        },
+    )
 
 
 @cache

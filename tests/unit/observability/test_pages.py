@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -267,3 +268,11 @@ def test_sparklines_stay_inside_their_box() -> None:
     points = [float(number) for number in re.findall(r"[\d.]+", svg.line([1, 50, 3]))]
     assert all(0 <= x <= 96 for x in points[::2])
     assert all(0 <= y <= 22 for y in points[1::2])
+
+
+def test_an_overview_of_very_many_topics_leads_to_their_page(client: TestClient, facts: Facts) -> None:
+    topics = tuple(replace(TOPIC, name=f"area{number % 90}.topic{number}") for number in range(10_000))
+    facts.now = replace(facts.now, topics=topics)
+    page = client.get("/", headers=HTML).text
+    assert 'href="/topics?under=area1"' in page and "All 10\u202f000 topics" in page
+    assert page.count("topic7") == 0 and len(page) < 60_000

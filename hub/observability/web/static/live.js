@@ -130,6 +130,14 @@
   };
   document.body.addEventListener("htmx:sendError", () => offline(true));
   document.body.addEventListener("htmx:responseError", () => offline(true));
+  // A page that is refreshed may have become an error: what it showed is gone, or its peer is away. That is an answer, too.
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    const { xhr } = event.detail;
+    const page = (xhr.getResponseHeader("Content-Type") || "").startsWith("text/html");
+    if (!page || ![400, 404, 503].includes(xhr.status)) return;
+    event.detail.shouldSwap = true;
+    event.detail.isError = false;
+  });
   document.body.addEventListener("htmx:afterOnLoad", () => {
     answered = new Date();
     offline(false);
@@ -161,6 +169,15 @@
   }
   document.body.addEventListener("htmx:sseOpen", () => wire(true));
   document.body.addEventListener("htmx:sseError", () => wire(false));
+  document.body.addEventListener("htmx:sseBeforeMessage", (event) => {
+    if (paused()) event.preventDefault(); // a list of messages stands still
+  });
+  // A list that grows by itself keeps its newest so many.
+  document.body.addEventListener("htmx:sseMessage", () => {
+    for (const list of document.querySelectorAll("[data-most]")) {
+      while (list.children.length > Number(list.dataset.most)) list.lastElementChild.remove();
+    }
+  });
 
   // ---- the form and the theme
 

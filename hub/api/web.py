@@ -1,0 +1,159 @@
+"""[edge] The web app over the running hub: what its pages ask (hub.observability.web.pages.estate), answered by all packages.
+
+Here, because siblings do not know each other: views are materializers', mirrors replication's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+
+from hub.config import Settings
+from hub.errors import HubError, PeerError
+from hub.kafka import KafkaCluster
+from hub.materializers.saved_queries import load_queries
+from hub.materializers.store_reports import stores_of
+from hub.materializers.stores.sql import Store
+from hub.materializers.version_routes import view_versions
+from hub.materializers.view import changelog_of
+from hub.observability.collector import Collector, wall_clock_ms
+from hub.observability.monitor import Monitor
+from hub.observability.overview import lag_rows
+from hub.observability.reports import ViewSource
+from hub.observability.web.pages.estate import Estate, NodeSchemas
+from hub.observability.web.pages.mirrors import Known
+from hub.observability.web.pages.routes import create_router, nowhere
+from hub.replication.clusters import reach_all, read_board, read_progress
+from hub.replication.links import checked, links
+from hub.replication.mirrors import load as load_mirrors
+from hub.replication.summary import summary_of
+from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.node import Node
+from hub.topics.browse import Browser
+from hub.topics.describe import TopicFacts, describe
+from hub.topics.tree import LiveTree
+
+log = logging.getLogger(__name__)
+
+MIRRORS_FOR_MS = 10_000
+# A part of a page waits for it, not the page.
+DESCRIBE_S = 5.0
+
+
+def add_pages(
+    app: FastAPI,
+    settings: Settings,
+    node: Node,
+    store: Store,
+    collector: Collector,
+    monitor: Monitor,
+    rows: ViewSource,
+    tree: LiveTree,
+) -> None:
+    """The pages, first: programs' routes at the same addresses come behind them."""
+    cluster = KafkaCluster(settings.bootstrap, min(settings.kafka_timeout_s, DESCRIBE_S))
+    registry = RegistryClient(settings.registry, DESCRIBE_S)
+
+    def described(topic: str) -> TopicFacts:
+        return describe(topic, tree.topics().get(topic), cluster, registry, DESCRIBE_S)
+
+    estate = Estate(
+        topics=collector,
+        rows=rows,
+        registry=node,
+        browser=Browser(cluster, NodeSchemas(node)),
+        describe=described,
+        tree=tree.topics,
+        lag=lambda: monitor.rows() or lag_rows(collector.overview()),
+        views=StoreFacts(store),
+        mirrors=Mirrors(settings.project / "mirrors.yaml", settings.kafka_timeout_s).known,
+        saved=lambda: _saved(settings.project),
+    )
+    # Behind all others they would never be asked: the addresses of some are a program's, too.
+    routes, others = app.router.routes, len(app.router.routes)
+    app.include_router(create_router(estate))
+    routes[:] = routes[others:] + routes[:others]
+    app.include_router(nowhere(estate))
+
+
+@dataclass(frozen=True)
+class StoreFacts:
+    """See hub.observability.web.pages.estate.HasViews."""
+
+    store: Store
+
+    def describe(self, view: str) -> Mapping[str, Any]:
+        """As ``GET /views`` tells it, without counting its rows: that reads the whole table."""
+        told = self.store.progress()
+        has_table = view in self.store.names()
+        table = self.store.view(view) if has_table else None
+        return {
+            "fields": list(table.types) if table else [],
+            "indexes": list(table.indexes) if table else [],
+            "positions": str(self.store.positions(view, "source")) if has_table else "",
+            "stores": stores_of(told, self.store.served(view)),
+            "changelog": changelog_of(self.store.served(view)),
+        }
+
+    def versions(self, view: str) -> Mapping[str, Any]:
+        return view_versions(self.store, view)
+
+
+@dataclass
+class Mirrors:
+    """The status of all mirrors, asked in a thread of its own when somebody looks and what is known is old."""
+
+    path: Path
+    timeout_s: float
+    _now: Known = field(default_factory=Known)
+    _asking: threading.Lock = field(default_factory=threading.Lock)
+
+    def known(self) -> Known:
+        """What was last heard, at once."""
+        if not self.path.exists():
+            return Known(declared=False)
+        now = self._now
+        old = now.asked_at_ms is None or wall_clock_ms() - now.asked_at_ms > MIRRORS_FOR_MS
+        if old and self._asking.acquire(blocking=False):
+            threading.Thread(target=self._ask, name="mirrors", daemon=True).start()
+        return now
+
+    def _ask(self) -> None:
+        try:
+            self._now = Known(self._status(), wall_clock_ms())
+        except (HubError, OSError) as error:
+            message = error.message if isinstance(error, HubError) else str(error)
+            self._now = Known(self._now.mirrors, wall_clock_ms(), error=message)
+        except Exception as error:  # a page must not say "asking" for ever
+            log.exception("mirrors could not be asked")
+            self._now = Known(self._now.mirrors, wall_clock_ms(), error=f"{type(error).__name__}: {error}")
+        finally:
+            self._asking.release()
+
+    def _status(self) -> list[Mapping[str, Any]]:
+        file = load_mirrors(self.path)
+        reached = reach_all(checked(file), os.environ, self.path.parent, self.timeout_s)
+        found: list[Mapping[str, Any]] = []
+        declared = links(file)
+        for name in file.mirrors:
+            link = declared[name]
+            target = reached[link.target]
+            try:
+                board, progress = read_board(target), read_progress(target, maps=False)
+            except PeerError as error:
+                short = {"mirror": name, "state": "unknown", "reason": error.message, "ok": False}
+                found.append({**short, "source": link.source, "target": link.target})
+                continue
+            found.append(summary_of(file, link, board, progress, wall_clock_ms()))
+        return found
+
+
+def _saved(project: Path) -> Sequence[Mapping[str, Any]]:
+    return [{"name": each.name, "doc": each.doc, "sql": each.sql} for each in load_queries(project)]

@@ -1,0 +1,99 @@
+"""[shell] What the pages ask, by ports: filled in by the app (hub.api.web), or by a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from hub.errors import NotFound, PeerError
+from hub.observability.consumers import LagRow
+from hub.observability.overview import Overview, TopicLine
+from hub.observability.reports import ViewSource
+from hub.observability.web.pages.mirrors import Known
+from hub.schema_registry.node import Node
+from hub.schema_registry.refusals import Refused
+from hub.schema_registry.registry import Registry
+from hub.schema_registry.sources import Source
+from hub.topics.browse import Browser
+from hub.topics.describe import TopicFacts
+from hub.topics.tree import TopicSpec
+
+T = TypeVar("T")
+
+
+class HasTopics(Protocol):
+    """The collector: everything from memory."""
+
+    def overview(self) -> Overview: ...
+
+    def line(self, topic: str) -> TopicLine | None: ...
+
+    def other_lines(self, kind: str) -> Sequence[TopicLine]: ...
+
+    def names(self) -> Sequence[str]: ...
+
+
+class HasRegistry(Protocol):
+    """A registry node. ``ready``: whether it answers at once."""
+
+    position: int
+
+    @property
+    def ready(self) -> bool: ...
+
+    def read(self, question: Callable[[Registry], T]) -> T:
+        """Raises PeerError while it is not ready."""
+
+
+class HasViews(Protocol):
+    """What is known of views beside their reports. Each raises NotFound, PeerError."""
+
+    def describe(self, view: str) -> Mapping[str, Any]: ...
+
+    def versions(self, view: str) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Estate:
+    """Everything the pages are made of. ``describe`` asks Kafka for one topic, within a few seconds; ``mirrors`` answers
+    at once with what was last heard."""
+
+    topics: HasTopics
+    rows: ViewSource
+    registry: HasRegistry
+    browser: Browser
+    describe: Callable[[str], TopicFacts]
+    views: HasViews
+    tree: Callable[[], Mapping[str, TopicSpec]] = dict
+    lag: Callable[[], Sequence[LagRow]] = tuple
+    mirrors: Callable[[], Known] = Known
+    saved: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+
+
+def ask(registry: HasRegistry, question: Callable[[Registry], T]) -> T:
+    """Its answer, at once: while the registry has not read its log yet a page says so and does not wait."""
+    if not registry.ready:
+        raise PeerError(
+            "the registry has not read its log yet", hint="is Kafka well? hub doctor tells", code="HUB-3034"
+        )
+    return registry.read(question)
+
+
+@dataclass(frozen=True)
+class NodeSchemas:
+    """A registry node as the browser of messages asks it (hub.topics.browse.Schemas)."""
+
+    node: Node
+
+    def source(self, schema_id: int) -> Source:
+        try:
+            return ask(self.node, lambda registry: registry.source_of(registry.by_id(schema_id)))
+        except Refused as refused:
+            raise NotFound(refused.message) from None
+
+    def registered(self, schema_id: int, topic: str) -> tuple[str, int] | None:
+        uses = ask(self.node, lambda registry: registry.uses_of(schema_id, deleted=True))
+        own = [each for each in uses if each.subject in (f"{topic}-value", f"{topic}-key")]
+        first = next(iter([*own, *uses]), None)
+        return None if first is None else (first.subject, first.version)

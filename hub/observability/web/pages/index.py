@@ -1,0 +1,63 @@
+"""[shell] The words of all subjects, read once each: a search asks them, and only changed subjects are read again."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from hub.observability.web.pages.estate import HasRegistry, ask
+from hub.schema_registry.facts import SchemaStored
+from hub.schema_registry.registry import Registry
+from hub.schema_registry.search import Entry, entry_of
+from hub.schema_registry.state import Version
+
+
+@dataclass
+class Index:
+    """Thread safe. ``entries`` are up to date with the node when it is asked."""
+
+    registry: HasRegistry
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _position: int = -1
+    _known: dict[str, tuple[tuple[int, int], Entry]] = field(default_factory=dict)
+
+    def entries(self) -> list[Entry]:
+        """One entry a subject with a version, by name. Raises PeerError while the registry is not ready."""
+        with self._lock:
+            if self._position != self.registry.position:
+                self._refresh()
+            return [entry for _, entry in self._known.values()]
+
+    def _refresh(self) -> None:
+        position = self.registry.position
+        latest = ask(self.registry, latest_of)
+        known: dict[str, tuple[tuple[int, int], Entry]] = {}
+        for stored in latest:
+            mark = (stored.version, stored.schema_id)
+            before = self._known.get(stored.subject)
+            if before is None or before[0] != mark:
+                before = (mark, entry_of(stored.subject, version_of(stored)))
+            known[stored.subject] = before
+        self._known, self._position = known, position
+
+
+def latest_of(registry: Registry) -> list[SchemaStored]:
+    """The newest version of every subject that has one, by name."""
+    return [
+        registry.subjects[subject][numbers[-1]]
+        for subject in sorted(registry.subjects)
+        if (numbers := registry.numbers(subject))
+    ]
+
+
+def version_of(stored: SchemaStored) -> Version:
+    """A stored version as plans and searches have it."""
+    return Version(
+        stored.version,
+        stored.schema,
+        stored.schema_type,
+        tuple(stored.references),
+        stored.metadata,
+        stored.schema_id,
+        stored.deleted,
+    )

@@ -1,0 +1,276 @@
+"""[core] The registry as pages: all subjects, and one with its versions, what changed between two, and which rules hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hub.errors import NotFound, nearest
+from hub.observability.web.pages.index import latest_of, version_of
+from hub.observability.web.pages.shell import Pager, paged
+from hub.schema_registry import subject_names
+from hub.schema_registry.facts import SchemaStored
+from hub.schema_registry.formats import InvalidSchema
+from hub.schema_registry.policy import BY_DEFAULT, BY_SUBJECT
+from hub.schema_registry.policy_rules import text_of
+from hub.schema_registry.registry import Registry
+from hub.schema_registry.search import Match
+from hub.schema_registry.settings import DEFAULT_LEVEL
+from hub.schema_registry.state import RegistryState, SubjectState, parsed_version
+from hub.schema_registry.words import diff_in_words, readers
+
+PAGE = 100
+MOST_TEXT = 100_000
+MOST_CHANGES = 200
+_MOST_NEEDED = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectRow:
+    """A subject in the list. ``where`` tells what the words were found in."""
+
+    subject: str
+    topic: str
+    is_key: bool
+    schema_type: str
+    version: int
+    versions: int
+    schema_id: int
+    level: str
+    owner: str
+    where: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectsPage:
+    """``of`` subjects are there, ``total`` fit."""
+
+    q: str
+    type: str
+    rows: tuple[SubjectRow, ...]
+    total: int
+    of: int
+    pager: Pager
+    default_level: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionLine:
+    """A version of the subject."""
+
+    version: int
+    schema_id: int
+    schema_type: str
+    deleted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule that holds, who set it, and how it came about on the way down the tree."""
+
+    key: str
+    value: str
+    set_by: str
+    trail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``against`` → ``version`` in words. ``trouble``: why they cannot be compared."""
+
+    against: int
+    version: int
+    changes: tuple[tuple[str, str], ...]
+    more: int
+    new_reads_old: tuple[str, ...]
+    old_reads_new: tuple[str, ...]
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectPage:
+    """One subject, at one of its versions."""
+
+    subject: str
+    topic: str
+    is_key: bool
+    context: str
+    versions: tuple[VersionLine, ...]
+    version: int
+    schema_id: int
+    schema_type: str
+    deleted: bool
+    text: str
+    cut: int
+    references: tuple[tuple[str, str, int], ...]
+    referenced_by: tuple[tuple[str, int], ...]
+    metadata: Mapping[str, Any] | None
+    level: str
+    level_by: str
+    rules: tuple[Rule, ...]
+    comparison: Comparison | None
+
+
+def subjects_page(
+    registry: Registry, matches: Sequence[Match] | None, q: str, schema_type: str, number: int
+) -> SubjectsPage:
+    """The list; ``matches`` are those that have the words, None when none were asked for."""
+    every = latest_of(registry)
+    where = None if matches is None else {each.subject: each.where for each in matches}
+    if where is None:
+        fit = every
+    else:
+        by_name = {each.subject: each for each in every}
+        fit = [by_name[name] for name in where if name in by_name]
+    if schema_type:
+        fit = [each for each in fit if each.schema_type == schema_type]
+    pager = paged(len(fit), number, PAGE)
+    rows = tuple(
+        _row(registry, each, (where or {}).get(each.subject, ())) for each in fit[pager.first : pager.last]
+    )
+    return SubjectsPage(q, schema_type, rows, len(fit), len(every), pager, registry.level_of(None))
+
+
+def _row(registry: Registry, stored: SchemaStored, where: tuple[str, ...]) -> SubjectRow:
+    effective = registry.rulebook.effective(stored.subject)
+    properties = (stored.metadata or {}).get("properties") or {}
+    return SubjectRow(
+        stored.subject,
+        effective.topic,
+        effective.is_key,
+        stored.schema_type,
+        stored.version,
+        len(registry.numbers(stored.subject)),
+        stored.schema_id,
+        registry.level_of(stored.subject),
+        str(properties.get("owner") or registry.rulebook.owners.get(effective.topic, "")),
+        where,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What of the registry a subject's page needs; taken while it does not change, worked on after."""
+
+    stored: SchemaStored
+    against: SchemaStored | None
+    state: RegistryState
+    page: SubjectPage
+
+
+def take(registry: Registry, subject: str, version: int | None, against: int | None) -> Taken:
+    """The subject at ``version`` (default: the newest). Raises NotFound with the nearest name."""
+    numbers = registry.numbers(subject, deleted=True)
+    if not numbers:
+        guess = nearest(subject, registry.subjects)
+        raise NotFound(
+            f'subject "{subject}" does not exist',
+            hint=f'did you mean "{guess}"?' if guess else "all that there are: /schemas",
+        )
+    live = registry.numbers(subject)
+    number = version if version is not None else (live or numbers)[-1]
+    stored = registry.at(subject, number, deleted=True)
+    if stored is None:
+        raise NotFound(
+            f'subject "{subject}" has no version {number}',
+            hint=f"it has {', '.join(map(str, numbers[-20:]))}",
+        )
+    before = [each for each in (live if number in live else numbers) if each < number]
+    other = against if against is not None else (before[-1] if before else None)
+    compared = registry.at(subject, other, deleted=True) if other is not None and other != number else None
+    effective = registry.rulebook.effective(subject)
+    own = registry.levels.get(subject_names.place(subject))
+    above = registry.setting(subject_names.context_of(subject), "compatibilityLevel") or DEFAULT_LEVEL
+    level, by = effective.level(own.level if own is not None else None, above)
+    text = _pretty(stored)
+    page = SubjectPage(
+        subject,
+        effective.topic,
+        effective.is_key,
+        subject_names.context_of(subject),
+        tuple(
+            VersionLine(each, of.schema_id, of.schema_type, of.deleted)
+            for each in reversed(numbers)
+            if (of := registry.at(subject, each, deleted=True)) is not None
+        ),
+        number,
+        stored.schema_id,
+        stored.schema_type,
+        stored.deleted,
+        text[:MOST_TEXT],
+        max(0, len(text) - MOST_TEXT),
+        tuple((each.name, each.subject, each.version) for each in stored.references),
+        tuple(
+            (use.subject, use.version)
+            for schema_id in registry.referenced_by(subject, number)[:100]
+            for use in registry.uses_of(schema_id)[:5]
+        ),
+        stored.metadata,
+        level,
+        _said_by(by),
+        tuple(
+            Rule(key, text_of(key, each.value), each.set_by, each.trail)
+            for key, each in sorted(effective.settings.items())
+        ),
+        None,
+    )
+    return Taken(stored, compared, needed(registry, [each for each in (stored, compared) if each]), page)
+
+
+def _said_by(by: str) -> str:
+    return {BY_DEFAULT: "the registry's own setting", BY_SUBJECT: "the subject itself"}.get(
+        by, f"the rules of {by}"
+    )
+
+
+def needed(registry: Registry, of: Sequence[SchemaStored]) -> RegistryState:
+    """These versions with all that they refer to, however far."""
+    found: dict[tuple[str, int], SchemaStored] = {}
+    left = list(of)
+    while left and len(found) < _MOST_NEEDED:
+        each = left.pop()
+        if (each.subject, each.version) in found:
+            continue
+        found[each.subject, each.version] = each
+        for reference in each.references:
+            other = registry.at(reference.subject, reference.version, deleted=True)
+            if other is not None:
+                left.append(other)
+    by_subject: dict[str, list[SchemaStored]] = {}
+    for each in found.values():
+        by_subject.setdefault(each.subject, []).append(each)
+    return RegistryState(
+        {subject: SubjectState(tuple(map(version_of, versions))) for subject, versions in by_subject.items()}
+    )
+
+
+def compared(taken: Taken) -> Comparison | None:
+    """What changed, and who can read whom; None when there is nothing to compare with."""
+    old, new = taken.against, taken.stored
+    if old is None:
+        return None
+    try:
+        was, now = (parsed_version(taken.state, version_of(each)) for each in (old, new))
+        changes = diff_in_words(new.schema_type, was, now)
+        both = readers(was, now)
+    except InvalidSchema as error:
+        return Comparison(old.version, new.version, (), 0, (), (), error.message[:500])
+    return Comparison(
+        old.version,
+        new.version,
+        tuple((each.kind, each.what) for each in changes[:MOST_CHANGES]),
+        max(0, len(changes) - MOST_CHANGES),
+        tuple(f"{each.field or each.path}: {each.what}; fix: {each.fix}" for each in both.new_reads_old[:50]),
+        tuple(f"{each.field or each.path}: {each.what}; fix: {each.fix}" for each in both.old_reads_new[:50]),
+    )
+
+
+def _pretty(stored: SchemaStored) -> str:
+    if stored.schema_type == "PROTOBUF":
+        return stored.schema
+    try:
+        return json.dumps(json.loads(stored.schema), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return stored.schema

@@ -1,0 +1,341 @@
+"""A staged hub with everything that the pages beside the overview ask: schemas, messages, readers, views, mirrors."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import FastAPI
+
+from hub.api.app import on_hub_error
+from hub.errors import HubError, NotFound
+from hub.log import PartitionReplicas
+from hub.observability.collector import Collector, wall_clock_ms
+from hub.observability.consumers import LagRow
+from hub.observability.web.pages.estate import Estate, NodeSchemas
+from hub.observability.web.pages.mirrors import Known
+from hub.observability.web.pages.routes import create_router, nowhere
+from hub.record import NewRecord
+from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.facts import Reference
+from hub.schema_registry.node import Node
+from hub.schema_registry.registry import RegisterSchema
+from hub.topics.browse import Browser
+from hub.topics.describe import PartitionFacts, Setting, TopicFacts
+from hub.topics.tree import Slo, TopicSpec
+
+from .staged_hub import SOURCES, VIEW, StagedHub, customers
+
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+ORDERS = "shop.orders"
+V1 = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "doc": "An order of the shop.",
+    "fields": [
+        {"name": "order_id", "type": "string"},
+        {"name": "customer_id", "type": "string", "doc": "Whose it is."},
+        {"name": "amount_cents", "type": "long"},
+    ],
+}
+V2 = {**V1, "fields": [*V1["fields"], {"name": "note", "type": ["null", "string"], "default": None}]}
+
+
+def spec(name: str, owner: str, doc: str = "", tags: tuple[str, ...] = ()) -> TopicSpec:
+    return TopicSpec(
+        name, owner, doc, 2, 1, {"retention.ms": "604800000"}, "BACKWARD", None, tags, {}, Slo(2_000, 60_000)
+    )
+
+
+@dataclass
+class StagedEstate(StagedHub):
+    """Levers of all pages."""
+
+    tree: dict[str, TopicSpec] = field(default_factory=dict)
+    rows: list[LagRow] = field(default_factory=list)
+    mirrors: Known = field(default_factory=Known)
+    versions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    node: Node | None = None
+    collector: Collector | None = None
+
+    def estate(self) -> Estate:
+        if self.node is None:
+            self.node = Node(self.cluster)
+            self.node.start()
+        self.collector = Collector(self.cluster, self.views, "127.0.0.1:9092", poll_s=self.poll_s)
+        return Estate(
+            topics=self.collector,
+            rows=self.views,
+            registry=self.node,
+            browser=Browser(self.cluster, NodeSchemas(self.node)),
+            describe=self.describe,
+            tree=lambda: self.tree,
+            lag=lambda: self.rows,
+            views=StagedViewFacts(self),
+            mirrors=lambda: self.mirrors,
+            saved=lambda: [{"name": "big", "doc": "Big spenders", "sql": "SELECT 1"}],
+        )
+
+    def app(self) -> FastAPI:
+        estate = self.estate()
+        app = super().app()
+        # The staged hub's own collector is another one; this one is fresh at every request.
+        collector = self.collector
+        assert collector is not None
+
+        @app.middleware("http")
+        async def fresh(request: Any, call_next: Any) -> Any:
+            if not request.url.path.startswith("/ui/static"):
+                collector.topics_at_ms = None  # a new topic is known at once
+                collector.ask_kafka()
+                collector.ask_store()
+            return await call_next(request)
+
+        app.add_exception_handler(HubError, on_hub_error)
+        before = len(app.router.routes)
+        app.include_router(create_router(estate))
+        routes = app.router.routes
+        routes[:] = routes[before:] + routes[:before]
+        app.include_router(nowhere(estate))
+        return app
+
+    def describe(self, topic: str) -> TopicFacts:
+        self.cluster._reachable()
+        if topic not in self.cluster.logs:
+            raise NotFound(f'topic "{topic}" does not exist')
+        partitions = tuple(
+            PartitionFacts(PartitionReplicas(number, 1, (1, 2), (1,)), 0, len(log), {1: 5_000})
+            for number, log in enumerate(self.cluster.logs[topic])
+        )
+        settings = (
+            Setting("cleanup.policy", "delete", "default"),
+            Setting("retention.ms", "604800000", "tree: shop"),
+        )
+        return TopicFacts(topic, self.tree.get(topic), partitions, settings, (), (), ("sizes: not asked",))
+
+    def register(self, subject: str, schema: Any, references: Sequence[Reference] = (), **more: Any) -> int:
+        assert self.node is not None
+        stored, _ = self.node.submit(
+            RegisterSchema(subject, json.dumps(schema), references=tuple(references), **more)
+        )
+        return int(stored.schema_id)
+
+    def write(self, topic: str, *values: bytes | None, key: bytes | None = b"k", **more: Any) -> None:
+        now = wall_clock_ms()
+        self.cluster.writer().append(
+            [
+                NewRecord(topic, key, value, timestamp_ms=more.pop("at", now), partition=0, **more)
+                for value in values
+            ]
+        )
+
+
+@dataclass
+class StagedViewFacts:
+    hub: StagedEstate
+
+    def describe(self, view: str) -> Mapping[str, Any]:
+        if f"state:{view}" not in self.hub.views.records:
+            raise NotFound(f'view "{view}" does not exist')
+        store = {
+            "store": "main",
+            "kind": "sqlite",
+            "state": "live",
+            "lag": 0,
+            "positions": "",
+            "reason": None,
+        }
+        return {
+            "fields": ["name", "city", "paid_cents"],
+            "indexes": ["city"],
+            "stores": [store],
+            "changelog": f"views.{view}",
+            "positions": "crm.customers:0:1500",
+        }
+
+    def versions(self, view: str) -> Mapping[str, Any]:
+        if view not in self.hub.versions:
+            raise NotFound(f'view "{view}" has no versions')
+        return self.hub.versions[view]
+
+
+def lag_row(name: str, topic: str, state: str, **more: Any) -> LagRow:
+    said: dict[str, Any] = {
+        "kind": "group",
+        "name": name,
+        "view": None,
+        "topic": topic,
+        "owner": "shop",
+        "state": state,
+        "cause": "partition 1: nothing read for 4 min, though 2 members are connected",
+        "since_ms": wall_clock_ms() - 300_000,
+        "records": 1_204,
+        "seconds": 41.0,
+        "error_s": 0.5,
+        "basis": "timestamp",
+        "eta_s": None,
+        "loss_s": None,
+        "lost_records": None,
+        "position": 100,
+        "members": 2,
+        "measured_at_ms": wall_clock_ms() - 2_000,
+        "trend": (1.0, 8.0, 20.0, 41.0),
+    }
+    return LagRow(**{**said, **more})
+
+
+def estate(seed: int = 7) -> StagedEstate:
+    """Seven systems, schemas with versions, messages good and hostile, readers in trouble, a mirror."""
+    base = customers(seed)
+    hub = StagedEstate(cluster=base.cluster, views=base.views, changed=base.changed)
+    hub.estate()
+    dice = random.Random(seed)
+    for topic in SOURCES.values():
+        owner = topic.partition(".")[0]
+        hub.tree[topic] = spec(topic, owner, f"Events of {topic}.", ("pii",) if owner == "crm" else ())
+    hub.tree[ORDERS] = spec(ORDERS, "shop", "Orders as the shop takes them.", ("money",))
+    first = hub.register(f"{ORDERS}-value", V1)
+    second = hub.register(f"{ORDERS}-value", V2)
+    shared = {
+        "type": "record",
+        "name": "Money",
+        "namespace": "shared",
+        "fields": [{"name": "cents", "type": "long"}],
+    }
+    hub.register("shared.Money", shared)
+    payment = {
+        "type": "record",
+        "name": "Payment",
+        "namespace": "shop",
+        "fields": [{"name": "payment_id", "type": "string"}, {"name": "amount", "type": "shared.Money"}],
+    }
+    hub.register("shop.payments-value", payment, [Reference("shared.Money", "shared.Money", 1)])
+    order = {"order_id": "O-1", "customer_id": "C-1007", "amount_cents": 4_990}
+    now = wall_clock_ms()
+    hub.topic("shop.returns", 1)
+    hub.cluster.delete_topic(ORDERS)
+    hub.topic(ORDERS)
+    hub.write(ORDERS, encode(first, parsed(V1), order), key=b"O-1", at=now - 60_000)
+    for number in range(2, 30):
+        value = {**order, "order_id": f"O-{number}", "amount_cents": dice.randrange(90_000), "note": None}
+        hub.write(
+            ORDERS,
+            encode(second, parsed(V2), value),
+            key=f"O-{number}".encode(),
+            at=now - 59_000 + number * 1_000,
+        )
+    hub.write(
+        ORDERS, encode(second, parsed(V2), {**order, "note": HOSTILE}), key=HOSTILE.encode(), at=now - 20_000
+    )
+    hub.write(
+        ORDERS, encode(second, parsed(V2), {**order, "note": "x" * 90_000}), key=b"huge", at=now - 19_000
+    )
+    hub.write(ORDERS, b"\x00\x00\x00\x00\x63broken", key=b"\xff\xfe\x00", at=now - 18_000)
+    hub.write(ORDERS, b"\x00" + second.to_bytes(4, "big") + b"\xff\xff", key=b"wrong", at=now - 17_000)
+    hub.write(ORDERS, None, key=b"O-2", at=now - 16_000)
+    hub.write(
+        ORDERS,
+        HOSTILE.encode(),
+        key=b"plain",
+        at=now - 15_000,
+        headers=((HOSTILE, HOSTILE.encode()), ("trace", b"\xff\x00")),
+    )
+    hub.rows = [
+        lag_row("billing", ORDERS, "STALLED"),
+        lag_row("search-indexer", ORDERS, "CATCHING_UP", cause="reads 90 records/s, 10 arrive", eta_s=18.0),
+        lag_row("billing", "shop.payments", "OK", records=0, seconds=0.0, cause="everything is read"),
+        lag_row(
+            "crm-sync",
+            "crm.customers",
+            "AT_RISK",
+            owner="crm",
+            loss_s=7_200.0,
+            seconds=500_000.0,
+            records=88_123,
+        ),
+        lag_row(
+            VIEW,
+            ORDERS,
+            "OK",
+            kind="view",
+            view=VIEW,
+            records=0,
+            seconds=0.1,
+            owner="customer-data",
+            cause="within 60 s",
+        ),
+    ]
+    hub.versions[VIEW] = {
+        "view": VIEW,
+        "served": 2,
+        "served_changelog": f"views.{VIEW}",
+        "judged": None,
+        "answered": None,
+        "refusal": None,
+        "versions": [
+            {
+                "number": 1,
+                "state": "former",
+                "text": "view: customer_360\n",
+                "engine": None,
+                "reason": None,
+                "behind": None,
+                "changelog": f"views.{VIEW}",
+                "swap": "auto",
+            },
+            {
+                "number": 2,
+                "state": "served",
+                "text": f"view: {VIEW}\nsources:\n  crm: {{topic: crm.customers}}\n",
+                "engine": "live",
+                "reason": None,
+                "behind": 0,
+                "changelog": f"views.{VIEW}.v2",
+                "swap": "auto",
+            },
+        ],
+    }
+    place = {
+        "topic": ORDERS,
+        "partition": 0,
+        "state": "mirroring",
+        "reason": "",
+        "source_next": 34,
+        "target_next": 33,
+        "lag_records": 1,
+        "lag_s": 0.4,
+    }
+    group = {"group": "billing", "rpo_records": 1, "rpo_s": 0.4, "redelivered": 0, "at_ms": now, "places": []}
+    mirror = {
+        "mirror": "nyc-lon",
+        "source": "nyc",
+        "target": "lon",
+        "state": "mirroring",
+        "reason": "",
+        "ok": True,
+        "workers": 2,
+        "topics": 1,
+        "lag_records": 1,
+        "lag_bytes": 90,
+        "lag_s": 0.4,
+        "records_per_s": 12.5,
+        "bytes_per_s": 1_100.0,
+        "last_commit_s": 0.3,
+        "trouble": {},
+        "cautions": [],
+        "operations": [],
+        "acting": {},
+        "partitions": [place],
+        "groups": [group],
+        "gaps": [],
+    }
+    away = {"mirror": "lon-tyo", "state": "unknown", "reason": "cluster tyo does not answer", "ok": False}
+    hub.mirrors = Known([mirror, away], now)
+    return hub
+
+
+__all__ = ["HOSTILE", "ORDERS", "StagedEstate", "estate", "lag_row", "spec"]

@@ -1,0 +1,247 @@
+"""The pages beside the overview in a real Chromium: read, filtered, driven by keys, watched live, and hostile bytes harmless.
+
+One server and one browser for all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from browser.conftest import Opener
+from browser.staged_estate import HOSTILE, ORDERS, StagedEstate, estate
+from browser.staged_hub import VIEW, served, visit
+from playwright.sync_api import expect
+
+from hub.materializers.push import Watcher
+from hub.materializers.query_routes import create_router as query_routes
+from hub.materializers.stores.queries import Queries
+from hub.materializers.stores.sql import Change, Store, ViewBatch
+from hub.materializers.topic_rows import Topics
+from hub.observability.web.pages.estate import NodeSchemas
+from hub.record import Positions
+
+PAGES = {
+    "overview": "/",
+    "topics": "/topics",
+    "topic": f"/topics/{ORDERS}",
+    "schemas": "/schemas?q=order",
+    "subject": f"/schemas/{ORDERS}-value",
+    "views": "/views",
+    "view": f"/views/{VIEW}?key=C-1003",
+    "lag": "/lag",
+    "mirrors": "/mirrors",
+    "query": "/query",
+    "search": "/search?q=order",
+    "not found": "/topics/no.such.topic",
+}
+PEOPLE = {
+    "type": "record",
+    "name": "people",
+    "fields": [{"name": "name", "type": ["null", "string"], "default": None}],
+}
+
+
+class Schemas(NodeSchemas):
+    """Topics as tables ask for a subject's versions, too; the query of this test asks a view."""
+
+    def versions(self, subject: str) -> list[object]:
+        return []
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StagedEstate]:
+    folder: Path = tmp_path_factory.mktemp("web")
+    hub = estate()
+    store = Store(f"sqlite:///{folder / 'store.db'}")
+    store.ensure_view("people", PEOPLE, [], "topic-1")
+    rows = [Change(f"P-{n}", n + 1, 0, n, {"name": HOSTILE if n == 1 else f"Person {n}"}) for n in range(3)]
+    reached = Positions.of([("views.people", 0, 3)])
+    store.apply([ViewBatch("people", rows, reached, Positions.of([("web.visits", 0, 3)]))], {})
+    queries = Queries(store)
+    app = hub.app()
+    assert hub.node is not None
+    topics = Topics(hub.cluster, Schemas(hub.node))  # type: ignore[arg-type]
+    app.include_router(query_routes(queries, store, Watcher(store), topics, folder, 1_000))
+    with served(app) as url:
+        hub.url = url
+        yield hub
+    queries.close()
+    store.close()
+    hub.node.stop()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (375, "light")])
+def test_every_page_fits_and_breaks_no_accessibility_rule(
+    site: StagedEstate, open_page: Opener, width: int, scheme: str
+) -> None:
+    page = open_page(
+        f"{site.url}/lag", width=width, allow_trouble=True, color_scheme=scheme, reduced_motion="reduce"
+    )
+    wrong = []
+    for name, path in PAGES.items():
+        page.goto(site.url + path)
+        if name == "topic":
+            expect(page.get_by_test_id("settings")).to_be_visible()
+            for number in (0, 3, 4):
+                page.get_by_test_id("message").nth(number).locator("summary").click()
+        over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        found = Axe().run(page)
+        if over or found.violations_count:
+            wrong.append(f"{name}: {over} px too wide; {found.generate_report()}")
+        assert page.locator("h1").count() == 1, name
+    assert wrong == []
+
+
+def test_keys_lead_everywhere(site: StagedEstate, open_page: Opener) -> None:
+    page = open_page(f"{site.url}/lag")
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    expect(page).to_have_url(f"{site.url}/topics")
+    expect(page.locator("[aria-current=page]")).to_have_text("Topics")
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    expect(dialog).to_contain_text("Mirrors")
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    page.keyboard.press("f")
+    expect(page.locator("[data-filter]")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    expect(page.locator("#find")).to_be_focused()
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+    page.keyboard.type("gq customer_id")  # letters in a field are letters
+    expect(page.locator("#find")).to_have_value("gq customer_id")
+    page.locator("#find").fill("customer_id")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{site.url}/search?q=customer_id")
+    page.get_by_test_id("found-schemas").get_by_role("link", name=f"{ORDERS}-value").click()
+    expect(page.get_by_test_id("changes")).to_contain_text("note")
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+
+
+def test_the_filter_of_the_tree_is_in_the_address(site: StagedEstate, open_page: Opener) -> None:
+    page = open_page(f"{site.url}/topics")
+    page.locator("select[name=owner]").select_option("crm")
+    page.get_by_role("button", name="Filter").click()
+    expect(page).to_have_url(re.compile(r"owner=crm"))
+    expect(page.locator("tbody tr")).to_have_count(3)
+    expect(page.get_by_test_id("total")).to_contain_text("2 of")
+    page.get_by_role("link", name="consent").click()
+    expect(page.locator("h1")).to_contain_text("consent")
+    page.go_back()
+    expect(page.locator("select[name=owner]")).to_have_value("crm")
+
+
+def test_a_page_keeps_itself_fresh_and_leaves_what_is_typed(site: StagedEstate, open_page: Opener) -> None:
+    site.topic("fresh.topic", 1)
+    page = open_page(f"{site.url}/topics?under=fresh")
+    page.locator("[data-filter]").fill("half-typ")
+    site.publish("fresh.topic", 41)
+    expect(page.get_by_test_id("row-fresh.topic")).to_contain_text("41")
+    expect(page.locator("[data-filter]")).to_have_value("half-typ")
+
+
+def test_a_topic_that_goes_away_is_said_on_its_page_and_comes_back(
+    site: StagedEstate, open_page: Opener
+) -> None:
+    site.topic("brief.topic", 1)
+    # The refused refreshes stand in Chromium's console.
+    page = open_page(f"{site.url}/topics/brief.topic", allow_trouble=True)
+    expect(page.get_by_test_id("no-messages")).to_be_visible()
+    site.cluster.delete_topic("brief.topic")
+    expect(page.get_by_test_id("error")).to_contain_text('topic "brief.topic" does not exist')
+    expect(page.locator("#offline")).to_be_hidden()
+    site.topic("brief.topic", 1)
+    site.publish("brief.topic")
+    expect(page.get_by_test_id("message")).to_have_count(1)
+    expect(page.get_by_test_id("error")).to_have_count(0)
+
+
+def test_messages_are_read_sought_and_harmless(site: StagedEstate, open_page: Opener) -> None:
+    page = open_page(f"{site.url}/topics/{ORDERS}")
+    expect(page.get_by_test_id("message")).to_have_count(35)
+    for message in page.get_by_test_id("message").all()[:7]:
+        message.locator("summary").click()
+    expect(page.locator("[data-testid=message] script, [data-testid=message] img")).to_have_count(0)
+    expect(page.get_by_test_id("messages")).to_contain_text(HOSTILE)
+    expect(page.get_by_test_id("cut").first).to_contain_text("characters are not shown")
+    assert page.locator("pre[data-form=hex]").first.inner_text().startswith("00000000  00 00 00 00")
+    assert page.title().startswith(ORDERS)
+    page.locator("#messages").get_by_label("Containing").fill("O-17")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"q=O-17"))
+    expect(page.get_by_test_id("message")).to_have_count(1)
+    expect(page.get_by_test_id("covered")).to_contain_text("complete, back to the beginning")
+    page.goto(f"{site.url}/topics/{ORDERS}?partition=0&from=3&limit=2")
+    expect(page.get_by_test_id("message")).to_have_count(2)
+    page.get_by_role("button", name="Newer").click()
+    expect(page.get_by_test_id("message").first).to_contain_text("@5")
+    page.goto(f"{site.url}/topics/{ORDERS}?from=12")
+    expect(page.get_by_test_id("trouble")).to_contain_text("choose a partition")
+
+
+def test_the_tail_shows_what_comes_and_says_when_it_samples(site: StagedEstate, open_page: Opener) -> None:
+    site.topic("live.topic", 1)
+    page = open_page(f"{site.url}/topics/live.topic")
+    expect(page.get_by_test_id("no-messages")).to_be_visible()
+    page.get_by_role("button", name="Watch live").click()
+    expect(page).to_have_url(re.compile(r"live=1"))
+    said = page.get_by_test_id("tail-said")
+    expect(said).to_contain_text("Waiting")
+    page.wait_for_timeout(700)  # the stream stands at the end of the log when it has opened
+    site.write("live.topic", HOSTILE.encode(), key=b"first")
+    expect(page.get_by_test_id("message")).to_have_count(1)
+    expect(said).to_contain_text("all are shown")
+    site.write("live.topic", *[b"flood"] * 400)
+    expect(said).to_contain_text(re.compile(r"A sample: \d+ of 401"))
+    assert page.get_by_test_id("message").count() < 30
+    page.get_by_role("button", name="Pause").click()
+    count = page.get_by_test_id("message").count()
+    site.write("live.topic", b"not seen while paused")
+    page.wait_for_timeout(1_200)  # what must not happen has its chance to
+    assert page.get_by_test_id("message").count() == count
+    page.get_by_role("link", name="Stop").click()
+    expect(page.get_by_test_id("covered")).to_contain_text("there are more")
+
+
+def test_a_row_changes_on_its_views_page(site: StagedEstate, open_page: Opener) -> None:
+    page = open_page(f"{site.url}/views/{VIEW}?key=C-1007")
+    expect(page.get_by_test_id("wire")).to_have_text("live")
+    before = site.views.rows[VIEW]["C-1007"]["visits"]
+    visit(site, "C-1007")
+    expect(page.locator("[data-field=visits]")).to_have_text(str(before + 1))
+    page.get_by_test_id("lookup-key").fill("C-1010")
+    page.keyboard.press("Enter")
+    expect(page.get_by_test_id("card").locator("h3")).to_have_text("C-1010")
+    expect(page).to_have_url(f"{site.url}/views/{VIEW}?key=C-1010")
+
+
+def test_a_query_is_asked_refused_with_a_caret_and_remembered(site: StagedEstate, open_page: Opener) -> None:
+    # A refused statement is an answer of 400, which Chromium writes to its console.
+    page = open_page(f"{site.url}/query", allow_trouble=True)
+    page.get_by_role("textbox", name="Statement").fill("SELECT key, name FROM people ORDER BY key")
+    page.keyboard.press("Control+Enter")
+    answer = page.get_by_test_id("answer")
+    expect(answer.locator("tbody tr")).to_have_count(3)
+    expect(answer.locator("tbody tr").nth(1)).to_contain_text(HOSTILE)
+    expect(answer.locator("img, script")).to_have_count(0)
+    assert page.title().startswith("Query")
+    page.get_by_role("textbox", name="Statement").fill("SELECT\n  nothing FROM people")
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_test_id("wrong")).to_have_text(re.compile(r"^  nothing FROM people\n  \^$"))
+    expect(answer).to_contain_text("nothing")
+    page.reload()  # the statement is in the address, and asked again
+    expect(page.get_by_test_id("wrong")).to_be_visible()
+    page.get_by_test_id("history").get_by_role("button").nth(1).click()
+    expect(page.get_by_role("textbox", name="Statement")).to_have_value(re.compile("ORDER BY key"))
+    page.get_by_role("button", name="Forget them").click()
+    expect(page.get_by_test_id("history")).to_contain_text("Nothing yet")

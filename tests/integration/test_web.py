@@ -1,0 +1,133 @@
+"""The web app of a real server over a real Kafka: what is written is read, sought and watched; programs get what they got."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import orjson
+import pytest
+
+from hub.config import Settings
+from hub.kafka import KafkaCluster
+from hub.record import NewRecord
+from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.codec import encode, parsed
+
+HTML = {"Accept": "text/html"}
+SCHEMA = {"type": "record", "name": "Landing", "fields": [{"name": "flight", "type": "string"}]}
+
+
+def until(probe: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """The first true answer."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = probe()
+        if found:
+            return found
+        time.sleep(0.2)
+    pytest.fail("it did not come")
+
+
+@pytest.fixture(scope="module")
+def topic(settings: Settings, hub_server: str) -> str:
+    """A topic of two partitions with 30 landings in transactions, so that the log has marks between the records."""
+    name = f"web{uuid.uuid4().hex[:6]}.nyc.landings"
+    cluster = KafkaCluster(settings.bootstrap, 10.0)
+    cluster.create_topic(name, partitions=2, config={"retention.ms": "86400000"}, replication_factor=1)
+    schema_id = RegistryClient(hub_server).register(f"{name}-value", orjson.dumps(SCHEMA).decode())
+    writer = cluster.writer(f"{name}.writer")
+    for number in range(30):
+        value = encode(schema_id, parsed(SCHEMA), {"flight": f"UA-{number}"})
+        at = 1_700_000_000_000 + number * 1_000
+        writer.append([NewRecord(name, f"k{number}".encode(), value, (("n", b"1"),), at, number % 2)])
+    writer.close()
+    return name
+
+
+def test_a_new_topic_is_a_page_and_its_messages_are_read(hub_server: str, topic: str) -> None:
+    with httpx2.Client(base_url=hub_server, timeout=20) as http:
+        until(lambda: http.get(f"/topics/{topic}", headers=HTML).status_code == 200)
+        assert http.get(f"/topics/{topic}").json()["topic"] == topic  # programs: as ever
+        told = http.get(f"/api/topics/{topic}").json()
+        assert [each["subject"] for each in told["subjects"]] == [f"{topic}-value"]
+        settings = http.get(f"/api/topics/{topic}/settings").json()
+        assert [each["leader"] for each in settings["partitions"]] == [1, 1]
+        assert {"key": "retention.ms", "value": "86400000", "origin": "set by hand"} in settings["config"]
+        seen: list[str] = []
+        before = ""
+        while True:
+            page = http.get(f"/api/topics/{topic}/messages", params={"limit": 7, "before": before}).json()
+            seen += [each["key"]["text"] for each in page["messages"]]
+            if page["older"] is None:
+                break
+            before = page["older"]
+        assert seen == [f"k{number}" for number in reversed(range(30))] and page["complete"]
+        sought = http.get(f"/api/topics/{topic}/messages", params={"q": "ua-17"}).json()
+        assert [each["key"]["text"] for each in sought["messages"]] == ["k17"] and sought["complete"]
+        later = {"from": "2023-11-14T22:13:45Z", "limit": 3}
+        found = http.get(f"/api/topics/{topic}/messages", params=later).json()
+        assert [each["key"]["text"] for each in found["messages"]] == ["k25", "k26", "k27"]
+        assert found["messages"][0]["value"]["schema"]["subject"] == f"{topic}-value"
+        part = http.get(f"/ui/topics/{topic}/messages", headers=HTML).text
+        assert "UA-29" in part and f"{topic}-value version 1" in part
+
+
+def test_every_page_of_a_real_server_answers(hub_server: str, topic: str) -> None:
+    with httpx2.Client(base_url=hub_server, timeout=20) as http:
+        for path in (
+            "/",
+            "/topics",
+            "/schemas",
+            f"/schemas/{topic}-value",
+            "/views",
+            "/lag",
+            "/mirrors",
+            "/query",
+        ):
+            answer = http.get(path, headers=HTML)
+            assert answer.status_code == 200 and "<main" in answer.text, path
+        assert http.get("/topics/no.such", headers=HTML).status_code == 404
+        assert http.get("/no/such/page", headers=HTML).status_code == 404
+        assert "openapi" in http.get("/docs", headers=HTML).text
+        assert http.get("/schemas/types", headers=HTML).json() == ["JSON", "PROTOBUF", "AVRO"]
+        assert http.get("/mirrors").json()["declared"] is False
+        found = http.get("/api/search", params={"q": f"flight {topic.split('.')[0]}"}).json()
+        assert found["groups"][0][0] == "schemas"
+
+
+def test_new_messages_are_pushed(settings: Settings, hub_server: str, topic: str) -> None:
+    cluster = KafkaCluster(settings.bootstrap, 10.0)
+    opened = threading.Event()
+
+    def write() -> None:
+        opened.wait(20)
+        writer = cluster.writer()
+        for number in range(100):  # until one is heard: the stream says "open" a moment before it reads
+            writer.append([NewRecord(topic, f"live{number}".encode(), b"plain", partition=0)])
+            if heard.wait(0.3):
+                break
+        writer.close()
+
+    heard = threading.Event()
+    thread = threading.Thread(target=write)
+    thread.start()
+    with (
+        httpx2.Client(timeout=30) as http,
+        http.stream("GET", f"{hub_server}/api/topics/{topic}/tail") as answer,
+    ):
+        event = ""
+        for line in answer.iter_lines():
+            if line.startswith("event: "):
+                event = line[7:]
+                opened.set()
+            elif line.startswith("data: ") and event == "messages":
+                tick = orjson.loads(line[6:])
+                break
+        heard.set()
+    thread.join()
+    assert tick["messages"][0]["value"]["text"] == "plain" and tick["total_seen"] >= 1

@@ -1,0 +1,385 @@
+"""The pages as answers: one document each, its JSON twin, errors as pages, hostile bytes as text, programs unharmed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from browser.staged_estate import HOSTILE, ORDERS, StagedEstate, estate, spec
+from browser.staged_hub import VIEW
+from fastapi import APIRouter, FastAPI
+from fastapi.testclient import TestClient
+
+from hub.errors import HubFault
+from hub.observability.web.pages.mirrors import Known, checks
+from hub.observability.web.pages.routes import ForBrowsers, create_router, sse, status_of
+from hub.schema_registry.facts import Reference, SchemaStored
+from hub.schema_registry.node import Node
+from hub.schema_registry.policy import load_policies
+from hub.schema_registry.rulebook import Rulebook
+
+HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+PAGES = [
+    "/topics",
+    "/topics?under=shop&q=order&owner=shop&tag=money&order=rate",
+    "/topics?kind=internal",
+    f"/topics/{ORDERS}",
+    f"/topics/{ORDERS}/settings",
+    "/schemas",
+    "/schemas?q=customer_id&type=AVRO",
+    f"/schemas/{ORDERS}-value",
+    f"/schemas/{ORDERS}-value?version=1",
+    "/views",
+    f"/views/{VIEW}",
+    f"/views/{VIEW}?key=C-1001",
+    "/lag",
+    "/lag?state=STALLED&state=OK&kind=group",
+    "/mirrors",
+    "/query?sql=SELECT+1",
+    "/search",
+    "/search?q=order",
+]
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[StagedEstate]:
+    staged = estate()
+    staged.tree["to.be.made"] = spec("to.be.made", "nobody")
+    yield staged
+    assert staged.node is not None
+    staged.node.stop()
+
+
+@pytest.fixture(scope="module")
+def client(hub: StagedEstate) -> Iterator[TestClient]:
+    with TestClient(hub.app()) as made:
+        yield made
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_one_document_with_its_twin_at_its_foot(client: TestClient, path: str) -> None:
+    answer = client.get(path, headers=HTML)
+    assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/html")
+    text = answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert "accept" in answer.headers["vary"].lower()
+    assert len(re.findall(r"<h1\b", text)) == 1 and text.count("<main") == 1
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert not re.search(r"<script(?! src=)|\bstyle=|\son\w+=|javascript:", text)
+    assert not re.findall(r'(?:src|href)="(?!/|#)[^"]*"', text)
+    foot = text.partition("<footer")[2]
+    twin = next(each for each in re.findall(r'href="(/api/[^"]+)"', foot))
+    told = client.get(twin.replace("&amp;", "&"))
+    assert told.status_code == 200 and told.json() is not None
+    section = path.split("/")[1].partition("?")[0]
+    current = re.findall(r'href="/(\w*)" aria-current="page"', text)
+    assert current == ([] if section == "search" else [section])
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/topics/shop.order", 404, "did you mean &#34;shop.orders&#34;?"),
+        ("/topics/<script>", 404, "&lt;script&gt;"),
+        ("/topics/to.be.made", 404, "hub topic apply makes it"),
+        ("/schemas/shop.order-value", 404, "shop.orders-value"),
+        (f"/schemas/{ORDERS}-value?version=99", 404, "has no version 99"),
+        ("/views/customer_36", 404, "customer_360"),
+        ("/nowhere/at/all", 404, "there is nothing at"),
+        ("/lag?state=SLEEPY", 400, "STALLED"),
+        ("/topics?page=many", 400, "page"),
+    ],
+)
+def test_an_error_of_a_page_is_a_page_and_of_its_twin_json(
+    client: TestClient, path: str, status: int, words: str
+) -> None:
+    answer = client.get(path, headers=HTML)
+    assert answer.status_code == status and words in answer.text
+    assert 'data-testid="error"' in answer.text and "<nav" in answer.text
+    if not path.startswith(("/lag", "/nowhere")) and "page=" not in path:
+        told = client.get(f"/api{path}")
+        assert told.status_code == status and told.json()["message"]
+
+
+def test_errors_have_the_status_of_whose_fault_they_are() -> None:
+    assert status_of(HubFault("a promise is broken")) == 500
+
+
+def test_programs_reach_what_is_behind_a_page() -> None:
+    app, router = FastAPI(), APIRouter(route_class=ForBrowsers)
+
+    @router.get("/things")
+    def page() -> str:
+        return "page"
+
+    @router.get("/schemas/{subject:path}")
+    def subject(subject: str) -> str:
+        return "page"
+
+    app.include_router(router)
+
+    @app.get("/things")
+    def things() -> str:
+        return "things"
+
+    @app.get("/schemas/ids/{number}")
+    def schema(number: int) -> str:
+        return "schema"
+
+    with TestClient(app) as client:
+        assert client.get("/things", headers=HTML).json() == "page"
+        assert client.get("/things").json() == "things"
+        assert client.get("/things", headers={"accept": "application/json"}).json() == "things"
+        assert client.get("/schemas/ids/4", headers=HTML).json() == "schema"
+        assert client.get("/schemas/a/b-value", headers=HTML).json() == "page"
+
+
+def test_messages_are_text_whatever_is_in_them(client: TestClient) -> None:
+    text = client.get(f"/ui/topics/{ORDERS}/messages", headers=HTML).text
+    assert "<script" not in text and "<img" not in text
+    assert "&lt;script&gt;document.title" in text
+    assert "it names schema 99, which the registry does not have" in text
+    assert "its schema does not read it" in text
+    assert 'data-testid="cut"' in text and "characters are not shown" in text
+    assert "a tombstone" in text
+    assert f'href="/schemas/{ORDERS}-value?version=1"' in text
+
+
+def test_the_twin_of_messages_says_the_same(client: TestClient) -> None:
+    told = client.get(f"/api/topics/{ORDERS}/messages", params={"q": "owned", "limit": 10}).json()
+    assert told["complete"] and len(told["messages"]) == 2
+    assert told["messages"][1]["key"]["text"] == HOSTILE
+    assert [(each["partition"], each["first"], each["next"]) for each in told["scanned"]] == [
+        (0, 0, 35),
+        (1, 0, 0),
+    ]
+    first = client.get(
+        f"/api/topics/{ORDERS}/messages", params={"partition": "0", "from": "0", "limit": 1}
+    ).json()
+    assert first["messages"][0]["value"]["schema"] == {
+        "id": 1,
+        "type": "AVRO",
+        "subject": f"{ORDERS}-value",
+        "version": 1,
+    }
+    more = client.get(f"/api/topics/{ORDERS}/messages", params={"after": first["newer"], "limit": 2}).json()
+    assert [each["offset"] for each in more["messages"]] == [1, 2] and more["older"] == "0:1,1:0"
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"from": "12"}, "choose a partition"),
+        ({"from": "yesterday"}, "15m"),
+        ({"partition": "x"}, "numbers from 0"),
+        ({"partition": "9"}, "has no partition 9"),
+        ({"before": "x"}, "partition:offset"),
+        ({"limit": "9999"}, "limit 9999"),
+    ],
+)
+def test_a_part_says_what_is_wrong_in_its_place(
+    client: TestClient, asked: dict[str, str], words: str
+) -> None:
+    part = client.get(f"/ui/topics/{ORDERS}/messages", params=asked, headers=HTML)
+    assert part.status_code == 200 and 'role="alert"' in part.text and words in part.text
+    assert client.get(f"/api/topics/{ORDERS}/messages", params=asked).status_code in (400, 404)
+
+
+def test_kafka_away_is_said_where_kafka_is_asked(hub: StagedEstate, client: TestClient) -> None:
+    hub.cluster.cut = True
+    try:
+        assert client.get(f"/topics/{ORDERS}", headers=HTML).status_code == 200
+        assert "does not answer" in client.get("/topics", headers=HTML).text
+        assert "does not answer" in client.get(f"/ui/topics/{ORDERS}/messages", headers=HTML).text
+        assert "does not answer" in client.get(f"/ui/topics/{ORDERS}/settings", headers=HTML).text
+        assert client.get(f"/api/topics/{ORDERS}/messages").status_code == 503
+    finally:
+        hub.cluster.cut = False
+
+
+def test_a_topic_tells_its_owner_schema_readers_and_views(client: TestClient) -> None:
+    told = client.get(f"/api/topics/{ORDERS}").json()
+    assert (told["owner"], told["tags"], told["latency_ms"]) == ("shop", ["money"], 2_000)
+    assert [each["subject"] for each in told["subjects"]] == [f"{ORDERS}-value"]
+    assert [each["name"] for each in told["groups"]] == ["billing", "search-indexer"]
+    assert [each["view"] for each in told["views"]] == [VIEW]
+    assert told["dead_letters"] == f"{ORDERS}.dlq"
+    changelog = client.get(f"/api/topics/views.{VIEW}").json()
+    assert (changelog["made_by"], changelog["owner"]) == (VIEW, "customer-data")
+
+
+def test_a_subject_tells_what_changed_and_where_its_level_is_from(client: TestClient) -> None:
+    told = client.get(f"/api/schemas/{ORDERS}-value").json()
+    assert (told["version"], told["level"], told["level_by"]) == (2, "BACKWARD", "the registry's own setting")
+    assert [kind for kind, _ in told["comparison"]["changes"]] == ["field added"]
+    assert told["comparison"]["new_reads_old"] == [] == told["comparison"]["old_reads_new"]
+    assert client.get(f"/api/schemas/{ORDERS}-value?version=1").json()["comparison"] is None
+    back = client.get(f"/api/schemas/{ORDERS}-value?version=1&against=2").json()["comparison"]
+    assert [kind for kind, _ in back["changes"]] == ["field removed"]
+    payment = client.get("/api/schemas/shop.payments-value").json()
+    assert payment["references"] == [["shared.Money", "shared.Money", 1]]
+    assert client.get("/api/schemas/shared.Money").json()["referenced_by"] == [["shop.payments-value", 1]]
+
+
+def test_a_level_of_the_tree_is_named_with_its_node(
+    hub: StagedEstate, client: TestClient, tmp_path: Path
+) -> None:
+    file = tmp_path / "policies.yaml"
+    file.write_text(
+        "policies:\n  shop: {compatibility: FULL}\n  shop.orders: {compatibility: FULL_TRANSITIVE}\n"
+    )
+    book = Rulebook(load_policies(file))
+    assert hub.node is not None
+    hub.node.rules = lambda: book
+    try:
+        told = client.get(f"/api/schemas/{ORDERS}-value").json()
+        assert (told["level"], told["level_by"]) == ("FULL_TRANSITIVE", "the rules of shop.orders")
+        (rule,) = told["rules"]
+        assert rule["trail"] == "shop FULL > shop.orders FULL_TRANSITIVE"
+        rows = client.get("/api/schemas?q=payments").json()["rows"]
+        assert [row["level"] for row in rows] == ["FULL"]
+    finally:
+        hub.node.rules = Rulebook
+        client.get("/api/schemas")
+
+
+def test_versions_with_references_are_compared(hub: StagedEstate, client: TestClient) -> None:
+    money = {
+        "type": "record",
+        "name": "Refund",
+        "fields": [
+            {"name": "amount", "type": "shared.Money"},
+            {"name": "why", "type": "string", "default": ""},
+        ],
+    }
+    reference = Reference("shared.Money", "shared.Money", 1)
+    hub.register("shop.refunds-value", {**money, "fields": money["fields"][:1]}, [reference])
+    hub.register("shop.refunds-value", money, [reference])
+    found = client.get("/api/schemas/shop.refunds-value").json()["comparison"]
+    assert found["trouble"] == "" and found["changes"][0][0] == "field added"
+
+
+def test_texts_that_are_no_unicode_break_no_page(hub: StagedEstate, client: TestClient) -> None:
+    text = '{"type": "record", "name": "Half", "doc": "\\ud800 half", "fields": []}'
+    assert hub.node is not None
+    hub.node.registry.apply(SchemaStored("odd.half-value", 1, 9_000, text))  # as another registry wrote it
+    hub.register("odd.other-value", {"type": "record", "name": "Other", "fields": []})
+    hub.topic("odd.half", 1)
+    hub.write("odd.half", b'{"a": "\\ud800"}', "line\u2028separator".encode(), key=b"\xed\xa0\x80")
+    for path in ("/schemas/odd.half-value", "/search?q=half", "/schemas?q=half", "/topics/odd.half"):
+        assert client.get(path, headers=HTML).status_code == 200, path
+        assert client.get(f"/api{path}").status_code == 200, path
+    assert "ud800" in client.get("/ui/topics/odd.half/messages", headers=HTML).text
+    assert client.get("/api/topics/odd.half/messages").json()["messages"][1]["value"]["form"] == "json"
+    assert sse("said", "a\u2028b\r\nc") == "event: said\ndata: a\u2028b\ndata: c\n\n".encode()
+
+
+def test_search_finds_fields_owners_tags_and_new_subjects(hub: StagedEstate, client: TestClient) -> None:
+    def hits(q: str) -> dict[str, list[str]]:
+        found = client.get("/api/search", params={"q": q}).json()
+        return {kind: [hit["name"] for hit in some] for kind, _, some in found["groups"]}
+
+    assert hits("customer_id") == {"schemas": [f"{ORDERS}-value"]}
+    assert hits("pii")["topics"] == ["crm.consent", "crm.customers"]
+    assert hits("ORDERS shop")["topics"][0] == ORDERS
+    assert hits("seven systems") == {"views": [VIEW]}
+    assert hits("zebra") == {}
+    hub.register("zoo.animals-value", {"type": "record", "name": "Zebra", "fields": []})
+    assert hits("zebra") == {"schemas": ["zoo.animals-value"]}
+
+
+def test_a_view_tells_its_sources_versions_and_ways(hub: StagedEstate, client: TestClient) -> None:
+    told = client.get(f"/api/views/{VIEW}").json()
+    assert (told["served"], [each["number"] for each in told["versions"]]) == (2, [1, 2])
+    assert told["text"].startswith(f"view: {VIEW}") and "text" not in told["versions"][0]
+    assert f"http://testserver/views/{VIEW}/C-10" in told["ways"][0]["command"]
+    kept = hub.versions.pop(VIEW)
+    try:
+        told = client.get(f"/api/views/{VIEW}").json()
+        assert told["missing"] == [f'versions: view "{VIEW}" has no versions'] and told["text"] == ""
+    finally:
+        hub.versions[VIEW] = kept
+
+
+def test_the_lookup_of_a_view_stays_on_its_page(client: TestClient) -> None:
+    text = client.get(f"/views/{VIEW}?key=C-1001", headers=HTML).text
+    assert f'action="/views/{VIEW}"' in text and f"/views/{VIEW}/changes?key=C-1001" in text
+    part = client.get("/ui/lookup", params={"view": VIEW, "key": "C-1002", "only": "true"})
+    assert part.headers["hx-push-url"] == f"/views/{VIEW}?key=C-1002"
+
+
+def test_lag_is_filtered_as_the_address_says(client: TestClient) -> None:
+    text = client.get("/lag?state=STALLED", headers=HTML).text
+    assert 'data-testid="lag-billing-shop.orders"' in text and "lag-crm-sync" not in text
+    assert "at risk 1" in text and "ok 2" in text  # other states stay to be chosen
+    assert "none-fit" in client.get("/lag?owner=crm&kind=view", headers=HTML).text
+
+
+def test_mirrors_before_they_answered_without_a_file_and_in_trouble(
+    hub: StagedEstate, client: TestClient
+) -> None:
+    known = hub.mirrors
+    try:
+        for now, words in (
+            (Known(), 'data-testid="loading"'),
+            (Known(declared=False), "No mirror is declared"),
+            (replace(known, error="cluster nyc does not answer"), "cluster nyc does not answer"),
+        ):
+            hub.mirrors = now
+            assert words in client.get("/mirrors", headers=HTML).text
+    finally:
+        hub.mirrors = known
+
+
+def test_the_checklist_says_why_a_target_could_not_take_over() -> None:
+    (status, away) = estate_mirrors()
+    assert [each.state for each in checks(status)] == ["ok", "bad", "ok", "ok", "bad"]
+    assert [each.state for each in checks(away)] == ["bad"]
+    ready = {**status, "lag_records": 0, "lag_s": 0.0, "groups": [{**status["groups"][0], "rpo_records": 0}]}
+    assert {each.state for each in checks(ready)} == {"ok"}
+    stuck = {**ready, "workers": 0, "gaps": [{}], "operations": [{"kind": "failover", "next": "fence"}]}
+    assert [each.state for each in checks(stuck)] == ["bad", "ok", "ok", "bad", "ok", "bad"]
+
+
+def estate_mirrors() -> tuple[dict, dict]:  # type: ignore[type-arg]
+    staged = estate()
+    assert staged.node is not None
+    staged.node.stop()
+    status, away = staged.mirrors.mirrors
+    return dict(status), dict(away)
+
+
+def test_a_registry_that_is_not_ready_keeps_no_page_waiting(hub: StagedEstate) -> None:
+    made = hub.estate()
+    waiting = replace(made, registry=Node(hub.cluster, timeout_s=600.0))
+    app = FastAPI()
+    app.include_router(create_router(waiting))
+    collector = hub.collector
+    assert collector is not None
+    collector.ask_kafka()
+    with TestClient(app) as client:
+        schemas = client.get("/schemas", headers=HTML)
+        assert schemas.status_code == 503 and "has not read its log yet" in schemas.text
+        page = client.get(f"/topics/{ORDERS}", headers=HTML)
+        assert page.status_code == 200 and "Not told: schemas" in page.text
+        assert "Not searched: schemas" in client.get("/search?q=order", headers=HTML).text
+
+
+def test_an_empty_hub_says_what_to_do() -> None:
+    staged = StagedEstate()
+    with TestClient(staged.app()) as client:
+        for path, words in (
+            ("/topics", "hub topic apply"),
+            ("/schemas", "hub schema register"),
+            ("/views", "hub demo"),
+            ("/lag", "Nobody reads anything yet"),
+            ("/search?q=x", "Nothing has all of"),
+            ("/query", "No view has rows yet"),
+        ):
+            assert words in client.get(path, headers=HTML).text, path
+    assert staged.node is not None
+    staged.node.stop()

@@ -1,0 +1,75 @@
+"""The web app's side of the server: mirrors are asked behind the reader's back, and never keep a page waiting."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from ports import free_ports
+
+from hub.api.web import Mirrors, StoreFacts
+from hub.errors import NotFound
+from hub.materializers.stores.sql import Change, Store, ViewBatch
+from hub.observability.web.pages.mirrors import Known, mirrors_page
+from hub.record import Positions
+
+
+def heard(mirrors: Mirrors, seconds: float = 30.0) -> Known:
+    deadline = time.monotonic() + seconds
+    while mirrors.known().asked_at_ms is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return mirrors.known()
+
+
+def test_without_a_file_there_are_no_mirrors(tmp_path: Path) -> None:
+    assert Mirrors(tmp_path / "mirrors.yaml", 1.0).known() == Known(declared=False)
+
+
+def test_a_cluster_that_is_away_is_said_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    one, two = free_ports(2)
+    file = tmp_path / "mirrors.yaml"
+    file.write_text(
+        f'clusters:\n  nyc: {{bootstrap: "127.0.0.1:{one}", owns: ["nyc.**"]}}\n'
+        f'  lon: {{bootstrap: "127.0.0.1:{two}", owns: ["lon.**"]}}\n'
+        'mirrors:\n  nyc-lon: {source: nyc, target: lon, topics: ["nyc.**"]}\n'
+    )
+    mirrors = Mirrors(file, 0.5)
+    assert mirrors.known().asked_at_ms is None
+    page = mirrors_page(heard(mirrors))
+    (mirror,) = page.mirrors
+    assert (mirror.name, mirror.status["state"], mirror.checks[0].state) == ("nyc-lon", "unknown", "bad")
+
+
+def test_a_file_that_cannot_be_read_is_an_error_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "mirrors.yaml"
+    file.write_text("clusters: 7\n")
+    assert "mirrors.yaml:1" in (heard(Mirrors(file, 0.5)).error or "")
+
+
+def test_a_view_is_told_from_the_store(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    schema = {
+        "type": "record",
+        "name": "people",
+        "fields": [{"name": "city", "type": ["null", "string"], "default": None}],
+    }
+    store.ensure_view("people", schema, ["city"], "topic-1")
+    covered = Positions.of([("web.visits", 0, 3)])
+    report = {
+        "store": "main",
+        "kind": "sqlite",
+        "state": "live",
+        "reason": None,
+        "views": {"people": {"positions": "", "lag": 4, "stopped": None}},
+    }
+    batch = ViewBatch("people", [Change("P-1", 1, 0, 0, {"city": "Oslo"})], Positions(), covered)
+    store.apply([batch], {"store:main": report})
+    told = StoreFacts(store).describe("people")
+    assert "city" in told["fields"] and told["indexes"] == ["city"]
+    assert (told["positions"], told["changelog"]) == ("web.visits:0:3", "views.people")
+    assert [(each["store"], each["lag"]) for each in told["stores"]] == [("main", 4)]
+    with pytest.raises(NotFound):
+        StoreFacts(store).versions("people")
+    assert StoreFacts(store).describe("starting")["fields"] == []
+    store.close()

@@ -1,0 +1,219 @@
+"""Messages for people: newest first, from a place, by words, within bounds; and what the answer says it covers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hub.errors import CallerError, NotFound
+from hub.log import MemoryCluster
+from hub.record import NewRecord
+from hub.schema_registry.codec import encode, parsed
+from hub.schema_registry.sources import Source
+from hub.topics.browse import Bounds, Browser, Found, Tail, Wanted
+from hub.topics.shown import MOST_CHARACTERS, dump, part
+
+SCHEMA = {"type": "record", "name": "A", "fields": [{"name": "note", "type": "string"}]}
+
+
+class Schemas:
+    def source(self, schema_id: int) -> Source:
+        if schema_id == 8:
+            return Source.of("AVRO", "{")
+        if schema_id != 7:
+            raise NotFound(f"schema {schema_id}")
+        return Source.of("AVRO", json.dumps(SCHEMA))
+
+    def registered(self, schema_id: int, topic: str) -> tuple[str, int] | None:
+        return (f"{topic}-value", 3) if schema_id == 7 else None
+
+
+def event(note: str) -> bytes:
+    return encode(7, parsed(SCHEMA), {"note": note})
+
+
+@pytest.fixture
+def log() -> MemoryCluster:
+    """Forty messages in two partitions, in turns, a second apart; partition 1 has the even ones."""
+    cluster = MemoryCluster()
+    cluster.create_topic("a.b", partitions=2, config={}, replication_factor=1)
+    writer = cluster.writer()
+    for number in range(40):
+        writer.append(
+            [
+                NewRecord(
+                    "a.b",
+                    f"K-{number}".encode(),
+                    event(f"note {number}"),
+                    timestamp_ms=1_000 * number,
+                    partition=(number + 1) % 2,
+                )
+            ]
+        )
+    return cluster
+
+
+@pytest.fixture
+def browser(log: MemoryCluster) -> Browser:
+    return Browser(log, Schemas())
+
+
+def keys(found: Found) -> list[str]:
+    return [each.key.text for each in found.messages]
+
+
+def test_the_newest_come_first_from_all_partitions(browser: Browser) -> None:
+    found = browser.find(Wanted("a.b", limit=5))
+    assert keys(found) == ["K-39", "K-38", "K-37", "K-36", "K-35"]
+    assert not found.complete and found.ended_by == "limit"
+    first = found.messages[0]
+    assert json.loads(first.value.text) == {"note": "note 39"}
+    assert first.value.schema is not None
+    assert (first.value.schema.id, first.value.schema.subject, first.value.schema.version) == (
+        7,
+        "a.b-value",
+        3,
+    )
+
+
+def test_older_goes_on_without_a_gap_or_a_repetition(browser: Browser) -> None:
+    seen: list[str] = []
+    before: dict[int, int] = {}
+    for _ in range(20):
+        found = browser.find(Wanted("a.b", before=before, limit=7))
+        seen += keys(found)
+        if found.older is None:
+            assert found.complete
+            break
+        before = dict(found.older)
+    assert seen == [f"K-{number}" for number in reversed(range(40))]
+
+
+def test_times_that_go_back_lose_nothing(log: MemoryCluster, browser: Browser) -> None:
+    log.create_topic("odd", partitions=2, config={}, replication_factor=1)
+    for at in (9, 1, 5, 3, 8, 2):
+        record = [NewRecord("odd", str(at).encode(), b"v", timestamp_ms=at, partition=at % 2)]
+        log.writer().append(record)
+    seen: list[str] = []
+    before: dict[int, int] = {}
+    for _ in range(20):
+        found = browser.find(Wanted("odd", before=before, limit=1))
+        seen += keys(found)
+        if found.older is None:
+            break
+        before = dict(found.older)
+    assert sorted(seen) == ["1", "2", "3", "5", "8", "9"]
+
+
+def test_from_an_offset_and_from_a_time_the_oldest_come_first(browser: Browser) -> None:
+    assert keys(browser.find(Wanted("a.b", 1, start={1: 4}, limit=3))) == ["K-8", "K-10", "K-12"]
+    found = browser.find(Wanted("a.b", since_ms=30_500, limit=4))
+    assert keys(found) == ["K-31", "K-32", "K-33", "K-34"]
+    assert found.newer is not None
+    again = browser.find(Wanted("a.b", start=found.newer, limit=50))
+    assert keys(again) == [f"K-{number}" for number in range(35, 40)]
+    assert again.complete and again.newer is None
+    assert browser.find(Wanted("a.b", since_ms=99_000_000)).messages == ()
+
+
+def test_words_are_sought_to_the_beginning_of_the_log(browser: Browser) -> None:
+    found = browser.find(Wanted("a.b", words="NOTE k-3"))
+    assert keys(found) == [
+        "K-39",
+        "K-38",
+        "K-37",
+        "K-36",
+        "K-35",
+        "K-34",
+        "K-33",
+        "K-32",
+        "K-31",
+        "K-30",
+        "K-3",
+    ]
+    assert found.complete and found.records == 40
+    assert [(each.first, each.next) for each in found.scanned] == [(0, 20), (0, 20)]
+
+
+def test_large_messages_are_read_a_few_at_a_time(log: MemoryCluster) -> None:
+    log.create_topic("large", partitions=1, config={}, replication_factor=1)
+    log.writer().append([NewRecord("large", b"k", b"x" * 1_000_000, partition=0)] * 200)
+    found = Browser(log, Schemas(), Bounds(bytes=20_000_000)).find(Wanted("large", limit=100))
+    assert len(found.messages) == 19 and found.ended_by == "bytes" and found.older == {0: 181}
+    assert found.bytes <= 21_000_000
+
+
+def test_words_are_sought_behind_what_is_cut(log: MemoryCluster, browser: Browser) -> None:
+    log.writer().append([NewRecord("a.b", b"far", event("x" * 50_000 + " Needle"), partition=0)])
+    found = browser.find(Wanted("a.b", words="needle"))
+    assert keys(found) == ["far"] and "Needle" not in found.messages[0].value.text
+
+
+@pytest.mark.parametrize(
+    ("bounds", "why"),
+    [(Bounds(records=10), "records"), (Bounds(bytes=300), "bytes"), (Bounds(seconds=-1), "seconds")],
+)
+def test_a_bound_ends_the_reading_and_is_named(log: MemoryCluster, bounds: Bounds, why: str) -> None:
+    found = Browser(log, Schemas(), bounds).find(Wanted("a.b", words="nothing has this"))
+    assert (found.complete, found.ended_by) == (False, why)
+    assert found.records <= 40
+    if why == "records":
+        assert found.records <= 10 and [each.first for each in found.scanned] == [15, 15]
+
+
+def test_what_is_asked_wrongly_is_said(browser: Browser) -> None:
+    with pytest.raises(NotFound, match='"a.c"') as caught:
+        browser.find(Wanted("a.c"))
+    assert caught.value.hint == 'did you mean "a.b"?'
+    with pytest.raises(NotFound, match="no partition 7"):
+        browser.find(Wanted("a.b", 7))
+    with pytest.raises(CallerError):
+        browser.find(Wanted("a.b", limit=100_000))
+
+
+def test_the_tail_shows_what_comes_and_counts_what_it_leaves_out(
+    log: MemoryCluster, browser: Browser
+) -> None:
+    tail = Tail(browser, Wanted("a.b"), most=3)
+    assert tail.step(0).seen == 0
+    log.writer().append([NewRecord("a.b", f"N-{n}".encode(), event("new"), partition=0) for n in range(10)])
+    tick = tail.step(0)
+    assert [each.key.text for each in tick.messages] == ["N-9", "N-8", "N-7"]
+    assert (tick.seen, tick.total_shown, tick.total_seen) == (10, 3, 10)
+    log.writer().append([NewRecord("a.b", b"x", event("flood"), partition=0)] * 5_000)
+    tick = tail.step(0)
+    assert (tick.seen, tick.passed_by, tick.total_seen) == (1_000, 4_000, 5_010)
+    assert tail.step(0).seen == 0
+    tail.close()
+
+
+def test_bytes_are_shown_as_what_they_are(browser: Browser) -> None:
+    def shown(data: bytes | None) -> tuple[str, str]:
+        found = part(data, lambda schema_id: browser._reading(schema_id, "a.b"))
+        return found.form, found.problem
+
+    assert shown(None) == ("null", "")
+    assert shown(b'{"a": 1}') == ("json", "")
+    assert shown("grüß".encode()) == ("text", "")
+    assert shown(b"\xff\xfe") == ("hex", "")
+    assert shown(b"a\x00b") == ("hex", "")
+    assert shown(b"[" * 100_000) == ("text", "")
+    assert shown(b"\x00\x00\x00\x00\x63rest") == (
+        "hex",
+        "it names schema 99, which the registry does not have",
+    )
+    assert "cannot be used" in shown(b"\x00\x00\x00\x00\x08rest")[1]
+    half = part(b'{"a": "\\ud800", "b": 123456789012345678901234567890, "c": NaN}', None)
+    assert half.form == "json" and "\\ud800" in half.text and half.text.encode()
+    form, problem = shown(b"\x00\x00\x00\x00\x07\xff\xff")
+    assert form == "hex" and problem.startswith("its schema does not read it")
+
+
+def test_huge_values_are_cut_and_say_so() -> None:
+    text = part(b"x" * 90_000, None)
+    assert len(text.text) == MOST_CHARACTERS and text.cut == "86,000 of 90,000 characters are not shown"
+    raw = part(b"\xff" * 9_000, None)
+    assert raw.cut == "8,488 of 9,000 bytes are not shown"
+    assert len(part(b"x" * 90_000, None, 200_000).text) == 90_000
+    assert dump(bytes(range(65, 82))).splitlines()[1].startswith("00000010  51")
