@@ -103,6 +103,9 @@ class StagedEstate(StagedHub):
         app.include_router(nowhere(estate))
         return app
 
+    def monitor(self) -> StagedMonitor:
+        return StagedMonitor(self)
+
     def describe(self, topic: str) -> TopicFacts:
         self.cluster._reachable()
         if topic not in self.cluster.logs:
@@ -132,6 +135,15 @@ class StagedEstate(StagedHub):
                 for value in values
             ]
         )
+
+
+@dataclass
+class StagedMonitor:
+    hub: StagedEstate
+    round_s: float | None = None
+
+    def rows(self) -> Sequence[LagRow]:
+        return self.hub.rows
 
 
 @dataclass

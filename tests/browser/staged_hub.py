@@ -23,7 +23,7 @@ from fastapi.responses import StreamingResponse
 from hub.errors import PeerError
 from hub.log import MemoryCluster
 from hub.observability.collector import Collector, wall_clock_ms
-from hub.observability.routes import create_router
+from hub.observability.routes import HasRows, create_router
 from hub.record import NewRecord, Positions
 
 VIEW = "customer_360"
@@ -105,13 +105,17 @@ class StagedHub:
                 yield
 
         app = FastAPI(lifespan=lifespan)
-        app.include_router(create_router(collector, self.views))
+        app.include_router(create_router(collector, self.views, monitor=self.monitor()))
 
         @app.get("/views/{view}/changes")
         async def changes(request: Request, view: str, key: str) -> StreamingResponse:
             return StreamingResponse(self.stream(request, view, key), media_type="text/event-stream")
 
         return app
+
+    def monitor(self) -> HasRows | None:
+        """Who measures all readers; None: the views alone are told."""
+        return None
 
     async def stream(self, request: Request, view: str, key: str) -> AsyncIterator[bytes]:
         """The wire format of the store's push side."""

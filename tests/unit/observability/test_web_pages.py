@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from browser.staged_estate import HOSTILE, ORDERS, StagedEstate, estate, spec
+from browser.staged_estate import HOSTILE, ORDERS, StagedEstate, estate, lag_row, spec
 from browser.staged_hub import VIEW
 from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
@@ -317,6 +317,20 @@ def test_lag_is_filtered_as_the_address_says(client: TestClient) -> None:
     assert 'data-testid="lag-billing-shop.orders"' in text and "lag-crm-sync" not in text
     assert "at risk 1" in text and "ok 2" in text  # other states stay to be chosen
     assert "none-fit" in client.get("/lag?owner=crm&kind=view", headers=HTML).text
+
+
+def test_many_readers_come_in_pages_that_keep_the_filter(hub: StagedEstate, client: TestClient) -> None:
+    kept = hub.rows
+    hub.rows = [lag_row(f"g{number}", ORDERS, "STALLED" if number % 2 else "OK") for number in range(400)]
+    try:
+        text = client.get("/lag?state=OK&state=STALLED&owner=shop&prefix=&kind=", headers=HTML).text
+        following = re.findall(r'rel="next" href="([^"]+)"', text)[0].replace("&amp;", "&")
+        assert following == "/lag?owner=shop&state=OK&state=STALLED&page=2"
+        assert 'data-testid="lag-g100-' in client.get(following, headers=HTML).text
+        twin = re.findall(r'href="(/api/lag[^"]*)"', text)[0].replace("&amp;", "&")
+        assert len(client.get(twin).json()) == 400
+    finally:
+        hub.rows = kept
 
 
 def test_mirrors_before_they_answered_without_a_file_and_in_trouble(

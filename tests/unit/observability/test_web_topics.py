@@ -95,6 +95,7 @@ def test_owners_of_a_branch() -> None:
 def test_addresses_leave_out_what_says_nothing() -> None:
     assert address("/topics", {"q": "a b&c", "owner": "", "page": 0}, page=2) == "/topics?q=a+b%26c&page=2"
     assert address("/topics", {"q": "x"}, q="") == "/topics"
+    assert address("/lag", {"state": ("OK", "LOST"), "owner": ()}) == "/lag?state=OK&state=LOST"
     assert paged(0, 5, 100).last == 0
     assert len({each.shortcut for each in SECTIONS}) == len(SECTIONS)
 

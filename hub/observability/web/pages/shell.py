@@ -54,7 +54,9 @@ def paged(total: int, number: int, size: int) -> Pager:
 
 
 def address(path: str, parameters: Mapping[str, object], /, **changes: object) -> str:
-    """The path with its parameters and some of them changed; empty ones are left out."""
+    """The path with its parameters and some of them changed; empty ones are left out, of several each stands."""
     said = {**parameters, **changes}
-    text = urlencode({name: value for name, value in said.items() if value not in ("", None, 0)})
+    text = urlencode(
+        {name: value for name, value in said.items() if value not in ("", None, 0, ())}, doseq=True
+    )
     return f"{path}?{text}" if text else path
