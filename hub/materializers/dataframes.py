@@ -119,9 +119,11 @@ def _place(events: DataFrame) -> str:
     )
 
 
-def judged(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> DataFrame:
+def judged(
+    events: DataFrame, inputs: Sequence[Input], answered: Answered, *, filtered: bool = False
+) -> DataFrame:
     """Each event with META, its own ``key``, ``value`` and ``_headers``, ``_at`` (its place), ``e_<source>`` (its columns)
-    and ``_why`` it cannot be taken."""
+    and ``_why`` it cannot be taken. ``filtered``: a filter on these follows at once."""
     framed = events.selectExpr(
         "topic AS _topic",
         "partition AS _partition",
@@ -141,6 +143,8 @@ def judged(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> Da
         framed = framed.withColumn("_event", _decoded(avro))
     for each in others:
         said = event_formats.parsed(each.source, each.latest, _is_of(each))
+        if filtered:
+            said = event_formats.once(said)
         framed = framed.withColumn(event_formats.parser_of(each.source), said)
     decoded = framed.select("*", *(_event(each, avro).alias(each.source.event) for each in inputs))
     return decoded.select("*", _reason(inputs, answered).alias("_why"))

@@ -59,6 +59,12 @@ def parsed(source: SourceShape, schema: AvroType, ours: Column) -> Column:
             return F.from_json(wrapped, _struct([f"e:array<{inside}>", f"{BROKEN}:string"]), options)
 
 
+def once(said: Column) -> Column:
+    """The same, parsed once: Spark moves a filter below what it reads of, and would parse for it anew, but not below rows
+    that it takes to be many."""
+    return F.explode(F.array(said))
+
+
 def event(source: SourceShape, schema: AvroType) -> Column:
     """``e_<source>`` from ``p_<source>``."""
     said = F.col(parser_of(source))

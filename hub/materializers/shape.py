@@ -198,7 +198,11 @@ class _Compiler:
 
     def _type_of(self, name: str, text: str) -> str | None:
         """The SQL type of an expression over a source's columns; None when it cannot be told."""
-        return self._inferred(sqlglot.parse_one(text, dialect=_DIALECT), lambda parts: (name, parts[-1]))
+        tree = sqlglot.parse_one(text, dialect=_DIALECT)
+        if isinstance(tree, exp.Anonymous):
+            function = called(exp.Anonymous(this=tree.this), self.view.functions)
+            return function.returns.upper() if function is not None else None
+        return self._inferred(tree, lambda parts: (name, parts[-1]))
 
     def _inferred(self, tree: exp.Expr, locate: Callable[[list[str]], tuple[str, str]]) -> str | None:
         def typed(column: exp.Column) -> exp.Expr:

@@ -226,7 +226,7 @@ def _metric(given: Input) -> str:
 def typed(events: DataFrame, given: Input, source: SqlSource, answered: Answered) -> DataFrame:
     """Each event as ``_why`` it is not taken (null: it is), the source's columns, META, its bytes, and its headers where
     they were read."""
-    known = judged(events, [given], answered)
+    known = judged(events, [given], answered, filtered=True)
     event = F.col(given.source.event)
     columns = [event[name].alias(name) for name in given.source.columns]
     why = F.col("_why")

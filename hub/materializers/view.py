@@ -138,7 +138,12 @@ class EventFormat(BaseModel):
             raise ValueError(f"format: {self.format} wants a schema: its columns and their types")
         if self.csv is not None and self.format != "csv":
             raise ValueError("`csv` says how lines are written: it belongs to format: csv")
+        lower = [name.lower() for name in self.columns]
         for name, text in self.columns.items():
+            if lower.count(name.lower()) > 1:
+                raise ValueError(
+                    f'two columns are called "{name.lower()}": SQL does not tell apart upper and lower case'
+                )
             if name in _RESERVED:
                 raise ValueError(f'a column "{name}" is the hub\'s own: every event has it, or must not')
             if self.format == "csv" and "<" in text:

@@ -207,6 +207,7 @@ def test_a_view_says_what_its_events_are(tmp_path: Path) -> None:
         ("    schema: {id: bigint}", 4, "write also format: json"),
         ("    format: json\n    schema:\n      id: bigint\n      at: tmestamp", 9, "did you mean timestamp?"),
         ("    format: json\n    schema: {id: bigint, _key: string}", 4, "the hub's own"),
+        ("    format: json\n    schema: {id: bigint, ID: string}", 4, "two columns"),
         ("    format: csv\n    schema: {id: 'array<int>'}", 4, "plain values"),
         (
             "    format: json\n    schema: {id: bigint}\n    csv: {separator: ';'}",

@@ -96,6 +96,17 @@ def test_a_view_calls_its_functions(tmp_path: Path) -> None:
     assert made.sources[0].where == "CLEAN(e_o.phone) <> ''"
 
 
+def test_an_order_by_a_function_that_gives_a_time_is_a_time(tmp_path: Path) -> None:
+    code = "def clean(p: str) -> datetime: ...\n"
+    view = project(tmp_path, "n: o.id", ", order: clean(phone)", code)
+    assert shape(view, {"o": ORDERS}).sources[0].order_is_time
+    assert (
+        not shape(project(tmp_path, "n: o.id", ", order: clean(phone)"), {"o": ORDERS})
+        .sources[0]
+        .order_is_time
+    )
+
+
 def test_a_call_with_other_arguments_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="gives 2 arguments") as raised:
         shape(project(tmp_path, "phone: 'clean(o.phone, 1)'"), {"o": ORDERS})
