@@ -147,7 +147,7 @@ def test_no_death_in_the_middle_of_a_checkpoint_changes_a_row(hub: Hub) -> None:
         for victim in ("spark", "materializer"):
             rows_flow(hub)
             kill(hub, victim)
-            hub.until(lambda: hub.pipeline.state(VIEW).get("state") != "realtime", 60.0)
+            hub.until(lambda: hub.pipeline.state(VIEW).get("state") != "realtime", 240.0)  # a JVM starts
             hub.reaches(VIEW, "realtime")
     finally:
         stop.set()
@@ -248,7 +248,7 @@ def rows_flow(hub: Hub) -> None:
         told = (hub.pipeline.state(VIEW).get("last_batch") or {}).get("changelog", {})
         return sum(offset for _, offset in end) > sum(told.values()) + 20
 
-    hub.until(uncovered, 120.0)
+    hub.until(uncovered, 240.0)
 
 
 def kill(hub: Hub, victim: str) -> None:
