@@ -26,7 +26,7 @@ from hub.errors import HubError
 from hub.runtime import Supervisor
 
 SEED = int(os.environ.get("HUB_FAULT_SEED", "1"))
-CUSTOMERS, EVENTS = 200, 12_000
+CUSTOMERS, EVENTS = 200, 9_000
 
 
 @pytest.fixture
@@ -66,15 +66,15 @@ def test_after_every_kill_the_view_equals_the_fold_of_the_log(hub: tuple[Supervi
     feeding = threading.Thread(target=feed_slowly, args=(pipeline, stop), daemon=True)
     feeding.start()
     try:
-        run_for(supervisor, 12.0)
+        run_until_rows(supervisor, pipeline)
         targets = ["materializer", "spark", "applier", "server", "kafka"]
         chance.shuffle(targets)
         for target in targets:
             print(f"kill -9 {target}")
             kill(supervisor, target)
-            run_for(supervisor, chance.uniform(3.0, 9.0))
+            run_for(supervisor, chance.uniform(2.0, 6.0))  # some meet what still recovers from the last
         while feeding.is_alive():
-            run_for(supervisor, 0.5)
+            run_for(supervisor, 0.2)
     finally:
         stop.set()
         feeding.join(30.0)
@@ -100,7 +100,7 @@ def test_after_every_kill_the_view_equals_the_fold_of_the_log(hub: tuple[Supervi
 
 
 def feed_slowly(pipeline: Pipeline, stop: threading.Event) -> None:
-    """The events over about a minute; a feeder that meets a fault is started again, as a user would."""
+    """The events over about half a minute; a feeder that meets a fault is started again, as a user would."""
     events = list(customers.generate(SEED, CUSTOMERS, EVENTS))
     while not stop.is_set():
         try:
@@ -117,6 +117,14 @@ def feed_slowly(pipeline: Pipeline, stop: threading.Event) -> None:
         except HubError as error:
             print(f"the feeder meets: {error.message}")
             time.sleep(1.0)
+
+
+def run_until_rows(supervisor: Supervisor, pipeline: Pipeline) -> None:
+    """Until the view has been told of: from then on every process has something to lose."""
+    deadline = time.monotonic() + 120.0
+    while not pipeline.state("customer_360").get("last_batch"):
+        assert time.monotonic() < deadline, pipeline.state("customer_360")
+        run_for(supervisor, 0.2)
 
 
 def kill(supervisor: Supervisor, target: str) -> None:
