@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -24,6 +25,8 @@ from typing import IO
 import psutil
 
 from hub.errors import Conflict, HubError, PeerError
+
+log = logging.getLogger(__name__)
 
 STEP_S = 0.1
 LOG_LIMIT_BYTES = 20_000_000
@@ -48,6 +51,39 @@ class Backoff:
     def reset(self) -> None:
         """It worked: the next failure waits ``first_s`` again."""
         self.failures = 0
+
+
+@contextlib.contextmanager
+def repeating(
+    step: Callable[[], object], *, name: str, pause_s: Callable[[float], float], failed: str
+) -> Iterator[None]:
+    """A thread called ``name`` that takes the step again and again for as long as the block runs.
+
+    ``pause_s``: from the seconds that a step took to those until the next. A step that fails is logged as ``failed``, the
+    same failure once, and the next is taken all the same: what is known goes on being shown, whatever broke.
+    """
+    stopping = threading.Event()
+
+    def repeat() -> None:
+        said = ""
+        while not stopping.is_set():
+            began_s = time.monotonic()
+            try:
+                step()
+                said = ""
+            except Exception as error:
+                if repr(error) != said:
+                    log.exception(failed)
+                said = repr(error)
+            stopping.wait(pause_s(time.monotonic() - began_s))
+
+    thread = threading.Thread(target=repeat, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join(1.0)
 
 
 def install_stop_signals() -> threading.Event:

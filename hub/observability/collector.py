@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -32,6 +32,7 @@ from hub.observability.overview import (
 )
 from hub.observability.reports import Report, ViewSource, reports_of
 from hub.record import Positions
+from hub.runtime import repeating
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,6 @@ class Collector:
     now_ms: Callable[[], int] = wall_clock_ms
     lock: threading.Lock = field(default_factory=threading.Lock)
     polling: threading.Lock = field(default_factory=threading.Lock)  # one poll at a time
-    stopping: threading.Event = field(default_factory=threading.Event)
     topic_ids: dict[str, str] = field(default_factory=dict)
     topics_at_ms: int | None = None
     rings: dict[str, dict[int, Ring]] = field(default_factory=dict)  # by topic and partition
@@ -88,32 +88,17 @@ class Collector:
     @contextmanager
     def running(self) -> Iterator[Collector]:
         """Keep it fresh for as long as the block runs."""
-        threads = [
-            threading.Thread(target=self._repeat, args=(step,), name=f"overview-{name}", daemon=True)
-            for name, step in (("kafka", self.ask_kafka), ("store", self.ask_store))
-        ]
-        for thread in threads:
-            thread.start()
-        try:
+        with ExitStack() as threads:
+            for name, step in (("kafka", self.ask_kafka), ("store", self.ask_store)):
+                threads.enter_context(
+                    repeating(
+                        step,
+                        name=f"overview-{name}",
+                        pause_s=lambda took_s: max(self.poll_s, took_s / BUSY_SHARE - took_s),
+                        failed="the overview could not be refreshed",
+                    )
+                )
             yield self
-        finally:
-            self.stopping.set()
-            for thread in threads:
-                thread.join(1.0)
-
-    def _repeat(self, step: Callable[[], None]) -> None:
-        said = ""
-        while not self.stopping.is_set():
-            began_s = time.monotonic()
-            try:
-                step()
-                said = ""
-            except Exception as error:  # the page goes on with what is known, whatever broke
-                if repr(error) != said:
-                    log.exception("the overview could not be refreshed")
-                said = repr(error)
-            took_s = time.monotonic() - began_s
-            self.stopping.wait(max(self.poll_s, took_s / BUSY_SHARE - took_s))
 
     # ---- one bounded step each
 

@@ -6,7 +6,6 @@ A step a second, in a thread of its own; no step asks Kafka or the store: the co
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,8 +20,7 @@ from hub.observability.collector import wall_clock_ms
 from hub.observability.consumers import LagRow
 from hub.observability.latency import SERVING, LatencyRow, Series, Tracks, freshness_of, rows_of
 from hub.observability.reports import Report
-
-log = logging.getLogger(__name__)
+from hub.runtime import repeating
 
 STEP_S = 1.0
 # Views with series of their own in /metrics; the others are counted.
@@ -56,29 +54,14 @@ class LatencyBoard:
     appended_to: dict[tuple[str, str, int], int] = field(default_factory=dict)
     objectives: dict[str, float | None] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    stopping: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
     def running(self) -> Iterator[LatencyBoard]:
         """A step a second for as long as the block runs."""
-        thread = threading.Thread(target=self._repeat, name="latency", daemon=True)
-        thread.start()
-        try:
+        with repeating(
+            self.step, name="latency", pause_s=lambda _: STEP_S, failed="latency could not be followed"
+        ):
             yield self
-        finally:
-            self.stopping.set()
-            thread.join(1.0)
-
-    def _repeat(self) -> None:
-        said = ""
-        while not self.stopping.wait(STEP_S):
-            try:
-                self.step()
-                said = ""
-            except Exception as error:  # what is known goes on being shown, whatever broke
-                if repr(error) != said:
-                    log.exception("latency could not be followed")
-                said = repr(error)
 
     def step(self) -> None:
         """Take in what stores have told since, and what was counted here."""

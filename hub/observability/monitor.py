@@ -15,7 +15,6 @@ It runs in a thread of its own; requests only read the rows. When Kafka is away 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,6 +42,7 @@ from hub.observability.reports import Report
 from hub.observability.status import SEVERITY, LagState, Reader, Reading, Rules, Watched, watch
 from hub.observability.timed import answered
 from hub.record import Positions, TopicPartition
+from hub.runtime import repeating
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,6 @@ class Monitor:
     collector: Collector
     rules: Rules = field(default_factory=Rules)
     owner_of: Callable[[str], str] = lambda _topic: ""
-    stopping: threading.Event = field(default_factory=threading.Event)
     watched: dict[tuple[ConsumerId, str | None], Watched] = field(default_factory=dict)
     consumers: dict[ConsumerId, Consumer] = field(default_factory=dict)
     marks: dict[ConsumerId, dict[str, Marks]] = field(default_factory=dict)
@@ -110,28 +109,21 @@ class Monitor:
     @contextmanager
     def running(self) -> Iterator[Monitor]:
         """A round every ``rules.sample_s`` for as long as the block runs."""
-        thread = threading.Thread(target=self._repeat, name="lag", daemon=True)
-        thread.start()
-        try:
+        with repeating(
+            self._timed_round, name="lag", pause_s=self._pause_s, failed="lag could not be measured"
+        ):
             yield self
-        finally:
-            self.stopping.set()
-            thread.join(1.0)
 
-    def _repeat(self) -> None:
-        said = ""
-        while not self.stopping.is_set():
-            began_s = time.monotonic()
-            try:
-                self.round()
-                said = ""
-            except Exception as error:  # what is known goes on being shown, whatever broke
-                if repr(error) != said:
-                    log.exception("lag could not be measured")
-                said = repr(error)
+    def _timed_round(self) -> None:
+        began_s = time.monotonic()
+        try:
+            self.round()
+        finally:
             self.round_s = time.monotonic() - began_s
-            # However big the estate, half of the time is left to others.
-            self.stopping.wait(max(self.rules.sample_s - self.round_s, min(self.round_s, 60.0)))
+
+    def _pause_s(self, took_s: float) -> float:
+        """However big the estate, half of the time is left to others."""
+        return max(self.rules.sample_s - took_s, min(took_s, 60.0))
 
     def rows(self) -> tuple[LagRow, ...]:
         """Every consumer on every topic, worst first."""

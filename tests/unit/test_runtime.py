@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.runtime import Backoff, describe_exit, last_line, running_hub
+from hub.runtime import Backoff, describe_exit, last_line, repeating, running_hub
 
 
 def test_backoff_doubles_up_to_its_most_and_starts_anew() -> None:
@@ -41,3 +43,28 @@ def test_a_pid_file_of_a_process_that_is_gone_or_another_by_now_is_no_running_hu
     # pid 1 runs, but it did not start at second 12 of 1970: its number alone proves nothing.
     (tmp_path / "hub.pid").write_text('{"healthy": true, "processes": {"supervisor": [1, 12.0]}}')
     assert running_hub(tmp_path) is None
+
+
+def test_a_repeated_step_goes_on_after_a_failure_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    taken: list[float] = []
+    enough = threading.Event()
+
+    def step() -> None:
+        taken.append(0.0)
+        if len(taken) >= 8:
+            enough.set()
+        if len(taken) in (2, 3):
+            raise ValueError("a")
+        if len(taken) in (4, 6):
+            raise ValueError("b")
+
+    with repeating(step, name="steps", pause_s=lambda took_s: min(took_s, 0.001), failed="no step"):
+        assert enough.wait(20.0)
+    assert [record.exc_info[1].args for record in caplog.records if record.exc_info] == [
+        ("a",),
+        ("b",),
+        ("b",),
+    ]
+    ended = len(taken)
+    assert "steps" not in {thread.name for thread in threading.enumerate()}
+    assert len(taken) == ended
