@@ -125,6 +125,20 @@ class Writer(Protocol):
     def close(self) -> None: ...
 
 
+class ReadableLog(Protocol):
+    """What is asked of a cluster to read some part of a topic: from where to where, and its records."""
+
+    def reader(self) -> Reader: ...
+
+    def topics(self) -> Mapping[str, TopicDescription]: ...
+
+    def end_offsets(self, topics: Sequence[str]) -> Positions: ...
+
+    def beginning_offsets(self, topics: Sequence[str]) -> Positions: ...
+
+    def offsets_at(self, topics: Sequence[str], timestamp_ms: int) -> Positions: ...
+
+
 class Cluster(Protocol):
     """What topics there are and how far they reach."""
 

@@ -9,7 +9,7 @@ is counted, never half shown. Reading is bounded in events, bytes and time, and 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import orjson
 
 from hub.errors import NotFound, PeerError
-from hub.log import Reader, TopicDescription
+from hub.log import ReadableLog
 from hub.materializers.sql_text import SqlError
 from hub.materializers.stores.columns import json_text
 from hub.materializers.stores.queries import EventTable, Running, kind_of
@@ -53,20 +53,6 @@ VALUE = "_value"
 _JSON_KINDS = {"string": "string", "integer": "long", "number": "double", "boolean": "boolean"}
 
 Decode = Callable[[bytes, int], Any]
-
-
-class Log(Protocol):
-    """What is asked of a cluster."""
-
-    def reader(self) -> Reader: ...
-
-    def topics(self) -> Mapping[str, TopicDescription]: ...
-
-    def end_offsets(self, topics: Sequence[str]) -> Positions: ...
-
-    def beginning_offsets(self, topics: Sequence[str]) -> Positions: ...
-
-    def offsets_at(self, topics: Sequence[str], timestamp_ms: int) -> Positions: ...
 
 
 class Schemas(Protocol):
@@ -107,7 +93,7 @@ class Scanned:
 class Topics:
     """Reads events of topics as tables. Thread safe: decoders by schema id are shared, an id never changes."""
 
-    cluster: Log
+    cluster: ReadableLog
     schemas: Schemas
     _decoders: Bounded[int, Decode] = field(default_factory=lambda: Bounded(500))
 

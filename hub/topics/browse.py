@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
-from hub.log import Reader, TopicDescription
+from hub.log import ReadableLog, Reader
 from hub.record import Positions, Record, TopicPartition
 from hub.schema_registry.bounded import Bounded
 from hub.schema_registry.formats import InvalidSchema
@@ -30,20 +30,6 @@ _MOST_WORDS = 10
 _FIRST, _FEW = 5, 6
 _SEARCHED = 2_000_000  # characters of a message in which words are sought
 _WHOLE = 200_000  # characters of a message that is asked for alone
-
-
-class Log(Protocol):
-    """What is asked of a cluster."""
-
-    def reader(self) -> Reader: ...
-
-    def topics(self) -> Mapping[str, TopicDescription]: ...
-
-    def end_offsets(self, topics: Sequence[str]) -> Positions: ...
-
-    def beginning_offsets(self, topics: Sequence[str]) -> Positions: ...
-
-    def offsets_at(self, topics: Sequence[str], timestamp_ms: int) -> Positions: ...
 
 
 class Schemas(Protocol):
@@ -121,7 +107,7 @@ class Found:
 class Browser:
     """Thread safe; schemas that were made ready are kept: an id never changes."""
 
-    log: Log
+    log: ReadableLog
     schemas: Schemas
     bounds: Bounds = field(default_factory=Bounds)
     _readings: Bounded[tuple[int, str], Reading] = field(default_factory=lambda: Bounded(500))
