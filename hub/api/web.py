@@ -18,12 +18,15 @@ from fastapi import FastAPI
 from hub.config import Settings
 from hub.errors import HubError, PeerError
 from hub.kafka import KafkaCluster
+from hub.materializers.column_lineage import made_of
 from hub.materializers.saved_queries import load_queries
 from hub.materializers.store_reports import stores_of
 from hub.materializers.stores.sql import Store
 from hub.materializers.version_routes import view_versions
+from hub.materializers.versions import PREFIX
 from hub.materializers.view import changelog_of
 from hub.observability.collector import Collector, wall_clock_ms
+from hub.observability.lineage import Columns, Kept
 from hub.observability.monitor import Monitor
 from hub.observability.overview import lag_rows
 from hub.observability.reports import ViewSource
@@ -75,6 +78,7 @@ def add_pages(
         views=StoreFacts(store),
         mirrors=Mirrors(settings.project / "mirrors.yaml", settings.kafka_timeout_s).known,
         saved=lambda: _saved(settings.project),
+        bootstrap=settings.bootstrap,
     )
     # Behind all others they would never be asked: the addresses of some are a program's, too.
     routes, others = app.router.routes, len(app.router.routes)
@@ -104,6 +108,21 @@ class StoreFacts:
 
     def versions(self, view: str) -> Mapping[str, Any]:
         return view_versions(self.store, view)
+
+    def kept(self) -> Mapping[str, Kept]:
+        told = self.store.progress()
+        found = {}
+        for view in sorted({key.partition(":")[2] for key in told if key.startswith("state:")}):
+            table = self.store.served(view)
+            found[view] = Kept(changelog_of(table), stores_of(told, table))
+        return found
+
+    def made_of(self, view: str) -> Columns:
+        ledger = self.store.progress().get(f"{PREFIX}{view}")
+        served = (
+            next((each for each in ledger["versions"] if each["state"] == "served"), None) if ledger else None
+        )
+        return made_of(served["body"]) if served is not None else {}
 
 
 @dataclass

@@ -38,6 +38,7 @@ COMMANDS = {
     "watch": ("hub.cli.watch:app", "Follow the changes of a view as they happen."),
     "lag": ("hub.cli.lag:app", "How late every group and view is, and why."),
     "latency": ("hub.cli.latency:latency", "How long events take until views show them."),
+    "lineage": ("hub.cli.lineage:lineage", "What events go through, and why something is late."),
     "audit": ("hub.cli.completeness:app", "Completeness: what was written, against what is there."),
     "canary": ("hub.cli.canary:app", "What became of a record a second, on every way."),
     "top": ("hub.cli.top:app", "A live screen: rates, the worst lags, views, the hub's processes."),

@@ -18,6 +18,7 @@ not known is shown as unknown, never as zero.
     consumers.py [core]   any consumer's reading: group, view, applier; the rows of /api/lag
     status.py    [core]   ten states out of a history of readings, each with its cause
     overview.py  [core]   the numbers of one moment, as values; the JSON of /api/overview
+    lineage.py   [core]   what events go through, why one is late, as a picture and as OpenLineage
     reports.py   [core]   a view's progress and state records as one report
     collector.py [shell]  the two threads that keep the overview fresh
     monitor.py   [shell]  rounds of measuring every consumer, in bulk and bounded

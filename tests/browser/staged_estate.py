@@ -15,6 +15,7 @@ from hub.errors import HubError, NotFound
 from hub.log import PartitionReplicas
 from hub.observability.collector import Collector, wall_clock_ms
 from hub.observability.consumers import LagRow
+from hub.observability.lineage import Columns, Kept
 from hub.observability.web.pages.estate import Estate, NodeSchemas
 from hub.observability.web.pages.mirrors import Known
 from hub.observability.web.pages.routes import create_router, nowhere
@@ -167,6 +168,21 @@ class StagedViewFacts:
             "stores": [store],
             "changelog": f"views.{view}",
             "positions": "crm.customers:0:1500",
+        }
+
+    def kept(self) -> Mapping[str, Kept]:
+        names = [key.partition(":")[2] for key in self.hub.views.records if key.startswith("state:")]
+        other = {"store": "lake", "kind": "parquet", "state": "filling", "lag": 20_000, "reason": None}
+        return {
+            view: Kept(f"views.{view}", [{**self.describe(view)["stores"][0], "store": "serving"}, other])
+            for view in names
+        }
+
+    def made_of(self, view: str) -> Columns:
+        return {
+            "name": (("crm.customers", "first_name"), ("crm.customers", "last_name")),
+            "paid_cents": (("shop.payments", "amount_cents"),),
+            "": (("crm.customers", "customer_id"),),
         }
 
     def versions(self, view: str) -> Mapping[str, Any]:

@@ -33,6 +33,7 @@ PAGES = {
     "views": "/views",
     "view": f"/views/{VIEW}?key=C-1003",
     "lag": "/lag",
+    "lineage": f"/lineage?of=view:{VIEW}",
     "mirrors": "/mirrors",
     "query": "/query",
     "search": "/search?q=order",

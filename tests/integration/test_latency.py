@@ -118,3 +118,26 @@ def test_the_command_shows_them(plant: Plant) -> None:
     missing = CliRunner().invoke(app, ["latency", "plant_latencx"], env=environment)
     assert missing.exit_code == 1
     assert "not measured" in str(missing.exception)
+
+
+def test_lineage_shows_what_runs_with_columns_and_why_it_is_late(plant: Plant) -> None:
+    environment = environment_of(plant.pipeline.settings)
+    shown = CliRunner().invoke(app, ["lineage", plant.view, "-o", "json"], env=environment)
+    assert shown.exit_code == 0, shown.output
+    found = json.loads(shown.stdout)
+    ways = {(edge["source"], edge["target"]) for edge in found["edges"]}
+    assert {
+        (f"topic:{plant.topic}", f"view:{plant.view}"),
+        (f"view:{plant.view}", f"topic:views.{plant.view}"),
+        (f"topic:views.{plant.view}", f"store:{plant.view}/serving"),
+    } <= ways
+    assert found["columns"]["celsius"] == [[plant.topic, "celsius"]]
+    assert found["late"]["path"][-1]["target"] == f"view:{plant.view}"
+    table = CliRunner().invoke(app, ["lineage", plant.view], env=environment)
+    assert table.exit_code == 0, table.output
+    assert f"celsius <- {plant.topic} celsius" in table.stdout
+    told = CliRunner().invoke(app, ["lineage", "-o", "openlineage"], env=environment)
+    jobs = {event["job"]["name"]: event for event in json.loads(told.stdout)}
+    assert [each["name"] for each in jobs[plant.view]["inputs"]] == [plant.topic]
+    missing = CliRunner().invoke(app, ["lineage", "plant_latencx"], env=environment)
+    assert missing.exit_code == 1 and plant.view in str(getattr(missing.exception, "hint", ""))

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from hub.errors import NotFound, PeerError
 from hub.observability.consumers import LagRow
+from hub.observability.lineage import Columns, Kept
 from hub.observability.overview import Overview, TopicLine
 from hub.observability.reports import ViewSource
 from hub.observability.web.pages.mirrors import Known
@@ -53,6 +54,12 @@ class HasViews(Protocol):
 
     def versions(self, view: str) -> Mapping[str, Any]: ...
 
+    def kept(self) -> Mapping[str, Kept]:
+        """Of every view, where it is kept."""
+
+    def made_of(self, view: str) -> Columns:
+        """Which columns of which topics its columns are made of."""
+
 
 @dataclass(frozen=True)
 class Estate:
@@ -69,6 +76,7 @@ class Estate:
     lag: Callable[[], Sequence[LagRow]] = tuple
     mirrors: Callable[[], Known] = Known
     saved: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    bootstrap: str = ""
 
 
 def ask(registry: HasRegistry, question: Callable[[Registry], T]) -> T:

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, MutableMapping
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from functools import wraps
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -26,8 +27,9 @@ from fastapi.routing import APIRoute
 from starlette.routing import Match
 
 from hub.errors import CallerError, HubError, NotFound, PeerError
+from hub.observability.lineage import Columns, Kept, Lineage, drawn, lineage_of, open_lineage
 from hub.observability.web.page import html, render
-from hub.observability.web.pages import lag, messages, mirrors, schemas, search, topic, topics, views
+from hub.observability.web.pages import lag, lineage, messages, mirrors, schemas, search, topic, topics, views
 from hub.observability.web.pages.estate import Estate, ask
 from hub.observability.web.pages.index import Index
 from hub.observability.web.pages.lookup import Lookup
@@ -263,6 +265,43 @@ def create_router(
         states = [each for text in state or () for each in text.split(",")]
         wanted = lag.LagFilter(lag.checked(states), owner, prefix.strip(), name.strip(), kind)
         return lag.lag_page(estate.lag(), wanted, page)
+
+    # ---- lineage
+
+    def graph() -> tuple[Lineage, tuple[str, ...]]:
+        kept: Mapping[str, Kept] = {}
+        missing: tuple[str, ...] = ()
+        try:
+            kept = estate.views.kept()
+        except HubError as error:
+            missing = (f"stores: {error.message}",)
+        return lineage_of(estate.topics.overview().views, estate.lag(), kept), missing
+
+    def columns_of(view: str) -> Columns:
+        try:
+            return estate.views.made_of(view)
+        except HubError:
+            return {}
+
+    def drawing_of(_request: Request, found: lineage.LineagePage) -> Mapping[str, Any]:
+        part = Lineage({node.id: node for node in found.nodes}, found.edges)
+        return {"drawing": drawn(part), "short": lineage.short, "home_of": lineage.home_of}
+
+    @page("/lineage", "lineage.html", "lineage", for_programs=True, more=drawing_of)
+    def lineage_of_all(request: Request, of: Text = "", steps: int = 3) -> lineage.LineagePage:
+        """What events go through: topics, views, stores and readers ``of`` a name or id (``view:customer_360``), so many
+        ``steps`` each way, with the live lag on each edge; why it is late, and what a view's columns are made of."""
+        whole, missing = graph()
+        return lineage.lineage_page(whole, of.strip(), steps, columns_of, missing)
+
+    @router.get("/api/openlineage", tags=["pages"], response_model=None)
+    def as_open_lineage() -> Response:
+        """The same as OpenLineage's job events, with the columns of views."""
+        whole, _ = graph()
+        views = [node.name for node in whole.nodes.values() if node.kind == "view"]
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        first = estate.bootstrap.partition(",")[0]
+        return json_of(open_lineage(whole, {view: columns_of(view) for view in views}, first, at))
 
     # ---- mirrors
 

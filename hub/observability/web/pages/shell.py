@@ -25,6 +25,7 @@ SECTIONS = (
     Section("topics", "Topics", "/topics", "t"),
     Section("schemas", "Schemas", "/schemas", "s"),
     Section("views", "Views", "/views", "v"),
+    Section("lineage", "Lineage", "/lineage", "n"),
     Section("lag", "Lag", "/lag", "l"),
     Section("mirrors", "Mirrors", "/mirrors", "m"),
     Section("query", "Query", "/query", "q"),

@@ -1,0 +1,417 @@
+"""[core] Lineage: which topics become which view, where it is kept and who reads it, with the live lag on each edge.
+
+::
+
+    topic ─▶ view ─▶ changelog ─▶ store          an edge's lag is that of the reader at its end, as measured;
+      └────▶ group      └────────▶ view, group    a view writes its changelog within its batch: that edge has none
+
+Made of what runs: readers that were seen and measured, what stores report. ``why_late`` walks from a node against the
+arrows along the path that takes longest and names its slowest hop. ``drawn`` puts the boxes in layers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hub.errors import CallerError, NotFound, nearest
+from hub.observability.consumers import LagRow
+from hub.observability.overview import ViewLine
+
+KINDS = ("topic", "view", "store", "group")
+SERVING = "serving"
+# What a store's applier says of itself, in the words for lag.
+_OF_STORE = {"live": "OK", "filling": "CATCHING_UP", "stopped": "STOPPED", "down": "STOPPED"}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """``id`` is ``kind:name``; of a store ``store:<view>/<store>``."""
+
+    id: str
+    kind: str
+    name: str
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Events go from ``source`` to ``target``. ``state`` and the numbers are the reader's; None: not known, and of a
+    ``write``: there is nothing to know."""
+
+    source: str
+    target: str
+    write: bool = False
+    state: str | None = None
+    cause: str = ""
+    records: int | None = None
+    seconds: float | None = None
+    error_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where a view is kept: its changelog, and of each store its name, kind, state and lag in records."""
+
+    changelog: str
+    stores: Sequence[Mapping[str, object]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Why a node is late: ``path`` from where events come in to the node, ``seconds`` together, and the ``slowest`` edge
+    of it. ``unknown``: edges on the way whose lag is not known, so it may be more."""
+
+    seconds: float
+    path: tuple[Edge, ...]
+    slowest: Edge | None
+    unknown: tuple[Edge, ...]
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Nodes by id and edges, each once. ``cut``: there is more than is shown."""
+
+    nodes: Mapping[str, Node]
+    edges: tuple[Edge, ...]
+    cut: bool = False
+    _into: Mapping[str, list[Edge]] = field(init=False, repr=False, compare=False)
+    _out: Mapping[str, list[Edge]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        into: dict[str, list[Edge]] = defaultdict(list)
+        out: dict[str, list[Edge]] = defaultdict(list)
+        for edge in self.edges:
+            into[edge.target].append(edge)
+            out[edge.source].append(edge)
+        object.__setattr__(self, "_into", into)
+        object.__setattr__(self, "_out", out)
+
+    def into(self, node: str) -> Sequence[Edge]:
+        return self._into.get(node, ())
+
+    def out_of(self, node: str) -> Sequence[Edge]:
+        return self._out.get(node, ())
+
+    def find(self, name: str) -> Node:
+        """By id or by name. Raises NotFound with the nearest name, CallerError when several have it."""
+        if name in self.nodes:
+            return self.nodes[name]
+        found = [node for node in self.nodes.values() if node.name == name]
+        if not found:
+            guess = nearest(name, sorted({node.name for node in self.nodes.values()}))
+            raise NotFound(
+                f'"{name}" is nothing that events go through here',
+                hint=f'did you mean "{guess}"?' if guess else "hub lineage shows all",
+                code="HUB-1501",
+            )
+        if len(found) > 1:
+            raise CallerError(
+                f'several are called "{name}": {", ".join(node.id for node in found)}',
+                hint=f"say which: {found[0].id}",
+                code="HUB-1502",
+            )
+        return found[0]
+
+    def around(self, node: str, steps: int, most: int) -> Lineage:
+        """What comes to a node and what goes out of it, up to so many steps each way and so many nodes, the near first."""
+        kept = {node: None}
+        cut = False
+        for edges, end in ((self.into, "source"), (self.out_of, "target")):
+            left = deque([(node, 0)])
+            seen = {node}
+            while left:
+                here, depth = left.popleft()
+                for edge in edges(here):
+                    other: str = getattr(edge, end)
+                    if other in seen:
+                        continue
+                    if depth == steps or len(kept) >= most:
+                        cut = True
+                        continue
+                    seen.add(other)
+                    kept[other] = None
+                    left.append((other, depth + 1))
+        return self._only(kept, cut)
+
+    def first(self, most: int) -> Lineage:
+        """So many nodes, by name: those that something goes through."""
+        linked = [id for id in sorted(self.nodes) if self.into(id) or self.out_of(id)]
+        return self._only(linked[:most], len(linked) > most)
+
+    def _only(self, ids: Iterable[str], cut: bool) -> Lineage:
+        nodes = {id: self.nodes[id] for id in ids}
+        return Lineage(
+            nodes, tuple(each for each in self.edges if each.source in nodes and each.target in nodes), cut
+        )
+
+    def why_late(self, node: str) -> Late:
+        """The way against the arrows that takes longest, as far as lag is known."""
+        best: dict[str, tuple[float, Edge | None]] = {}
+        for here in reversed(self._upstream(node)):  # sources first
+            took = [
+                ((edge.seconds or 0.0) + best[edge.source][0], edge)
+                for edge in self.into(here)
+                if edge.source in best
+            ]
+            best[here] = max(took, key=lambda each: each[0], default=(0.0, None))
+        path: list[Edge] = []
+        at, edge = node, best[node][1]
+        while edge is not None:
+            path.append(edge)
+            at = edge.source
+            edge = best[at][1]
+        path.reverse()
+        timed = [each for each in path if each.seconds is not None]
+        unknown = tuple(
+            edge
+            for here in best
+            for edge in self.into(here)
+            if not edge.write and edge.seconds is None and edge.source in best
+        )
+        slowest = max(timed, key=lambda each: each.seconds or 0.0, default=None)
+        return Late(best[node][0], tuple(path), slowest, unknown)
+
+    def _upstream(self, node: str) -> list[str]:
+        """The node and all before it, each before what it comes from; what would close a circle is left out."""
+        order: list[str] = []
+        state: dict[str, bool] = {}  # False: on the way, True: done
+        stack: list[tuple[str, bool]] = [(node, False)]
+        while stack:
+            here, done = stack.pop()
+            if done:
+                state[here] = True
+                order.append(here)
+                continue
+            if here in state:
+                continue
+            state[here] = False
+            stack.append((here, True))
+            stack.extend((edge.source, False) for edge in self.into(here) if edge.source not in state)
+        order.reverse()
+        return order
+
+
+def lineage_of(views: Iterable[ViewLine], rows: Iterable[LagRow], kept: Mapping[str, Kept]) -> Lineage:
+    """The graph of this moment. ``rows``: every reader that was measured; ``kept`` by view."""
+    nodes: dict[str, Node] = {}
+    edges: dict[tuple[str, str], Edge] = {}
+    measured = list(rows)
+
+    def put(kind: str, name: str, owner: str = "") -> str:
+        id = f"{kind}:{name}"
+        if id not in nodes or (owner and not nodes[id].owner):
+            nodes[id] = Node(id, kind, name, owner)
+        return id
+
+    def join(edge: Edge) -> None:
+        edges.setdefault((edge.source, edge.target), edge)
+
+    appliers = {row.name: row for row in measured if row.kind == "applier"}
+    for view in views:
+        id = put("view", view.name, view.owner)
+        for source in view.sources:
+            lag = (source.state.value, source.cause, source.records, source.seconds, source.error_s)
+            join(Edge(put("topic", source.topic), id, False, *lag))
+        home = kept.get(view.name)
+        if home is None:
+            continue
+        changelog = put("topic", home.changelog, view.owner)
+        join(Edge(id, changelog, write=True))
+        for store in home.stores:
+            target = f"store:{view.name}/{store['store']}"
+            nodes[target] = Node(target, "store", str(store["store"]), view.owner)
+            join(_kept_in(changelog, target, store, appliers.get(view.name)))
+    for row in measured:
+        if row.kind == "group" and row.topic is not None:
+            group = put("group", row.name, row.owner)
+            join(_read(put("topic", row.topic), group, row))
+    return Lineage(nodes, tuple(edges.values()))
+
+
+def _read(topic: str, reader: str, row: LagRow) -> Edge:
+    return Edge(topic, reader, False, row.state, row.cause, row.records, row.seconds, row.error_s)
+
+
+def _kept_in(changelog: str, id: str, store: Mapping[str, object], applier: LagRow | None) -> Edge:
+    """The serving store's applier is measured in seconds, the others tell records."""
+    if store["store"] == SERVING and applier is not None:
+        return _read(changelog, id, applier)
+    lag = store.get("lag")
+    records = lag if isinstance(lag, int) else None
+    state = _OF_STORE.get(str(store.get("state")), "UNKNOWN")
+    seconds = 0.0 if records == 0 and state == "OK" else None  # nothing waits, so nothing waits for long
+    return Edge(changelog, id, False, state, str(store.get("reason") or ""), records, seconds, seconds)
+
+
+# ---- as a picture
+
+BOX, HIGH, ACROSS, DOWN, EDGE_OF = 196, 46, 92, 16, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A node's place, in pixels from the top left."""
+
+    node: Node
+    x: int
+    y: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An edge as the ``d`` of an SVG path, and where its words stand."""
+
+    edge: Edge
+    path: str
+    x: int
+    y: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    width: int
+    height: int
+    boxes: tuple[Box, ...]
+    lines: tuple[Line, ...]
+
+
+def drawn(graph: Lineage) -> Drawing:
+    """In layers from left to right, each node right of all that it comes from; within a layer near its neighbours."""
+    layers: dict[int, list[str]] = defaultdict(list)
+    layer = _layers(graph)
+    for id in sorted(graph.nodes, key=lambda each: (KINDS.index(graph.nodes[each].kind), each)):
+        layers[layer[id]].append(id)
+    place = {id: at for ids in layers.values() for at, id in enumerate(ids)}
+    for number in [*sorted(layers), *sorted(layers, reverse=True)]:
+
+        def middle(id: str) -> float:
+            near = [
+                place[other]
+                for other in (
+                    *(edge.source for edge in graph.into(id)),
+                    *(edge.target for edge in graph.out_of(id)),
+                )
+                if other in place
+            ]
+            return sum(near) / len(near) if near else place[id]
+
+        layers[number].sort(key=lambda id: (middle(id), id))
+        place.update({id: at for at, id in enumerate(layers[number])})
+    tallest = max((len(ids) for ids in layers.values()), default=0)
+    at: dict[str, Box] = {}
+    for column, number in enumerate(sorted(layers)):
+        ids = layers[number]
+        above = (tallest - len(ids)) * (HIGH + DOWN) // 2
+        for row, id in enumerate(ids):
+            at[id] = Box(
+                graph.nodes[id],
+                EDGE_OF + column * (BOX + ACROSS),
+                EDGE_OF + above + row * (HIGH + DOWN),
+            )
+    lines = []
+    for edge in graph.edges:
+        one, two = at[edge.source], at[edge.target]
+        x1, y1, x2, y2 = one.x + BOX, one.y + HIGH // 2, two.x, two.y + HIGH // 2
+        bend = max(30, (x2 - x1) // 2)
+        path = f"M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2 - 7} {y2}"
+        # Nearer to where it begins: many edges end in one box, and there their words would stand on each other.
+        lines.append(Line(edge, path, x1 + (x2 - x1) * 2 // 5, y1 + (y2 - y1) * 3 // 10))
+    columns = len(layers)
+    return Drawing(
+        2 * EDGE_OF + columns * BOX + max(0, columns - 1) * ACROSS,
+        2 * EDGE_OF + tallest * HIGH + max(0, tallest - 1) * DOWN,
+        tuple(at.values()),
+        tuple(lines),
+    )
+
+
+def _layers(graph: Lineage) -> dict[str, int]:
+    """How many steps a node is from the farthest beginning; what goes in circles stands where it is met."""
+    left = {id: sum(edge.source != id for edge in graph.into(id)) for id in graph.nodes}
+    layer = dict.fromkeys(graph.nodes, 0)
+    ready = deque(sorted(id for id, count in left.items() if count == 0))
+    while ready:
+        id = ready.popleft()
+        for edge in graph.out_of(id):
+            if edge.target == id:
+                continue
+            layer[edge.target] = max(layer[edge.target], layer[id] + 1)
+            left[edge.target] -= 1
+            if left[edge.target] == 0:
+                ready.append(edge.target)
+    return layer
+
+
+# ---- for others
+
+_SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/JobEvent"
+_COLUMNS = "https://openlineage.io/spec/facets/1-2-0/ColumnLineageDatasetFacet.json"
+_OWNERS = "https://openlineage.io/spec/facets/1-0-1/OwnershipJobFacet.json"
+_PRODUCER = "event-hub"
+
+Columns = Mapping[str, Sequence[tuple[str, str]]]  # of a view's column: (topic, column) that it is made of
+
+
+def open_lineage(
+    graph: Lineage, columns: Mapping[str, Columns], kafka: str, at: str
+) -> list[dict[str, object]]:
+    """The graph as OpenLineage's job events, one for each view and group. ``kafka``: the cluster's first address, which
+    names its datasets; ``at``: ISO 8601."""
+    space = f"kafka://{kafka}"
+    events: list[dict[str, object]] = []
+    for node in sorted(graph.nodes.values(), key=lambda each: each.id):
+        if node.kind not in ("view", "group"):
+            continue
+        inputs = [{"namespace": space, "name": _name(graph, edge.source)} for edge in graph.into(node.id)]
+        outputs: list[dict[str, object]] = []
+        for edge in graph.out_of(node.id):
+            facets = _column_facet(columns.get(node.name, {}), space)
+            outputs.append(
+                {
+                    "namespace": space,
+                    "name": _name(graph, edge.target),
+                    **({"facets": facets} if facets else {}),
+                }
+            )
+            outputs += [
+                {"namespace": "hub://stores", "name": each.target.partition(":")[2]}
+                for each in graph.out_of(edge.target)
+                if graph.nodes[each.target].kind == "store"
+            ]
+        owner = {
+            "ownership": {"_producer": _PRODUCER, "_schemaURL": _OWNERS, "owners": [{"name": node.owner}]}
+        }
+        events.append(
+            {
+                "eventTime": at,
+                "producer": _PRODUCER,
+                "schemaURL": _SCHEMA,
+                "job": {
+                    "namespace": f"hub.{node.kind}s",
+                    "name": node.name,
+                    "facets": owner if node.owner else {},
+                },
+                "inputs": inputs,
+                "outputs": outputs,
+            }
+        )
+    return events
+
+
+def _name(graph: Lineage, id: str) -> str:
+    return graph.nodes[id].name
+
+
+def _column_facet(columns: Columns, space: str) -> dict[str, object]:
+    if not columns:
+        return {}
+    fields = {
+        column: {
+            "inputFields": [{"namespace": space, "name": topic, "field": field} for topic, field in made_of]
+        }
+        for column, made_of in columns.items()
+        if column
+    }
+    return {"columnLineage": {"_producer": _PRODUCER, "_schemaURL": _COLUMNS, "fields": fields}}

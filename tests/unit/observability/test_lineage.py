@@ -1,0 +1,192 @@
+"""Lineage: the graph of what runs, the way that takes longest, the picture, what others get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from browser.staged_estate import lag_row
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.cli.lineage import line, why
+from hub.errors import CallerError, NotFound
+from hub.observability.lineage import Edge, Kept, Lineage, Node, drawn, lineage_of, open_lineage
+from hub.observability.overview import SourceLag, ViewLine
+from hub.observability.status import LagState
+from hub.observability.web.pages.lineage import lineage_page
+
+
+def view(name: str, *sources: tuple[str, float | None]) -> ViewLine:
+    lags = tuple(
+        SourceLag(
+            topic, LagState.OK if s is not None else LagState.UNKNOWN, f"cause {topic}", 1, s, 0.5, None
+        )
+        for topic, s in sources
+    )
+    return ViewLine(
+        name, "", f"{name}-team", "live", None, None, None, None, None, None, None, None, None, lags
+    )
+
+
+def store(name: str, state: str, lag: int | None) -> dict[str, Any]:
+    return {"store": name, "kind": "sqlite", "state": state, "lag": lag, "reason": None}
+
+
+def shop() -> Lineage:
+    """crm and orders become c360; of its changelog a second view is made; groups read here and there."""
+    views = [view("c360", ("crm", 0.2), ("orders", 40.0)), view("rich", ("views.c360", 3.0))]
+    kept = {
+        "c360": Kept("views.c360", [store("serving", "live", 0), store("lake", "filling", 20_000)]),
+        "rich": Kept("views.rich@2", [store("serving", "live", 0)]),
+    }
+    rows = [
+        lag_row("c360", "views.c360", "OK", kind="applier", seconds=0.1),
+        lag_row("billing", "orders", "STALLED", seconds=600.0),
+        lag_row("mailer", "views.rich@2", "OK", seconds=1.0),
+        lag_row("lost", None, "UNKNOWN"),  # type: ignore[arg-type]
+    ]
+    return lineage_of(views, rows, kept)
+
+
+def test_events_go_from_topics_over_views_to_stores_and_readers() -> None:
+    graph = shop()
+    assert {(edge.source, edge.target): (edge.seconds, edge.write) for edge in graph.edges} == {
+        ("topic:crm", "view:c360"): (0.2, False),
+        ("topic:orders", "view:c360"): (40.0, False),
+        ("view:c360", "topic:views.c360"): (None, True),
+        ("topic:views.c360", "store:c360/serving"): (0.1, False),
+        ("topic:views.c360", "store:c360/lake"): (None, False),
+        ("topic:views.c360", "view:rich"): (3.0, False),
+        ("view:rich", "topic:views.rich@2"): (None, True),
+        ("topic:views.rich@2", "store:rich/serving"): (0.0, False),
+        ("topic:orders", "group:billing"): (600.0, False),
+        ("topic:views.rich@2", "group:mailer"): (1.0, False),
+    }
+    lake = next(edge for edge in graph.edges if edge.target == "store:c360/lake")
+    assert (lake.state, lake.records) == ("CATCHING_UP", 20_000)
+    assert graph.nodes["topic:views.c360"].owner == "c360-team"
+
+
+def test_why_late_names_the_slowest_hop_of_the_longest_way() -> None:
+    late = shop().why_late("group:mailer")
+    assert late.seconds == pytest.approx(44.0)
+    assert [edge.source for edge in late.path] == [
+        "topic:orders",
+        "view:c360",
+        "topic:views.c360",
+        "view:rich",
+        "topic:views.rich@2",
+    ]
+    assert late.slowest is not None and late.slowest.cause == "cause orders"
+    assert not late.unknown
+    assert shop().why_late("topic:crm").path == ()
+    assert shop().why_late("store:c360/lake").unknown[0].target == "store:c360/lake"
+    said = why(
+        {
+            "seconds": late.seconds,
+            "path": [1],
+            "unknown": [1],
+            "slowest": {
+                "seconds": 40.0,
+                "source": "topic:orders",
+                "target": "view:c360",
+                "cause": "cause orders",
+            },
+        }
+    )
+    assert said.startswith("an event takes 44 s to get here; most of it, 40 s, it waits for view:c360")
+    assert "may be more" in said
+
+
+def test_around_a_node_only_what_comes_to_it_and_goes_out_of_it() -> None:
+    near = shop().around("view:rich", 1, 50)
+    assert set(near.nodes) == {"topic:views.c360", "view:rich", "topic:views.rich@2"} and near.cut
+    far = shop().around("view:rich", 9, 50)
+    assert "group:billing" not in far.nodes  # reads what rich comes from, and is no part of it
+    assert "topic:crm" in far.nodes and "group:mailer" in far.nodes and not far.cut
+    assert len(shop().around("view:c360", 9, 4).nodes) == 4
+    assert len(shop().first(3).nodes) == 3 and shop().first(3).cut
+
+
+def test_names_are_found_and_doubts_are_said() -> None:
+    graph = shop()
+    assert graph.find("c360").id == "view:c360" and graph.find("topic:crm").name == "crm"
+    with pytest.raises(NotFound, match="nothing that events go through") as missing:
+        graph.find("c36o")
+    assert missing.value.hint == 'did you mean "c360"?'
+    with pytest.raises(CallerError, match="several") as several:
+        graph.find("serving")
+    assert "store:c360/serving" in str(several.value)
+    with pytest.raises(CallerError, match="steps"):
+        lineage_page(graph, "c360", 0, lambda _: {})
+
+
+def test_a_page_of_a_view_has_its_columns() -> None:
+    columns = {"name": (("crm", "first_name"),), "": ()}
+    page = lineage_page(shop(), "c360", 3, {"c360": columns}.__getitem__)
+    assert page.columns == columns and page.late is not None and page.total == 11
+    assert page.edges[0].seconds == 40.0
+    assert lineage_page(shop(), "", 3, lambda _: {}).late is None
+
+
+def test_open_lineage_has_jobs_with_their_datasets_and_columns() -> None:
+    columns = {"c360": {"name": (("crm", "first_name"),), "": (("crm", "id"),)}}
+    events = {
+        event["job"]["name"]: event  # type: ignore[index]
+        for event in open_lineage(shop(), columns, "broker:9092", "2026-01-01T00:00:00+00:00")
+    }
+    assert set(events) == {"c360", "rich", "billing", "mailer"}
+    c360: Any = events["c360"]
+    assert {each["name"] for each in c360["inputs"]} == {"crm", "orders"}
+    assert c360["inputs"][0]["namespace"] == "kafka://broker:9092"
+    changelog, *stores = c360["outputs"]
+    assert changelog["name"] == "views.c360" and {each["name"] for each in stores} == {
+        "c360/serving",
+        "c360/lake",
+    }
+    fields = changelog["facets"]["columnLineage"]["fields"]
+    assert fields == {
+        "name": {"inputFields": [{"namespace": "kafka://broker:9092", "name": "crm", "field": "first_name"}]}
+    }
+    assert c360["job"]["facets"]["ownership"]["owners"] == [{"name": "c360-team"}]
+    assert events["billing"]["outputs"] == []
+
+
+NAMES = st.sampled_from("abcdefgh")
+
+
+@given(st.lists(st.tuples(NAMES, NAMES, st.none() | st.floats(0, 100)), max_size=24))
+def test_any_graph_is_drawn_and_walked_also_one_with_circles(
+    arrows: Sequence[tuple[str, str, float | None]],
+) -> None:
+    nodes = {f"topic:{name}": Node(f"topic:{name}", "topic", name) for a, b, _ in arrows for name in (a, b)}
+    edges = {(a, b): Edge(f"topic:{a}", f"topic:{b}", False, "OK", "", 1, s) for a, b, s in arrows}
+    graph = Lineage(nodes, tuple(edges.values()))
+    picture = drawn(graph)
+    assert {box.node.id for box in picture.boxes} == set(nodes)
+    assert len({(box.x, box.y) for box in picture.boxes}) == len(nodes)
+    assert all(0 <= box.x < picture.width and 0 <= box.y < picture.height for box in picture.boxes)
+    for node in nodes:
+        late = graph.why_late(node)
+        assert late.seconds == pytest.approx(sum(edge.seconds or 0.0 for edge in late.path))
+        if late.path:
+            assert late.path[-1].target == node
+            assert all(a.target == b.source for a, b in zip(late.path, late.path[1:], strict=False))
+        assert node in graph.around(node, 3, 10).nodes
+
+
+def test_a_line_of_the_table_has_dashes_for_what_is_not_known() -> None:
+    read = {
+        "source": "topic:a",
+        "target": "view:b",
+        "write": False,
+        "state": None,
+        "cause": "why",
+        "records": None,
+        "seconds": None,
+        "error_s": None,
+    }
+    assert line(read)["lag"] == "–" and line(read)["state"] == "UNKNOWN"
+    assert line({**read, "write": True})["lag"] == ""
