@@ -94,8 +94,19 @@ class KafkaSender:
                     raise self.cluster.down("append", "the queue is full and does not drain") from None
                 self.poll(0.1)
             except KafkaException as error:
-                raise self.error(error.args[0], _target(new)) from None
+                grown = error.args[0].code() == KafkaError._UNKNOWN_PARTITION and self._has_grown(new)
+                if not grown or time.monotonic() > deadline:
+                    raise self.error(error.args[0], _target(new)) from None
+                self.poll(0.02)
         self.poll(0)
+
+    def _has_grown(self, new: NewRecord) -> bool:
+        """Whether the brokers know a partition that the producer does not: it asks for itself only every few minutes."""
+        try:
+            known = self.producer.list_topics(new.topic, self.delivery_timeout_s)
+        except KafkaException as error:
+            raise self.error(error.args[0], _target(new)) from None
+        return new.partition in known.topics[new.topic].partitions
 
     def poll(self, timeout_s: float) -> None:
         """Serve acknowledgements for at most that long."""

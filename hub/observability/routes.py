@@ -21,7 +21,7 @@ from hub.observability.consumers import LagRow
 from hub.observability.overview import Overview, lag_rows
 from hub.observability.reports import ViewSource
 from hub.observability.status import LagState
-from hub.observability.web.page import html, static_files
+from hub.observability.web.page import html, static_files, takes_html
 from hub.observability.web.pages.lag import LagFilter, fitting
 from hub.observability.web.pages.lookup import Lookup
 from hub.observability.web.pages.shell import address
@@ -56,7 +56,7 @@ def create_router(
     @router.get("/", include_in_schema=False)
     def page(request: Request, view: str = "", key: str = "") -> Response:
         """The dashboard for browsers; for programs the empty object that schema registries answer with."""
-        if "text/html" not in request.headers.get("accept", ""):
+        if not takes_html(request.headers.get("accept", "")):
             return JSONResponse({})
         overview = collector.overview()
         return html(

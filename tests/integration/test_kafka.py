@@ -136,6 +136,21 @@ def test_an_open_transaction_is_not_part_of_the_end(cluster: KafkaCluster, topic
     assert cluster.end_offsets([name]) == Positions.of([(name, 0, 2)])
 
 
+@pytest.mark.parametrize("name", [None, "kafka.grown"])
+def test_a_writer_knows_the_partitions_of_a_topic_that_grew(
+    cluster: KafkaCluster, topic: Topic, name: str | None
+) -> None:
+    grown = topic(partitions=1)
+    writer = cluster.writer(name)
+    writer.append([NewRecord(grown, b"k", b"1", partition=0)])
+    with pytest.raises(NotFound, match="partition 2 does not exist"):
+        writer.append([NewRecord(grown, b"k", b"2", partition=2)])
+    cluster.add_partitions(grown, 3)
+    after = writer.append([NewRecord(grown, b"k", b"2", partition=2)])
+    assert {tp.partition: offset for tp, offset in after} == {2: 1}
+    writer.close()
+
+
 def test_a_later_writer_of_the_name_fences_the_earlier_for_good(cluster: KafkaCluster, topic: Topic) -> None:
     name = topic()
     earlier = cluster.writer(f"name-{name}")

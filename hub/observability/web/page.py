@@ -76,6 +76,15 @@ def html(template: str, answer: int = 200, /, **values: Any) -> HTMLResponse:
     )
 
 
+# What Java's own HTTP client says when nobody tells it what to say. Who uses it, as registry clients do, reads JSON.
+_JAVA = "text/html, image/gif, image/jpeg, "
+
+
+def takes_html(accept: str) -> bool:
+    """Whether an ``Accept`` header is of somebody who looks at pages."""
+    return "text/html" in accept and not accept.startswith(_JAVA)
+
+
 @cache
 def static_files() -> dict[str, tuple[Path, str]]:
     """Every file the page may load: name → (path, media type). Nothing else is served."""

@@ -137,6 +137,8 @@ def test_programs_reach_what_is_behind_a_page() -> None:
         assert client.get("/things", headers=HTML).json() == "page"
         assert client.get("/things").json() == "things"
         assert client.get("/things", headers={"accept": "application/json"}).json() == "things"
+        java = {"accept": "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2"}
+        assert client.get("/things", headers=java).json() == "things"
         assert client.get("/schemas/ids/4", headers=HTML).json() == "schema"
         assert client.get("/schemas/a/b-value", headers=HTML).json() == "page"
 

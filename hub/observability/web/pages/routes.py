@@ -28,7 +28,7 @@ from starlette.routing import Match
 
 from hub.errors import CallerError, HubError, NotFound, PeerError
 from hub.observability.lineage import Columns, Kept, Lineage, drawn, lineage_of, open_lineage
-from hub.observability.web.page import html, render
+from hub.observability.web.page import html, render, takes_html
 from hub.observability.web.pages import lag, lineage, messages, mirrors, schemas, search, topic, topics, views
 from hub.observability.web.pages.estate import Estate, ask
 from hub.observability.web.pages.index import Index
@@ -64,7 +64,7 @@ _PROGRAMS = ("/schemas/ids/", "/schemas/guids/", "/schemas/types")
 
 def wants_html(scope: MutableMapping[str, Any]) -> bool:
     """Whether a request says that it takes HTML, as browsers do."""
-    return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
+    return any(name == b"accept" and takes_html(value.decode("latin-1")) for name, value in scope["headers"])
 
 
 def status_of(error: HubError) -> int:
