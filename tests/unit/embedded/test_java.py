@@ -73,6 +73,8 @@ def test_spark_gets_only_flags_that_its_java_knows() -> None:
     assert "--sun-misc-unsafe-memory-access=allow" in on_25
     assert not any("sun.security.action" in flag for flag in on_25)
     assert not any("incubator" in flag for flag in on_17 + on_25)
+    large = spark_command(Java(Path("java"), 17, "PATH"), Settings(spark_heap_mb=8_192), [], {})
+    assert "-XX:+UseSerialGC" in on_17 and "-XX:+UseSerialGC" not in large
     assert on_17[-3:] == ["--conf", "spark.ui.enabled=false", "pyspark-shell"]
     assert on_17[on_17.index("-cp") + 1].endswith("pyspark/jars/*:a.jar")
 
