@@ -211,6 +211,7 @@ def test_the_keyboard_reaches_everything_in_reading_order(hub: StagedHub, open_p
         "Topics",
         "Schemas",
         "Views",
+        "Lineage",
         "Lag",
         "Mirrors",
         "Query",
