@@ -96,15 +96,15 @@ class StoreViews:
     def progress(self) -> Mapping[str, Mapping[str, Any]]:
         """As the store has them; ``sources`` is what its rows cover, which may be less than what was computed."""
         records: dict[str, Any] = self.store.progress()
+        tables = self.store.served_tables()
         served: dict[str, str] = {}
         for view in self.store.names():
+            table = tables.get(view, view)
             key, covered = f"progress:{view}", self.store.positions(view, "source")
             if key in records and covered:
                 records[key] = {**records[key], "sources": _by_topic(covered)}
-            records[f"applied:{view}"] = {
-                "positions": _by_topic(self.store.positions(self.store.served(view), "changelog"))
-            }
-            served[self.store.served(view)] = view
+            records[f"applied:{view}"] = {"positions": _by_topic(self.store.positions(table, "changelog"))}
+            served[table] = view
         for key in [key for key in records if key.startswith(LATENCY)]:
             own = served if key == f"{LATENCY}{SERVING}" else {view: view for view in served.values()}
             records[key] = _of_served(records[key], own)

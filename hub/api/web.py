@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from hub.config import Settings
 from hub.errors import HubError, PeerError
 from hub.kafka import KafkaCluster
 from hub.materializers.column_lineage import made_of
+from hub.materializers.routes import stored
 from hub.materializers.saved_queries import load_queries
 from hub.materializers.store_reports import stores_of
 from hub.materializers.stores.sql import Store
@@ -94,35 +95,27 @@ class StoreFacts:
     store: Store
 
     def describe(self, view: str) -> Mapping[str, Any]:
-        """As ``GET /views`` tells it, without counting its rows: that reads the whole table."""
-        told = self.store.progress()
-        has_table = view in self.store.names()
-        table = self.store.view(view) if has_table else None
-        return {
-            "fields": list(table.types) if table else [],
-            "indexes": list(table.indexes) if table else [],
-            "positions": str(self.store.positions(view, "source")) if has_table else "",
-            "stores": stores_of(told, self.store.served(view)),
-            "changelog": changelog_of(self.store.served(view)),
-        }
+        return stored(self.store, view, self.store.progress())
 
     def versions(self, view: str) -> Mapping[str, Any]:
         return view_versions(self.store, view)
 
     def kept(self) -> Mapping[str, Kept]:
-        told = self.store.progress()
+        told, tables = self.store.progress(), self.store.served_tables()
         found = {}
         for view in sorted({key.partition(":")[2] for key in told if key.startswith("state:")}):
-            table = self.store.served(view)
+            table = tables.get(view, view)
             found[view] = Kept(changelog_of(table), stores_of(told, table))
         return found
 
-    def made_of(self, view: str) -> Columns:
-        ledger = self.store.progress().get(f"{PREFIX}{view}")
-        served = (
-            next((each for each in ledger["versions"] if each["state"] == "served"), None) if ledger else None
-        )
-        return made_of(served["body"]) if served is not None else {}
+    def made_of(self, views: Collection[str]) -> Mapping[str, Columns]:
+        told = self.store.progress()
+        return {
+            view: made_of(each["body"])
+            for view in views
+            for each in told.get(f"{PREFIX}{view}", {}).get("versions", ())
+            if each["state"] == "served"
+        }
 
 
 @dataclass

@@ -226,8 +226,6 @@ def describe(store: Store, view: str) -> dict[str, Any]:
     told = store.progress()
     state: Mapping[str, Any] = told.get(f"state:{view}", {})
     progress: Mapping[str, Any] = told.get(f"progress:{view}", {})
-    has_table = view in store.names()
-    table = store.view(view) if has_table else None
     return {
         "view": view,
         "doc": state.get("doc", ""),
@@ -236,14 +234,24 @@ def describe(store: Store, view: str) -> dict[str, Any]:
         "reason": state.get("reason"),
         "since_ms": state.get("since_ms"),
         "sources": state.get("sources", {}),
-        "rows": store.count(view) if has_table else 0,
+        "rows": store.count(view) if view in store.names() else 0,
+        **stored(store, view, told),
+        "last_batch": progress or None,
+        "versions": shown_versions(told, view),
+    }
+
+
+def stored(store: Store, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    """What a view is in its stores, without counting its rows: that reads the whole table. ``told``: the store's progress
+    records by their keys."""
+    table = store.view(view) if view in store.names() else None
+    served = store.served(view)
+    return {
         "fields": list(table.types) if table else [],
         "indexes": list(table.indexes) if table else [],
-        "positions": str(store.positions(view, "source")) if has_table else "",
-        "last_batch": progress or None,
-        "stores": stores_of(told, store.served(view)),
-        "changelog": changelog_of(store.served(view)),
-        "versions": shown_versions(told, view),
+        "positions": str(store.positions(view, "source")) if table else "",
+        "stores": stores_of(told, served),
+        "changelog": changelog_of(served),
     }
 
 

@@ -12,15 +12,16 @@ arrows along the path that takes longest and names its slowest hop. ``drawn`` pu
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from hub.errors import CallerError, NotFound, nearest
 from hub.observability.consumers import LagRow
+from hub.observability.latency import SERVING
 from hub.observability.overview import ViewLine
 
 KINDS = ("topic", "view", "store", "group")
-SERVING = "serving"
 # What a store's applier says of itself, in the words for lag.
 _OF_STORE = {"live": "OK", "filling": "CATCHING_UP", "stopped": "STOPPED", "down": "STOPPED"}
 
@@ -76,17 +77,14 @@ class Lineage:
     nodes: Mapping[str, Node]
     edges: tuple[Edge, ...]
     cut: bool = False
-    _into: Mapping[str, list[Edge]] = field(init=False, repr=False, compare=False)
-    _out: Mapping[str, list[Edge]] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        into: dict[str, list[Edge]] = defaultdict(list)
-        out: dict[str, list[Edge]] = defaultdict(list)
-        for edge in self.edges:
-            into[edge.target].append(edge)
-            out[edge.source].append(edge)
-        object.__setattr__(self, "_into", into)
-        object.__setattr__(self, "_out", out)
+    @cached_property
+    def _into(self) -> Mapping[str, list[Edge]]:
+        return _by(self.edges, lambda edge: edge.target)
+
+    @cached_property
+    def _out(self) -> Mapping[str, list[Edge]]:
+        return _by(self.edges, lambda edge: edge.source)
 
     def into(self, node: str) -> Sequence[Edge]:
         return self._into.get(node, ())
@@ -157,11 +155,10 @@ class Lineage:
             ]
             best[here] = max(took, key=lambda each: each[0], default=(0.0, None))
         path: list[Edge] = []
-        at, edge = node, best[node][1]
+        edge = best[node][1]
         while edge is not None:
             path.append(edge)
-            at = edge.source
-            edge = best[at][1]
+            edge = best[edge.source][1]
         path.reverse()
         timed = [each for each in path if each.seconds is not None]
         unknown = tuple(
@@ -191,6 +188,13 @@ class Lineage:
             stack.extend((edge.source, False) for edge in self.into(here) if edge.source not in state)
         order.reverse()
         return order
+
+
+def _by(edges: Iterable[Edge], end: Callable[[Edge], str]) -> Mapping[str, list[Edge]]:
+    found: dict[str, list[Edge]] = defaultdict(list)
+    for edge in edges:
+        found[end(edge)].append(edge)
+    return found
 
 
 def lineage_of(views: Iterable[ViewLine], rows: Iterable[LagRow], kept: Mapping[str, Kept]) -> Lineage:
@@ -271,10 +275,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
+    """A picture, in pixels; each of its boxes is ``box`` wide and ``high``."""
+
     width: int
     height: int
     boxes: tuple[Box, ...]
     lines: tuple[Line, ...]
+    box: int = BOX
+    high: int = HIGH
 
 
 def drawn(graph: Lineage) -> Drawing:

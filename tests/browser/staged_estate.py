@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -178,12 +178,13 @@ class StagedViewFacts:
             for view in names
         }
 
-    def made_of(self, view: str) -> Columns:
-        return {
+    def made_of(self, views: Collection[str]) -> Mapping[str, Columns]:
+        columns: Columns = {
             "name": (("crm.customers", "first_name"), ("crm.customers", "last_name")),
             "paid_cents": (("shop.payments", "amount_cents"),),
             "": (("crm.customers", "customer_id"),),
         }
+        return dict.fromkeys(views, columns)
 
     def versions(self, view: str) -> Mapping[str, Any]:
         if view not in self.hub.versions:

@@ -317,6 +317,11 @@ class Store:
         with self._reading() as connection:
             return self._served(connection, view)
 
+    def served_tables(self) -> dict[str, str]:
+        """The same of every view of which another table than that of its own name is read."""
+        with self._reading() as connection:
+            return self._all_served(connection)
+
     def _served(self, connection: Connection, view: str) -> str:
         table = self._positions
         query = select(table.c.next_offset).where(table.c.view == f"{view}@", table.c.kind == "served")

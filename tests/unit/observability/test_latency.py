@@ -196,8 +196,8 @@ class Versions:
     def names(self) -> list[str]:
         return ["v"]
 
-    def served(self, view: str) -> str:
-        return f"{view}@2"
+    def served_tables(self) -> dict[str, str]:
+        return {"v": "v@2"}
 
     def positions(self, view: str, kind: str) -> Positions:
         return Positions()

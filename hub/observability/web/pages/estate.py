@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -57,8 +57,8 @@ class HasViews(Protocol):
     def kept(self) -> Mapping[str, Kept]:
         """Of every view, where it is kept."""
 
-    def made_of(self, view: str) -> Columns:
-        """Which columns of which topics its columns are made of."""
+    def made_of(self, views: Collection[str]) -> Mapping[str, Columns]:
+        """Which columns of which topics the columns of these views are made of, as far as it is known."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -12,6 +12,8 @@ from hub.observability.lineage import Columns, Edge, Late, Lineage, Node
 MOST_NODES = 120
 MOST_STEPS = 9
 _SHORT = 24
+
+ColumnsOf = Callable[[Collection[str]], Mapping[str, Columns]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class LineagePage:
 
 
 def lineage_page(
-    graph: Lineage, of: str, steps: int, columns_of: Callable[[str], Columns], missing: tuple[str, ...] = ()
+    graph: Lineage, of: str, steps: int, columns_of: ColumnsOf, missing: tuple[str, ...] = ()
 ) -> LineagePage:
     """The page's facts. Raises NotFound, CallerError."""
     if not 1 <= steps <= MOST_STEPS:
@@ -46,7 +48,7 @@ def lineage_page(
         shown.cut,
         len(graph.nodes),
         graph.why_late(node.id) if node is not None else None,
-        columns_of(node.name) if node is not None and node.kind == "view" else {},
+        columns_of([node.name]).get(node.name, {}) if node is not None and node.kind == "view" else {},
         missing,
     )
 

@@ -10,7 +10,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, MutableMapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import wraps
@@ -20,7 +20,7 @@ from urllib.parse import quote
 import anyio
 import anyio.to_thread
 import orjson
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response, StreamingResponse
 from fastapi.routing import APIRoute
@@ -104,6 +104,31 @@ class Frame:
         if request.url.path.startswith("/ui/"):
             return html("trouble.html", error=error)
         return self.shown("error.html", request, status, error=error, status=status, section=section)
+
+
+@dataclass
+class MessagesAsked:
+    """What may be asked of a topic's messages, as parameters of an address."""
+
+    partition: Text = ""
+    start: Annotated[str, Query(alias="from", max_length=100)] = ""
+    before: Annotated[str, Query(max_length=20_000)] = ""
+    after: Annotated[str, Query(max_length=20_000)] = ""
+    q: Text = ""
+    limit: int = 50
+
+    def of(self, topic: str, now_ms: int) -> Wanted:
+        """The same of a topic. Raises CallerError."""
+        return messages.wanted_of(
+            topic,
+            now_ms,
+            partition=self.partition,
+            start=self.start,
+            before=self.before,
+            after=self.after,
+            words=self.q,
+            limit=self.limit,
+        )
 
 
 def nowhere(estate: Estate) -> APIRouter:
@@ -277,9 +302,9 @@ def create_router(
             missing = (f"stores: {error.message}",)
         return lineage_of(estate.topics.overview().views, estate.lag(), kept), missing
 
-    def columns_of(view: str) -> Columns:
+    def columns_of(views: Collection[str]) -> Mapping[str, Columns]:
         try:
-            return estate.views.made_of(view)
+            return estate.views.made_of(views)
         except HubError:
             return {}
 
@@ -301,7 +326,7 @@ def create_router(
         views = [node.name for node in whole.nodes.values() if node.kind == "view"]
         at = datetime.now(UTC).isoformat(timespec="seconds")
         first = estate.bootstrap.partition(",")[0]
-        return json_of(open_lineage(whole, {view: columns_of(view) for view in views}, first, at))
+        return json_of(open_lineage(whole, columns_of(views), first, at))
 
     # ---- mirrors
 
@@ -388,11 +413,6 @@ def create_router(
             return failed(request, error, "topics")
         return html("settings.html", facts=described(found), name=name)
 
-    def asked(name: str, partition: str, start: str, before: str, after: str, q: str, limit: int) -> Wanted:
-        return messages.wanted_of(
-            name, now_ms(), partition=partition, start=start, before=before, after=after, words=q, limit=limit
-        )
-
     async def found(wanted: Wanted) -> messages.MessagesPart:
         if reading.statistics().tasks_waiting >= READING_AT_ONCE:
             raise PeerError("too many people read messages at this moment", hint="try again")
@@ -403,40 +423,29 @@ def create_router(
     @router.get("/api/topics/{name}/messages", tags=["pages"], response_model=None)
     async def messages_json(
         name: str,
-        partition: Text = "",
-        start: Annotated[str, Query(alias="from", max_length=100)] = "",
-        before: Annotated[str, Query(max_length=20_000)] = "",
-        after: Annotated[str, Query(max_length=20_000)] = "",
-        q: Text = "",
-        limit: int = 50,
+        asks: Annotated[MessagesAsked, Depends()],
     ) -> Response:
         """Messages: the newest, or ``from`` an offset of a ``partition``, a time, or ``15m`` ago; with the words ``q``.
 
         Bounded in records, bytes and seconds; ``scanned`` and ``complete`` say what the answer covers; ``older`` and
         ``newer`` go on, as ``before`` and ``after``."""
-        return json_of(await found(asked(name, partition, start, before, after, q, limit)))
+        return json_of(await found(asks.of(name, now_ms())))
 
     @router.get("/ui/topics/{name}/messages", include_in_schema=False)
     async def messages_part(
         request: Request,
         name: str,
-        partition: Text = "",
-        start: Annotated[str, Query(alias="from", max_length=100)] = "",
-        before: Annotated[str, Query(max_length=20_000)] = "",
-        after: Annotated[str, Query(max_length=20_000)] = "",
-        q: Text = "",
-        limit: int = 50,
+        asks: Annotated[MessagesAsked, Depends()],
     ) -> Response:
         try:
-            part = await found(asked(name, partition, start, before, after, q, limit))
+            part = await found(asks.of(name, now_ms()))
         except HubError as error:
             return failed(request, error, "topics")
-        asks = {"partition": partition, "q": q, "limit": limit if limit != 50 else ""}
         query = f"?{request.url.query}" if request.url.query else ""
         return html(
             "messages.html",
             facts=part,
-            asks=asks,
+            asks={"partition": asks.partition, "q": asks.q, "limit": asks.limit if asks.limit != 50 else ""},
             now_ms=now_ms(),
             twin=f"/api/topics/{quote(name)}/messages{query}",
         )
@@ -487,7 +496,7 @@ def create_router(
         line_of(name)
         if tails[0] >= TAILS_AT_ONCE:
             raise PeerError(f"{TAILS_AT_ONCE} people watch messages already", hint="try again later")
-        wanted = asked(name, partition, "", "", "", q, 50)
+        wanted = MessagesAsked(partition, q=q).of(name, now_ms())
         return StreamingResponse(
             stream(request, wanted, as_html),
             media_type="text/event-stream",
