@@ -77,6 +77,16 @@ _SINK = {
     "kafka.max.block.ms": "15000",
 }
 
+# Spark asks a consumer for a partition's first and last offset after each poll, and the broker answers a connection in
+# order: behind the consumer's read-ahead, which waits for events that this batch does not want. So nobody waits; and one
+# poll takes what one fetch brought (500 records by default), for the fewer questions.
+_AT_ONCE = {"kafka.fetch.max.wait.ms": "0", "kafka.max.poll.records": "50000"}
+_READING: Mapping[Mode, Mapping[str, str]] = {
+    "bulk": _AT_ONCE,
+    "live": _AT_ONCE,
+    "realtime": {"kafka.fetch.max.wait.ms": "50"},
+}
+
 # Spark generates and compiles code for every task: a bulk batch earns it back, a small live one is done sooner by
 # interpreting its expressions, and the JVM's compilers have no new classes to work on.
 _CODE: Mapping[Mode, Mapping[str, str]] = {
@@ -85,6 +95,33 @@ _CODE: Mapping[Mode, Mapping[str, str]] = {
     # Its tasks live long, but plans are made while events wait: expressions are compiled, once, whole stages are not.
     "realtime": {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "FALLBACK"},
 }
+
+# A live batch is planned anew each time, and these rules look through all its expressions and find nothing to do.
+_CATALYST, _DATASOURCES = (
+    "org.apache.spark.sql.catalyst.optimizer",
+    "org.apache.spark.sql.execution.datasources",
+)
+_IDLE_RULES = ",".join(
+    (
+        f"{_CATALYST}.FoldablePropagation",
+        f"{_CATALYST}.GenerateOptimization",
+        f"{_CATALYST}.InferFiltersFromConstraints",
+        f"{_CATALYST}.OptimizeCsvJsonExprs",
+        f"{_CATALYST}.OptimizeOneRowRelationSubquery",
+        f"{_CATALYST}.OptimizeUpdateFields",
+        f"{_CATALYST}.PushFoldableIntoBranches",
+        f"{_CATALYST}.RemoveRedundantAliases",
+        f"{_CATALYST}.ReorderAssociativeOperator",
+        f"{_CATALYST}.ReplaceNullWithFalseInPredicate",
+        f"{_CATALYST}.RewriteCorrelatedScalarSubquery",
+        f"{_CATALYST}.SimplifyBinaryComparison",
+        f"{_CATALYST}.UnwrapCastInBinaryComparison",
+        f"{_DATASOURCES}.PruneFileSourcePartitions",
+        f"{_DATASOURCES}.PushVariantIntoScan",
+        f"{_DATASOURCES}.SchemaPruning",
+    )
+)
+_EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
 
 _REFUSED = re.compile(r"\[(?:INVALID_)?STREAMING_REAL_TIME_MODE[\w.]*\]([^\n]*)")
 
@@ -194,8 +231,8 @@ def start(
         .option("kafka.isolation.level", "read_committed")
         .option("kafka.request.timeout.ms", "10000")
         .option("kafka.default.api.timeout.ms", "15000")
-        .option("kafka.fetch.max.wait.ms", "50")
         .option("includeHeaders", "true")
+        .options(**_READING[mode])
     )
     if mode == "realtime":
         events = reading.load()  # a task a partition: each holds its own slot and waits there for its events
@@ -237,10 +274,14 @@ def start(
         session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
         for key, value in _CODE["realtime" if warming else mode].items():
             session.conf.set(key, value)
+        if mode != "bulk":
+            session.conf.set(_EXCLUDED_RULES, _IDLE_RULES)
         try:
             return writing.start()
         except PySparkException as error:
             raise refusal(plan.shape.view, error) or error from None
+        finally:
+            session.conf.unset(_EXCLUDED_RULES)
 
 
 def _rows(events: DataFrame, shape: Shape, inputs: Sequence[Input], answered: Answered) -> DataFrame:
