@@ -81,16 +81,6 @@ _SINK = {
     "kafka.max.block.ms": "15000",
 }
 
-# Spark asks a consumer for a partition's first and last offset after each poll, and the broker answers a connection in
-# order: behind the consumer's read-ahead, which waits for events that this batch does not want. So nobody waits; and one
-# poll takes what one fetch brought (500 records by default), for the fewer questions.
-_AT_ONCE = {"kafka.fetch.max.wait.ms": "0", "kafka.max.poll.records": "50000"}
-_READING: Mapping[Mode, Mapping[str, str]] = {
-    "bulk": _AT_ONCE,
-    "live": _AT_ONCE,
-    "realtime": {"kafka.fetch.max.wait.ms": "50"},
-}
-
 # Spark generates and compiles code for every task: a bulk batch earns it back, a small live one is done sooner by
 # interpreting its expressions, and the JVM's compilers have no new classes to work on.
 _CODE: Mapping[Mode, Mapping[str, str]] = {
@@ -283,20 +273,15 @@ def start(
 
     Raises ConfigError (HUB-2108) when Spark's real-time mode does not take the view.
     """
-    reading = (
+    source = (
         session.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", settings.bootstrap)
+        .options(**reading(settings, mode))
         .option("subscribe", ",".join(plan.topics))
         .option("startingOffsets", "earliest")
         .option("failOnDataLoss", "true")
-        .option("kafka.isolation.level", "read_committed")
-        .option("kafka.request.timeout.ms", "10000")
-        .option("kafka.default.api.timeout.ms", "15000")
-        .option("includeHeaders", "true")
-        .options(**_READING[mode])
     )
     if mode == "realtime":
-        events = reading.load()  # a task a partition: each holds its own slot and waits there for its events
+        events = source.load()  # a task a partition: each holds its own slot and waits there for its events
     else:
         # Not a task a partition: a task has a cost of its own, which a small batch feels, and in a large one each task
         # has a partial row of almost every key, so that fewer tasks leave fewer rows to sort, send and merge.
@@ -305,7 +290,7 @@ def start(
             if mode == "live"
             else (settings.bulk_events_per_batch, settings.bulk_tasks)
         )
-        events = reading.option("maxOffsetsPerTrigger", str(per_batch)).load().coalesce(tasks)
+        events = source.option("maxOffsetsPerTrigger", str(per_batch)).load().coalesce(tasks)
     events = dataframes.taken_by(events, plan.shape.view)
     out = dataframes.records(
         _rows(events, plan.shape, plan.inputs, plan.answered),
@@ -431,6 +416,26 @@ def positions_of(offsets: str | Mapping[str, Mapping[str, int]]) -> Positions:
         for topic, by_partition in parsed.items()
         for partition, offset in by_partition.items()
     )
+
+
+def reading(settings: Settings, mode: Mode = "live") -> Mapping[str, str]:
+    """How the hub's queries read from Kafka.
+
+    Spark asks a consumer for a partition's first and last offset after each poll, and the broker answers a connection in
+    order: behind the consumer's read-ahead, which waits there for events that this batch does not want. So it may not
+    wait, but in real-time mode, where events are what it waits for. And one poll takes all that one fetch brought, not
+    the first 500 records of it: fewer such questions.
+    """
+    waiting = {"kafka.fetch.max.wait.ms": "50"}
+    at_once = {"kafka.fetch.max.wait.ms": "0", "kafka.max.poll.records": "50000"}
+    return {
+        "kafka.bootstrap.servers": settings.bootstrap,
+        "kafka.isolation.level": "read_committed",
+        "kafka.request.timeout.ms": "10000",
+        "kafka.default.api.timeout.ms": "15000",
+        "includeHeaders": "true",
+        **(waiting if mode == "realtime" else at_once),
+    }
 
 
 def sink_options() -> Mapping[str, str]:
