@@ -58,6 +58,8 @@ _SAY_EVERY = 10_000
 _HEARTBEATS = "heartbeats"
 ANEW = "delete the topic at the target: it is mirrored anew from its start, and groups are carried exactly"
 
+NOTHING = Alignment(0)
+
 State = Literal["ready", "has a checkpoint", "refused", "held", "renamed"]
 
 
@@ -81,7 +83,7 @@ class Place:
 
     place: TopicPartition
     state: State
-    alignment: Alignment = Alignment(0)
+    alignment: Alignment = NOTHING
     target_next: int = 0
     reason: str = ""
     hint: str = ""
