@@ -92,7 +92,7 @@ def boundary(
     if there is None:
         return _refused("the copy has no record left to compare, the source has")
     refused: Alignment | None = None
-    for first, other in _starts(source, target, syncs, here, there, newest):
+    for first, other in _starts(source, target, syncs, here, there, newest, compacted):
         found = align(source.read(first, source.end), target.read(other, target.end), compacted=compacted)
         found = Alignment(found.source_next, found.runs, first, other, found.duplicates, found.refusal)
         if not found.refusal:
@@ -108,6 +108,7 @@ def _starts(
     here: Print,
     there: Print,
     newest: int | None,
+    compacted: bool,
 ) -> Iterator[Print]:
     """Pairs of offsets at which both sides have the same record, the most promising first."""
     if newest is not None:
@@ -119,9 +120,12 @@ def _starts(
         yield here[0], there[0]
         found += 1
     else:
-        # One side deleted its oldest records earlier than the other. A sync bounds the search.
+        # One side deleted its oldest records earlier than the other (a source that has all of them did not), or the
+        # copier began late. A sync bounds the search.
         upper = next((sync for sync in syncs if sync[0] >= source.begin and sync[1] >= target.begin), None)
-        other = target.find(here[1], target.end if upper is None else min(target.end, upper[1] + 1))
+        cut = compacted or source.begin > 0
+        until = target.end if upper is None else min(target.end, upper[1] + 1)
+        other = target.find(here[1], until) if cut else None
         if other is not None:
             yield here[0], other
             found += 1
@@ -129,7 +133,7 @@ def _starts(
         if first is not None:
             yield first, there[0]
             found += 1
-    if not found:
+    if not found and (compacted or source.begin or target.begin):
         yield from (sync for sync in syncs[:_SYNCS_TRIED] if _holds(source, target, sync))
 
 

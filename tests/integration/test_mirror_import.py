@@ -282,7 +282,8 @@ def told_of(world: World, group: str) -> bool:
     syncs = [sync_of(record) for record in world.records(SYNCS, "nyc")]
     marks = [checkpoint_of(record) for record in world.records(CHECKPOINTS, "lon")]
     assert any(syncs)
-    return {mark.place.partition for mark in marks if mark is not None and mark.group == group} == {0, 1}
+    # Of a group further behind than its last restart it says nothing: one partition is enough.
+    return any(mark is not None and mark.group == group for mark in marks)
 
 
 def without_doubles(world: World, topic: str) -> list[bytes]:

@@ -76,16 +76,21 @@ def test_oldest_records_that_one_side_has_deleted() -> None:
 
 def test_a_search_ends_at_the_first_sync() -> None:
     """What is behind a sync cannot be the same as what is before it at the other side."""
-    found = boundary(of("xbcdef"), of("abcdx"), syncs=((1, 1),))
+    found = boundary(of("xbcdef", 10), of("abcdx"), syncs=((11, 1),))
     assert found.refusal == "offset 4 of the copy is not at the source"
-    assert found.source_from == 1
+    assert found.source_from == 11
 
 
 def test_a_sync_is_believed_only_when_the_records_are_equal() -> None:
-    source, target = of("xbcdef"), of("ybcd")
-    lies = boundary(source, target, syncs=((2, 1), (3, 3)))
-    assert (lies.runs, lies.source_next) == ((Run(3, 3, 1),), 4)
-    assert boundary(source, target, syncs=((2, 1),)).refusal.startswith("neither side's first record")
+    source, target = of("xbcdef", 10), of("ybcd")
+    lies = boundary(source, target, syncs=((12, 1), (13, 3)))
+    assert (lies.runs, lies.source_next) == ((Run(13, 3, 1),), 14)
+    assert boundary(source, target, syncs=((12, 1),)).refusal.startswith("neither side's first record")
+
+
+def test_a_record_before_all_that_the_source_ever_had_is_refused() -> None:
+    """Nothing was deleted on either side, so nobody but a stranger can have written it."""
+    assert boundary(of("abc"), of("Xab"), syncs=((0, 1),)).refusal.startswith("neither side's first record")
 
 
 def test_newest_begins_at_the_sync_before() -> None:
@@ -132,7 +137,7 @@ def sources(draw: st.DrawFn, kinds: st.SearchStrategy[int]) -> list[Print]:
 def copy_of(draw: st.DrawFn, source: list[Print], reached: int) -> list[Print]:
     """The first ``reached`` records, with markers between and stretches that come again: a copier that was killed a few
     times, and each time began again a little further back."""
-    ends = sorted(draw(st.lists(st.integers(0, reached), max_size=4))) + [reached]
+    ends = [*sorted(draw(st.lists(st.integers(0, reached), max_size=4))), reached]
     found: list[Print] = []
     there = begin = 0
     for end in ends:
