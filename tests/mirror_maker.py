@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -44,20 +44,22 @@ def properties(source: str, target: str, topics: str, more: Mapping[str, object]
     return "".join(f"{key} = {value}\n" for key, value in {**said, **(more or {})}.items())
 
 
+QUICK_START = ("-Xmx512m", "-XX:TieredStopAtLevel=1")
+
+
 class MirrorMaker:
-    """The running process. ``heap_mb``: as its operators say it."""
+    """The running process. ``options``: of its Java."""
 
     def __init__(
-        self, settings: Settings, folder: Path, said: str, heap_mb: int = 512, tests: bool = True
+        self, settings: Settings, folder: Path, said: str, options: Sequence[str] = QUICK_START
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "mm2.properties"
         file.write_text(said)
         self.log = folder / "mm2.log"
-        quick = ["-XX:TieredStopAtLevel=1"] if tests else []
         command = [
-            str(find_java(settings).path), f"-Xmx{heap_mb}m", f"-Xms{heap_mb}m", *quick, "-Dlog4j2.level=INFO",
-            "-cp", classpath(settings), "org.apache.kafka.connect.mirror.MirrorMaker", str(file), "--clusters", "lon",
+            str(find_java(settings).path), *options, "-Dlog4j2.level=INFO", "-cp", classpath(settings),
+            "org.apache.kafka.connect.mirror.MirrorMaker", str(file), "--clusters", "lon",
         ]  # fmt: skip
         with self.log.open("wb") as output:
             self.process = psutil.Popen(
