@@ -91,12 +91,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """What was found and is to be done. ``moved``: topics that somebody wrote to meanwhile."""
+    """What was found and is to be done."""
 
     told: Told
     places: tuple[Place, ...] = ()
     groups: tuple[tuple[Seen, tuple[Carried, ...]], ...] = ()
-    moved: tuple[str, ...] = ()
 
     @property
     def ready(self) -> tuple[Place, ...]:
@@ -313,15 +312,21 @@ class Importer:
         if found.refusal:
             hint = f"if that part of the copy does not matter, --newest N compares only the newest offsets; else {ANEW}"
             return Place(place, "refused", found, there.end, found.refusal, hint)
-        behind = self._behind(place, found)
+        behind = self._behind(place, found, here, there)
         if behind is not None:
             return Place(place, "refused", found, there.end, *behind)
         return Place(place, "ready", found, there.end)
 
-    def _behind(self, place: TopicPartition, found: Alignment) -> tuple[str, str] | None:
+    def _behind(
+        self, place: TopicPartition, found: Alignment, here: Log, there: Log
+    ) -> tuple[str, str] | None:
         """A group that reads before what is mapped would be moved past records that the copy has."""
-        if not found.runs or found.target_from <= self._there.offsets([place], wire.EARLIEST)[place]:
-            return None
+        firsts = here.first_from(here.begin), there.first_from(there.begin)
+        starts = found.source_from, found.target_from
+        if not found.runs or any(
+            first is not None and first[0] >= at for first, at in zip(firsts, starts, strict=True)
+        ):
+            return None  # mapped from the first record of one side on: nothing is passed by
         for group, offset in self._positions(place.topic).get(place, {}).items():
             if offset < found.source_from:
                 return (
