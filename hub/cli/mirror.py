@@ -552,6 +552,81 @@ def verify(
         raise typer.Exit(1)
 
 
+# ---- from MirrorMaker 2
+
+
+@app.command("import")
+def import_copies(
+    name: NameArgument,
+    from_mm2: Annotated[
+        bool,
+        typer.Option(
+            "--from-mm2", help="The copies at the target are MirrorMaker 2's, which is stopped for good"
+        ),
+    ] = False,
+    file: FileOption = None,
+    source_alias: Annotated[
+        str | None,
+        typer.Option(metavar="ALIAS", help="What MirrorMaker calls the source. Default: as the file does"),
+    ] = None,
+    offset_syncs_topic: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC", help="Default: mm2-offset-syncs.<alias>.internal of either side"),
+    ] = None,
+    checkpoints_topic: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC", help="Default: <source alias>.checkpoints.internal at the target"),
+    ] = None,
+    newest: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Compare only from the last offset sync before the newest N offsets on"
+        ),
+    ] = None,
+    quiet: Annotated[
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="MirrorMaker must have written nothing for so long"),
+    ] = 15.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, change nothing")
+    ] = False,
+    typed: Annotated[
+        str | None, typer.Option("--name", metavar="MIRROR", help="The name again, instead of typing it")
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Go on where MirrorMaker 2 stopped, in the copies it made. Once, for a migration.
+
+    Both sides are read and compared record by record: where the mirror goes on is proven, or that topic is refused
+    with the way out. Stop MirrorMaker first. What has a checkpoint of this mirror is left alone.
+
+    Exit code 0: all is taken over (or could be). 1: a topic is refused; the others were done.
+
+    Example: hub mirror import nyc-lon --from-mm2 --dry-run
+    """
+    from hub.cli.mirror_import import take_over
+
+    if not from_mm2:
+        raise CallerError("import: say whose copies these are", hint=f"hub mirror import {name} --from-mm2")
+    world = _world(file)
+    done = take_over(
+        world.file,
+        world.link(name),
+        world.clusters,
+        world.control(),
+        lambda what: _confirm(name, typed, what),
+        source_alias=source_alias,
+        syncs=offset_syncs_topic,
+        checkpoints=checkpoints_topic,
+        newest=newest,
+        quiet_s=quiet,
+        dry_run=dry_run,
+        output=output,
+    )
+    if not done:
+        raise typer.Exit(EXIT_REFUSED)
+
+
 # ---- a person's wishes
 
 

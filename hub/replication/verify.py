@@ -20,7 +20,7 @@ from hub.replication.checkpoint import Checkpoint, Gap
 from hub.replication.clusters import Reached
 from hub.replication.digest import Difference, Digest, Range, differences, hash_of
 from hub.replication.offset_map import OffsetMap
-from hub.replication.reencode import records_in
+from hub.replication.reencode import RawRecord, records_in
 from hub.replication.wire import Cluster, FetchFrom
 
 RANGE = 10_000
@@ -167,31 +167,40 @@ class Verifier:
         self, cluster: Cluster, place: TopicPartition, first: int, end: int
     ) -> Iterator[tuple[int, Callable[[int], int]]]:
         """Committed records of [first, end): offset, and the hash given the source offset that it has or had."""
-        position = first
-        while position < end:
-            leader = cluster.leader(place)
-            connection = cluster.connection(leader.node, "verify")
-            wanted = [FetchFrom(place, cluster.topics[place.topic].uuid, leader.epoch, position)]
-            version = wire.send_fetch(
-                connection, wanted, max_wait_ms=250, max_bytes=_FETCH_BYTES, partition_bytes=_FETCH_BYTES
-            )
-            frame, at = connection.receive()
-            code, (part,) = wire.fetched(frame, at, version, cluster.names())
-            where = f'cluster "{cluster.name}", topic "{place.topic}" partition {place.partition}'
-            wire.raise_for(code or part.error, f"{where}: read")
-            books, before = Aborted(part.aborted), position
-            for batch in batches_in(part.buffer, part.start, part.end):
-                if not is_intact(batch):
-                    raise CorruptBatch(f"{where}, offset {batch.base_offset}: its checksum is wrong")
-                aborted = books.covers(batch)
-                position = max(position, batch.next_offset)
-                if aborted or batch.is_control:
-                    continue
-                for raw in records_in(batch):
-                    if before <= raw.offset < end:
-                        yield raw.offset, _hasher(raw.timestamp_ms, raw.rest)
-            if position == before and part.last_stable >= 0 and part.last_stable <= position:
-                return  # the rest is not committed
+        for raw in committed_records(cluster, place, first, end):
+            yield raw.offset, _hasher(raw.timestamp_ms, raw.rest)
+
+
+def committed_records(cluster: Cluster, place: TopicPartition, first: int, end: int) -> Iterator[RawRecord]:
+    """Committed records of [first, end), ascending; fewer when the rest is not committed yet. ``cluster`` knows the topic.
+
+    Raises CorruptBatch, PeerError, CallerError.
+    """
+    position = first
+    while position < end:
+        leader = cluster.leader(place)
+        connection = cluster.connection(leader.node, "verify")
+        wanted = [FetchFrom(place, cluster.topics[place.topic].uuid, leader.epoch, position)]
+        version = wire.send_fetch(
+            connection, wanted, max_wait_ms=250, max_bytes=_FETCH_BYTES, partition_bytes=_FETCH_BYTES
+        )
+        frame, at = connection.receive()
+        code, (part,) = wire.fetched(frame, at, version, cluster.names())
+        where = f'cluster "{cluster.name}", topic "{place.topic}" partition {place.partition}'
+        wire.raise_for(code or part.error, f"{where}: read")
+        books, before = Aborted(part.aborted), position
+        for batch in batches_in(part.buffer, part.start, part.end):
+            if not is_intact(batch):
+                raise CorruptBatch(f"{where}, offset {batch.base_offset}: its checksum is wrong")
+            aborted = books.covers(batch)
+            position = max(position, batch.next_offset)
+            if aborted or batch.is_control:
+                continue
+            for raw in records_in(batch):
+                if before <= raw.offset < end:
+                    yield raw
+        if position == before and part.last_stable >= 0 and part.last_stable <= position:
+            return  # the rest is not committed
 
 
 def _hasher(timestamp_ms: int, rest: bytes) -> Callable[[int], int]:
