@@ -65,6 +65,7 @@ from hub.replication.reencode import (
     patched,
     records_in,
 )
+from hub.replication.shape import Shaper, Unshapable, stretches
 from hub.replication.wire import ClusterAccess, Connection, Fetched, FetchFrom, Producer
 
 log = logging.getLogger(__name__)
@@ -215,7 +216,8 @@ class _Transaction:
 class BatchEngine:
     """See the module. Use from one thread. ``partitions`` have the same names on both sides.
 
-    ``foreign``: stretches of source offsets that came from the target and do not go back (joint_map.py).
+    ``foreign``: stretches of source offsets that came from the target and do not go back (joint_map.py). ``shapers``: by
+    topic, what leaves records out or changes them; all batches of these topics are written anew.
     """
 
     def __init__(
@@ -229,6 +231,7 @@ class BatchEngine:
         settings: EngineSettings | None = None,
         reencoder: Reencoder | None = None,
         foreign: Mapping[TopicPartition, Sequence[tuple[int, int]]] | None = None,
+        shapers: Mapping[str, Shaper] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.link = link
@@ -242,6 +245,7 @@ class BatchEngine:
         self._clock = clock
         self._reencoder: Reencoder = reencoder or Reencode()
         self._foreign = foreign or {}
+        self._shapers = shapers or {}
         self._transactions = wire.Transactions(
             self.target, self.transactional_id, self.settings.transaction_timeout_s
         )
@@ -663,7 +667,8 @@ class BatchEngine:
         if limits.largest_bytes != each.largest:
             limits = Limits(limits.tiny_records, limits.tiny_bytes, limits.merged_bytes, each.largest)
         foreign = self._foreign.get(each.tp, ())
-        answer = answer_of(part.buffer, part.start, part.end, floor, part.aborted, limits, foreign)
+        anew = each.tp.topic in self._shapers
+        answer = answer_of(part.buffer, part.start, part.end, floor, part.aborted, limits, foreign, anew)
         for piece in answer.pieces:
             last = piece.batches[-1]
             staged = _Staged(
@@ -910,12 +915,17 @@ class BatchEngine:
         return payloads
 
     def _rewritten(self, each: _Partition, piece: Piece, floor: int) -> list[NewBatch] | None:
+        shaper = self._shapers.get(each.tp.topic)
         try:
-            return self._reencoder.reencode(piece.batches, floor, each.largest)
-        except (CorruptBatch, RecordTooLarge) as error:
+            made = (shaper or self._reencoder).reencode(piece.batches, floor, each.largest)
+        except (CorruptBatch, RecordTooLarge, Unshapable) as error:
             each.failed = type(error)(f"{_named(each.tp)} in the source, {error.message}", hint=error.hint)
             each.staged.clear()
             return None
+        now_ms = int(time.time() * 1000)
+        for first, end in stretches(shaper.unreadable if shaper is not None else ()):
+            each.gaps.append(Gap(self.link, *each.tp, each.topic_id, first, end, "skipped", now_ms))
+        return made
 
     def _count(self, each: _Partition, records: int, size: int) -> None:
         transaction = self._open()
@@ -1038,6 +1048,7 @@ class BatchEngine:
             target_start=each.target_start,
             source_timestamp_ms=each.timestamp_ms,
             committed_at_ms=now_ms,
+            engine="record" if each.tp.topic in self._shapers else "batch",
         )
 
     @staticmethod

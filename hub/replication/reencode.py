@@ -83,10 +83,10 @@ class Reencode:
                 records += [record for record in records_in(batch) if record.offset >= position]
             except CorruptBatch as error:
                 raise CorruptBatch(f"offset {batch.base_offset}: {error.message}") from None
-        return list(_fitting(records, codec, largest_bytes))
+        return list(fitting(records, codec, largest_bytes))
 
 
-def _fitting(records: Sequence[RawRecord], codec: int, largest_bytes: int) -> Iterator[NewBatch]:
+def fitting(records: Sequence[RawRecord], codec: int, largest_bytes: int) -> Iterator[NewBatch]:
     """One batch when it fits, else both halves, and so on."""
     waiting = [records] if records else []
     while waiting:

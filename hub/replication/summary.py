@@ -15,6 +15,7 @@ from hub.replication.checkpoint import Checkpoint
 from hub.replication.links import Link, home_of
 from hub.replication.mirrors import MirrorsFile
 from hub.replication.progress import Progress
+from hub.replication.shape import shape_of
 
 _STALE_MS = 30_000
 
@@ -42,6 +43,9 @@ def summary_of(
                 row["reason"] = carries.trouble.get(str(row["topic"])) or _why_left(
                     file, board, str(row["topic"])
                 )
+    for row in partitions:
+        shape = shape_of(link.mirror, str(row["topic"]))
+        row["engine_why"] = str(shape) if shape is not None else ""
     groups = [
         _group(status, {(row["topic"], row["partition"]): row for row in partitions})
         for (name, _), status in sorted(board.groups.items())
