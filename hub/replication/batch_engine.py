@@ -205,6 +205,15 @@ class _Sent:
     count: int
 
 
+class _Asked(NamedTuple):
+    """A fetch under way: what was asked for from where, and when it is given up."""
+
+    connection: Connection
+    version: int
+    positions: dict[TopicPartition, int]
+    until: float
+
+
 @dataclass(slots=True)
 class _Transaction:
     begun_at: float
@@ -257,7 +266,7 @@ class BatchEngine:
         self._source_retry_at: dict[int, float] = {}
         self._source_failures = 0
         self._refresh_at: float | None = None
-        self._fetching: dict[int, tuple[Connection, int, dict[TopicPartition, int]]] = {}
+        self._fetching: dict[int, _Asked] = {}
         self._own_sequences: dict[TopicPartition, int] = {}
         self._acknowledging: deque[tuple[Connection, int, dict[TopicPartition, _Sent]]] = deque()
         self._transaction: _Transaction | None = None
@@ -619,17 +628,21 @@ class BatchEngine:
             except HubError as error:
                 self._source_failed(node, error)
                 continue
-            self._fetching[node] = (connection, version, {each.tp: each.position for each in wanted})
+            until = now + self.settings.fetch_wait_ms / 1000 + self.source.access.request_timeout_s
+            self._fetching[node] = _Asked(
+                connection, version, {each.tp: each.position for each in wanted}, until
+            )
 
     def _receive_fetches(self, wait_s: float) -> None:
         """Take the answers that are there; wait for the first of them."""
+        self._give_up_fetches()
         if not self._fetching:
             time.sleep(min(wait_s, 0.05))
             return
         poll = select.poll()
         by_file: dict[int, int] = {}
         ready = []
-        for node, (connection, _, _) in self._fetching.items():
+        for node, (connection, *_) in self._fetching.items():
             if connection.buffered():
                 ready.append(node)
             by_file[connection.fileno()] = node
@@ -637,7 +650,7 @@ class BatchEngine:
         if not ready:
             ready = [by_file[file] for file, _ in poll.poll(int(wait_s * 1000))]
         for node in ready:
-            connection, version, asked = self._fetching.pop(node)
+            connection, version, asked, _ = self._fetching.pop(node)
             try:
                 frame, at = connection.receive()
                 code, parts = wire.fetched(frame, at, version, self.source.names())
@@ -654,6 +667,15 @@ class BatchEngine:
                     self._take(each, part)
         # The next batches travel while these are written.
         self._send_fetches()
+
+    def _give_up_fetches(self) -> None:
+        """A link that is half open gives neither an answer nor an error; and a mirror that had caught up has no lag to
+        show for it."""
+        now = self._clock()
+        for node, asked in [each for each in self._fetching.items() if now > each[1].until]:
+            del self._fetching[node]
+            asked.connection.close()
+            self._source_failed(node, wire.ConnectionLost(f"broker {asked.connection.where} does not answer"))
 
     def _take(self, each: _Partition, part: Fetched) -> None:
         if part.error:
