@@ -30,7 +30,7 @@ from hub.replication.mask import (
     tree_of,
 )
 from hub.replication.mirrors import Mirror, Where
-from hub.replication.reencode import Fields, NewBatch, RawRecord, fields_of, fitting, records_in, rest_of
+from hub.replication.reencode import Fields, NewBatch, RawRecord, anew, fields_of, records_in, rest_of
 from hub.schema_registry.avro_check import Broken
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.sources import Source
@@ -168,14 +168,15 @@ class Shaper:
         """See Reencoder; maybe fewer records. Raises CorruptBatch, RecordTooLarge, Unshapable; PeerError when a registry
         does not answer."""
         self.unreadable.clear()
-        records: list[RawRecord] = []
+        return anew(self._parts(batches, position), batches[0].codec, largest_bytes)
+
+    def _parts(self, batches: Sequence[Batch], position: int) -> Iterator[Sequence[RawRecord]]:
         for batch in batches:
             try:
                 raws = [record for record in records_in(batch) if record.offset >= position]
             except CorruptBatch as error:
                 raise CorruptBatch(f"offset {batch.base_offset}: {error.message}") from None
-            records += self._shaped(raws)
-        return list(fitting(records, batches[0].codec, largest_bytes))
+            yield list(self._shaped(raws))
 
     def _shaped(self, raws: Sequence[RawRecord]) -> Iterator[RawRecord]:
         for raw in raws:
