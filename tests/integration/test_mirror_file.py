@@ -58,7 +58,7 @@ def well(found: Mapping[str, Any]) -> bool:
 
 
 def produce_at(world: World, topic: str, times_ms: list[int], size: int = 10) -> None:
-    producer = Producer({"bootstrap.servers": world.nyc, "linger.ms": 5})
+    producer = Producer({"bootstrap.servers": world.nyc, "linger.ms": 5, "batch.num.messages": 20})
     for time_ms in times_ms:
         producer.produce(topic, b"x" * size, partition=0, timestamp=time_ms)
     assert producer.flush(30) == 0
@@ -70,8 +70,7 @@ def test_a_limit_holds_by_what_was_committed_and_when(world: World) -> None:
     produce_at(world, topic, [1] * 800, size=1_000)
     world.declare([topic], limits={"bytes_per_second": "100KiB"}, shards=1)
     world.start_worker()
-    found = world.until(lambda each: 0 < (each["partitions"] or [{"source_next": 0}])[0]["source_next"] < 800)
-    assert found["partitions"][0]["lag_records"] > 0
+    world.until(lambda each: any(row["source_next"] and row["lag_records"] for row in each["partitions"]))
     world.until(well)
     marks: list[Checkpoint] = []
 
