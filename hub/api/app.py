@@ -18,6 +18,7 @@ from starlette.requests import HTTPConnection
 
 from hub.api.dashboard import add_dashboard
 from hub.api.docs import add_docs
+from hub.api.web import ledgered
 from hub.completeness import canary_routes
 from hub.completeness import routes as completeness_routes
 from hub.completeness.audit import write_entries
@@ -114,6 +115,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
         watcher=watcher,
         families=lambda: (*completeness_routes.families(ledger), *canary_routes.families(canaries)),
         node=node,
+        completeness=lambda: ledgered(ledger),
     )
 
 

@@ -27,6 +27,7 @@ from hub.observability.latency_board import LatencyBoard
 from hub.observability.metrics import Counters, Families
 from hub.observability.monitor import Monitor
 from hub.observability.status import Rules
+from hub.observability.web.pages.completeness import Ledgered
 from hub.record import Positions
 from hub.schema_registry.node import Node
 from hub.topics.tree import LiveTree
@@ -49,6 +50,7 @@ def add_dashboard(
     watcher: Watcher | None = None,
     families: Families = tuple,
     node: Node | None = None,
+    completeness: Callable[[], Ledgered] = Ledgered,
 ) -> None:
     """The page at ``/``, its JSON and metrics (with others' ``counters``), kept fresh until ``opened`` is closed; with a
     registry ``node`` all other pages, too."""
@@ -74,7 +76,7 @@ def add_dashboard(
 
     app.include_router(routes.create_router(collector, views, counters, monitor, settings.lag_series, both))
     if node is not None:
-        add_pages(app, settings, node, store, collector, monitor, views, tree)
+        add_pages(app, settings, node, store, collector, monitor, views, tree, completeness)
 
 
 @dataclass

@@ -34,6 +34,8 @@ PAGES = {
     "view": f"/views/{VIEW}?key=C-1003",
     "lag": "/lag",
     "lineage": f"/lineage?of=view:{VIEW}",
+    "completeness": f"/completeness?topic={ORDERS}",
+    "completeness of a day": "/completeness?range=24h&order=tree",
     "mirrors": "/mirrors",
     "query": "/query",
     "search": "/search?q=order",
