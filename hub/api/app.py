@@ -47,6 +47,8 @@ from hub.topics.dead_letters import DeadLetters
 from hub.topics.gateway import Gateway
 from hub.topics.live_rules import LiveRules
 from hub.topics.tree import LiveTree
+from hub.tracing import spans
+from hub.tracing.asgi import Traced
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +69,8 @@ def create_app(settings: Settings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as opened:
+            # uvicorn ends the process by the signal it was sent: nothing runs after this.
+            opened.push_async_callback(run_in_threadpool, _close_traces)
             await compose(app, settings, opened)
             yield
 
@@ -77,6 +81,7 @@ def create_app(settings: Settings) -> FastAPI:
     own = app.openapi
     app.openapi = lambda: with_registry(own())  # type: ignore[method-assign]
 
+    app.add_middleware(Traced)
     add_docs(app)
 
     @app.get("/health")
@@ -239,6 +244,12 @@ async def add_queries(
             queries, watcher.store, watcher, topics, settings.project, settings.query_timeout_ms
         )
     )
+
+
+def _close_traces() -> None:
+    known = spans()
+    if known is not None:
+        known.close()
 
 
 def status_of(error: HubError) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hub.completeness.ledger import SEVERITY, Cell, Entry, Kind, State, alone, unaudited
+from hub.completeness.ledger import SEVERITY, Cell, Entry, Kind, State, Tier, alone, unaudited
 from hub.observability.web.pages.completeness import Heat, Side, Stretch
 
 # The minute under which a comparison without minutes is kept.
@@ -100,7 +100,7 @@ def _pairs(
     for entry in entries:
         if entry.tier in ("source", "view"):
             kind: Kind = "source" if entry.tier == "source" else "view"
-            other = "found" if kind == "source" else "store"
+            other: Tier = "found" if kind == "source" else "store"
             yield (
                 kind,
                 entry.instance,
