@@ -47,7 +47,10 @@ def exposition(
     ``openmetrics``: in that format, which has a place for exemplars."""
     registry = CollectorRegistry()
     registry.register(_Families(overview, counters, rows, series, round_s, more))
-    return as_openmetrics(registry) if openmetrics else generate_latest(registry)
+    if openmetrics:
+        text: bytes = as_openmetrics(registry)  # type: ignore[no-untyped-call]
+        return text
+    return generate_latest(registry)
 
 
 class _Families:

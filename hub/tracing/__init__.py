@@ -13,12 +13,12 @@ Off, unless a collector is named (``otlp_endpoint``, or OpenTelemetry's own vari
 and ``spans()`` is None. Contexts are passed on either way.
 
     context.py  [core] traceparent and tracestate in and out of headers
-    spans.py    [edge] OpenTelemetry's SDK: spans begun, linked and ended; a bounded outbox to the collector
+    otel.py     [edge] OpenTelemetry's SDK: spans begun, linked and ended; a bounded outbox to the collector
     asgi.py     [edge] the server's requests as spans, by route
 """
 
 from hub.tracing.context import ACTIVE, Trace, of_headers, parse, with_trace
-from hub.tracing.spans import MOST_LINKS, Span, Spans, begin, of_client, spans
+from hub.tracing.otel import MOST_LINKS, Span, Spans, begin, of_client, spans
 
 __all__ = [
     "ACTIVE",

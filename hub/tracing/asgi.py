@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from hub.tracing.context import ACTIVE, TRACEPARENT, TRACESTATE, parse
-from hub.tracing.spans import Span, spans
+from hub.tracing.otel import Span, spans
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]

@@ -26,7 +26,7 @@ from hub.embedded import ensure_jars
 from hub.record import Positions
 from hub.runtime import die_with_parent, end
 from hub.tracing.context import parse
-from hub.tracing.spans import Spans, _made
+from hub.tracing.otel import Spans, _made
 
 PATIENCE_S = 240.0
 OWN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -79,7 +79,7 @@ def traced(
 @pytest.fixture
 def client_spans(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
     made = _made("shop", collector.url)
-    monkeypatch.setattr("hub.tracing.spans._spans", made)
+    monkeypatch.setattr("hub.tracing.otel._spans", made)
     yield made
     made.close()
 
