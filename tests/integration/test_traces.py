@@ -108,6 +108,7 @@ def test_a_produced_event_is_walked_to_its_subscriber(
 ) -> None:
     plant = Plant(traced, "traces")
     plant.declare({"celsius": "r.celsius"})
+    plant.running()
     plant.covered("s-0", plant.write("s-0", plant.reading("s-0", 0.0)))
     heard, stop = [], threading.Event()
 
@@ -181,6 +182,7 @@ def test_a_produced_event_is_walked_to_its_subscriber(
 def test_a_wait_continues_the_callers_trace(traced: Pipeline, collector: Collector) -> None:
     plant = Plant(traced, "waits")
     plant.declare({"celsius": "r.celsius"})
+    plant.running()
     token = plant.write("s-0", plant.reading("s-0", 0.0))
     plant.covered("s-0", token)
     asked = httpx2.get(
@@ -204,6 +206,7 @@ def test_a_wait_continues_the_callers_trace(traced: Pipeline, collector: Collect
 def test_latency_names_a_trace(traced: Pipeline, collector: Collector, client_spans: Spans) -> None:
     plant = Plant(traced, "exemplars")
     plant.declare({"celsius": "r.celsius"})
+    plant.running()
     environment = environment_of(traced.settings)
     with Hub(traced.url) as hub:
 
