@@ -128,6 +128,13 @@ class Settings(BaseSettings):
         1_800.0, gt=0.0, description="an event older than this when its row is made is replayed, not late"
     )
 
+    otlp_endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://",
+        description="base URL of an OpenTelemetry collector (OTLP over HTTP): traces are sent there; None: as "
+        "OTEL_EXPORTER_OTLP_ENDPOINT says, and without it nowhere",
+    )
+
     kafka_timeout_s: float = Field(15.0, description="longest wait for one Kafka request")
     query_timeout_ms: int = Field(5_000, description="longest wait of a read-your-writes query by default")
 

@@ -18,6 +18,7 @@ from starlette.requests import HTTPConnection
 
 from hub.api.dashboard import add_dashboard
 from hub.api.docs import add_docs
+from hub.api.web import ledgered
 from hub.completeness import canary_routes
 from hub.completeness import routes as completeness_routes
 from hub.completeness.audit import write_entries
@@ -46,6 +47,8 @@ from hub.topics.dead_letters import DeadLetters
 from hub.topics.gateway import Gateway
 from hub.topics.live_rules import LiveRules
 from hub.topics.tree import LiveTree
+from hub.tracing import spans
+from hub.tracing.asgi import Traced
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +69,8 @@ def create_app(settings: Settings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as opened:
+            # uvicorn ends the process by the signal it was sent: nothing runs after this.
+            opened.push_async_callback(run_in_threadpool, _close_traces)
             await compose(app, settings, opened)
             yield
 
@@ -76,6 +81,7 @@ def create_app(settings: Settings) -> FastAPI:
     own = app.openapi
     app.openapi = lambda: with_registry(own())  # type: ignore[method-assign]
 
+    app.add_middleware(Traced)
     add_docs(app)
 
     @app.get("/health")
@@ -114,6 +120,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
         watcher=watcher,
         families=lambda: (*completeness_routes.families(ledger), *canary_routes.families(canaries)),
         node=node,
+        completeness=lambda: ledgered(ledger),
     )
 
 
@@ -237,6 +244,12 @@ async def add_queries(
             queries, watcher.store, watcher, topics, settings.project, settings.query_timeout_ms
         )
     )
+
+
+def _close_traces() -> None:
+    known = spans()
+    if known is not None:
+        known.close()
 
 
 def status_of(error: HubError) -> int:

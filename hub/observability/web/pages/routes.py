@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import wraps
+from itertools import groupby
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -29,7 +30,18 @@ from starlette.routing import Match
 from hub.errors import CallerError, HubError, NotFound, PeerError
 from hub.observability.lineage import Columns, Kept, Lineage, drawn, lineage_of, open_lineage
 from hub.observability.web.page import html, render, takes_html
-from hub.observability.web.pages import lag, lineage, messages, mirrors, schemas, search, topic, topics, views
+from hub.observability.web.pages import (
+    completeness,
+    lag,
+    lineage,
+    messages,
+    mirrors,
+    schemas,
+    search,
+    topic,
+    topics,
+    views,
+)
 from hub.observability.web.pages.estate import Estate, ask
 from hub.observability.web.pages.index import Index
 from hub.observability.web.pages.lookup import Lookup
@@ -291,6 +303,29 @@ def create_router(
         wanted = lag.LagFilter(lag.checked(states), owner, prefix.strip(), name.strip(), kind)
         return lag.lag_page(estate.lag(), wanted, page)
 
+    # ---- completeness
+
+    @page("/completeness", "completeness.html", "completeness", for_programs=True, more=map_of)
+    def completeness_map(
+        request: Request,
+        topics: Text = "",
+        state: Annotated[list[str] | None, Query()] = None,
+        span: Annotated[str, Query(alias="range", max_length=10)] = "1h",
+        until: Text = "",
+        order: Annotated[str, Query(max_length=10)] = "worst",
+        topic: Text = "",
+        at: Text = "",
+        page: int = 1,
+    ) -> completeness.CompletenessPage:
+        """Topics by time: is everything there that was written? ``topics`` a pattern, ``range`` up to ``until``, and one cell
+        (``topic``, ``at``) looked at closely."""
+        states = tuple(each for text in state or () for each in text.split(",") if each)
+        wanted = completeness.HeatFilter(topics.strip(), states, span, until.strip(), order)
+        names = [line.name for line in estate.topics.overview().topics]
+        return completeness.completeness_page(
+            estate.completeness(), names, wanted, now_ms(), page, topic.strip(), at.strip()
+        )
+
     # ---- lineage
 
     def graph() -> tuple[Lineage, tuple[str, ...]]:
@@ -513,6 +548,18 @@ def create_router(
         return tail_of(request, name, partition, q, as_html=True)
 
     return router
+
+
+def map_of(_request: Request, facts: completeness.CompletenessPage) -> Mapping[str, Any]:
+    """What the heat map's template needs beside its facts."""
+    branches = [(name, list(rows)) for name, rows in groupby(facts.rows, lambda row: row.branch)]
+    return {
+        "branches": branches,
+        "meaning": completeness.MEANING,
+        "ranges": completeness.RANGES,
+        "minute": completeness.minute,
+        "tick": completeness.tick,
+    }
 
 
 def sse(event: str, text: str) -> bytes:
