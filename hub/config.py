@@ -114,6 +114,9 @@ class Settings(BaseSettings):
         1_800.0, gt=0.0, description="an event older than this when its row is made is replayed, not late"
     )
 
+    alerts: bool = Field(True, description="judge what is promised and tell of it (docs/alerts.md)")
+    alert_every_s: float = Field(5.0, gt=0.0, description="pause between two looks at all that may alert")
+
     kafka_timeout_s: float = Field(15.0, description="longest wait for one Kafka request")
     query_timeout_ms: int = Field(5_000, description="longest wait of a read-your-writes query by default")
 

@@ -14,6 +14,7 @@ from typing import Any
 from fastapi import FastAPI
 from prometheus_client import Metric
 
+from hub.alerts.desk import Desk
 from hub.api.web import add_pages
 from hub.config import SERVING, Settings
 from hub.kafka import KafkaCluster
@@ -49,9 +50,10 @@ def add_dashboard(
     watcher: Watcher | None = None,
     families: Families = tuple,
     node: Node | None = None,
-) -> None:
+    desk: Desk | None = None,
+) -> tuple[Monitor, Collector, LatencyBoard]:
     """The page at ``/``, its JSON and metrics (with others' ``counters``), kept fresh until ``opened`` is closed; with a
-    registry ``node`` all other pages, too."""
+    registry ``node`` all other pages, too. Returns what measures."""
     views = StoreViews(store, subscribers)
     cluster = KafkaCluster(settings.bootstrap, min(settings.kafka_timeout_s, KAFKA_TIMEOUT_S))
     collector = opened.enter_context(Collector(cluster, views, settings.bootstrap).running())
@@ -72,9 +74,15 @@ def add_dashboard(
     def both() -> Iterable[Metric]:
         return (*latency.families(), *families())
 
-    app.include_router(routes.create_router(collector, views, counters, monitor, settings.lag_series, both))
+    def firing() -> int | None:
+        return None if desk is None else desk.known().firing
+
+    app.include_router(
+        routes.create_router(collector, views, counters, monitor, settings.lag_series, both, firing)
+    )
     if node is not None:
-        add_pages(app, settings, node, store, collector, monitor, views, tree)
+        add_pages(app, settings, node, store, collector, monitor, views, tree, desk)
+    return monitor, collector, latency
 
 
 @dataclass

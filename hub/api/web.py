@@ -15,6 +15,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from hub.alerts.desk import Desk
 from hub.config import Settings
 from hub.errors import HubError, PeerError
 from hub.kafka import KafkaCluster
@@ -60,6 +61,7 @@ def add_pages(
     monitor: Monitor,
     rows: ViewSource,
     tree: LiveTree,
+    desk: Desk | None = None,
 ) -> None:
     """The pages, first: programs' routes at the same addresses come behind them."""
     cluster = KafkaCluster(settings.bootstrap, min(settings.kafka_timeout_s, DESCRIBE_S))
@@ -80,6 +82,7 @@ def add_pages(
         mirrors=Mirrors(settings.project / "mirrors.yaml", settings.kafka_timeout_s).known,
         saved=lambda: _saved(settings.project),
         bootstrap=settings.bootstrap,
+        alerts=desk,
     )
     # Behind all others they would never be asked: the addresses of some are a program's, too.
     routes, others = app.router.routes, len(app.router.routes)
