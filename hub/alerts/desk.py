@@ -313,7 +313,7 @@ class Desk:
                 else f"alerts.yaml has {', '.join(channels) or 'none'}",
             )
         self.outbox.use(channels)
-        self.outbox.try_once(test_notification(channel, self.now_ms()))
+        self.outbox.try_once(notification_of_test(channel, self.now_ms()))
 
     # ---- for those who look
 
@@ -359,7 +359,7 @@ def make_topic(cluster: Cluster, replication_factor: int) -> None:
             )
 
 
-def test_notification(channel: str, now_ms: int) -> Notification:
+def notification_of_test(channel: str, now_ms: int) -> Notification:
     """A notification that is none."""
     labels = labels_of({"alertname": "test", "severity": Severity.info})
     alert = Alert(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from hub.alerts.matching import Labels
+from hub.topics.tree import LATENCY_SHARE
 
 
 class Verdict(StrEnum):
@@ -134,3 +135,15 @@ class Changes:
             severity=change.severity or rule.severity,
             on=not change.off,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What is promised of a view, whose it is, and the node of the tree that says it ("": the view's own file)."""
+
+    view: str
+    owner: str = ""
+    node: str = ""
+    latency_ms: int | None = None
+    latency_share: float = LATENCY_SHARE
+    freshness_ms: int | None = None

@@ -23,7 +23,7 @@ from hub.alerts.files import Channel, QueryAlert, filled, unknown_columns
 from hub.alerts.live import LiveAlerts
 from hub.alerts.matching import labels_of
 from hub.alerts.outbox import Outbox
-from hub.alerts.rules import Changes, Observation, Seen, Verdict
+from hub.alerts.rules import Changes, Observation, Promise, Seen, Verdict
 from hub.completeness.follow import Follower
 from hub.completeness.objectives import seen_of_ledger
 from hub.config import Settings
@@ -33,7 +33,7 @@ from hub.materializers.applier import ViewFiles
 from hub.observability.collector import Collector
 from hub.observability.latency_board import LatencyBoard
 from hub.observability.monitor import Monitor
-from hub.observability.objectives import Promise, promise_of, seen_of_readers, seen_of_topics, seen_of_views
+from hub.observability.objectives import promise_of, seen_of_readers, seen_of_topics, seen_of_views
 from hub.runtime import repeating
 from hub.topics.tree import LiveTree
 

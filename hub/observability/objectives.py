@@ -7,16 +7,15 @@ first time. A topic's freshness is a proof like lag's: an end that has not moved
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from hub.alerts.matching import Labels, labels_of
-from hub.alerts.rules import Changes, Observation, Seen, Verdict
+from hub.alerts.rules import Changes, Observation, Promise, Seen, Verdict
 from hub.observability.anchors import Ring
 from hub.observability.consumers import LagRow
 from hub.observability.latency import SERVING, LatencyRow, freshness_of
 from hub.observability.status import LagState
 from hub.observability.web import format
-from hub.topics.tree import LATENCY_SHARE, TopicSpec
+from hub.topics.tree import TopicSpec
 
 # Kafka has not answered for so long: what it said before says nothing of now.
 STALE_MS = 30_000
@@ -24,18 +23,6 @@ _AT_RISK = (LagState.LOST, LagState.AT_RISK)
 
 Tree = Mapping[str, TopicSpec]
 Rings = Mapping[str, Mapping[int, Ring]]
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """What is promised of a view, whose it is, and the node of the tree that says it ("": the view's own file)."""
-
-    view: str
-    owner: str = ""
-    node: str = ""
-    latency_ms: int | None = None
-    latency_share: float = LATENCY_SHARE
-    freshness_ms: int | None = None
 
 
 def seen_of_readers(rows: Sequence[LagRow], tree: Tree, changes: Changes, *, measured: bool) -> list[Seen]:
