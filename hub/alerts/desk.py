@@ -120,9 +120,13 @@ class Desk:
             ):
                 yield self
         finally:
-            self.outbox.stop()
-            self._write()
-            self._close_writer()
+            self.close()
+
+    def close(self) -> None:
+        """Stop sending, and write what is not written yet."""
+        self.outbox.stop()
+        self._write()
+        self._close_writer()
 
     # ---- one round
 

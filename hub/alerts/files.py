@@ -262,7 +262,7 @@ class QueryAlert(_Said):
 
     @property
     def rule(self) -> Rule:
-        doc = self.doc or f"`{self.alert}`: the query has {self.when}."
+        doc = self.doc or f"The query has {self.when}."
         return Rule(
             self.alert,
             "query",

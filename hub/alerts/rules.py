@@ -55,21 +55,21 @@ def _rule(name: str, doc: str, severity: Severity = Severity.warning, for_ms: in
 RULES: Mapping[str, Rule] = {
     rule.name: rule
     for rule in (
-        _rule("lag", "A reader is later than `slo.lag` of the topic."),
+        _rule("lag", "A reader is later than slo.lag of the topic."),
         _rule(
             "loss",
-            "Records of a topic with `slo.lag` are deleted, or soon will be, before a reader read them.",
+            "Records of a topic with slo.lag are deleted, or soon will be, before a reader read them.",
             Severity.page,
         ),
-        _rule("topic-freshness", "A topic had no new event for longer than its `slo.freshness`.", for_ms=0),
+        _rule("topic-freshness", "A topic had no new event for longer than its slo.freshness.", for_ms=0),
         _rule(
             "completeness",
-            "Less than `slo.completeness` of the records are where they belong.",
+            "Less than slo.completeness of the records are where they belong.",
             Severity.page,
         ),
-        _rule("latency", "Too few events of the last minutes were readable within `slo.latency`."),
+        _rule("latency", "Too few events of the last minutes were readable within slo.latency."),
         _rule(
-            "view-freshness", "The oldest event that a view does not show is older than its `slo.freshness`."
+            "view-freshness", "The oldest event that a view does not show is older than its slo.freshness."
         ),
     )
 }

@@ -19,8 +19,10 @@ from conftest import wait_for_server
 from ports import free_pair, free_ports
 from typer.testing import CliRunner
 
-from hub.alerts.desk import read
+from hub.alerts.desk import Desk, read
 from hub.alerts.facts import ALERTS_TOPIC
+from hub.alerts.live import LiveAlerts
+from hub.alerts.outbox import Outbox
 from hub.cli import app
 from hub.cli.context import environment_of
 from hub.config import Settings
@@ -272,12 +274,15 @@ def test_a_form_of_another_site_is_refused(hub: Hub) -> None:
     assert len(hub.alerts()["silences"]) == before + 1
 
 
-def test_the_last_server_that_started_watches(hub: Hub, hook: Webhook) -> None:
-    other = Hub(hub.settings.model_copy(update={"http_port": free_ports(1)[0]}), "")
-    other.url = f"http://{other.settings.http_host}:{other.settings.http_port}"
-    other.start()
+def test_the_last_server_that_started_watches(hub: Hub, tmp_path: Path) -> None:
+    other = Desk(
+        KafkaCluster(hub.settings.bootstrap, 15.0),
+        LiveAlerts(tmp_path),
+        Outbox(lambda _name, _channel, _notification: None),
+    )
+    other.step()
     try:
-        until(lambda: other.alerts()["error"] is None, 60)
+        assert other.known().error is None
         answer = httpx2.post(
             f"{hub.url}/api/alerts/silences",
             json={"matchers": {"topic": "x"}, "reason": "why", "for": "1h"},
@@ -287,5 +292,4 @@ def test_the_last_server_that_started_watches(hub: Hub, hook: Webhook) -> None:
         assert "another server" in hub.alerts()["error"]
         assert hub.alerts()["firing"] is None
     finally:
-        assert other.process is not None
-        end(other.process, 10.0)
+        other.close()
