@@ -8,6 +8,7 @@ Layers, importing downwards only::
     demo                                   sample systems whose events fill the log
     completeness                           the ledger of what was written and what is there; canaries
     materializers replication observability    (siblings: they do not know each other)
+    alerts                                 what was promised, watched; people told of it once
     topics                                 the tree of topics: settings, plan, publishing
     schema_registry                        Confluent's REST API over the log ``_schemas``
     config kafka runtime embedded          edges: settings, confluent-kafka, the loop, local processes

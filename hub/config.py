@@ -134,6 +134,8 @@ class Settings(BaseSettings):
         description="base URL of an OpenTelemetry collector (OTLP over HTTP): traces are sent there; None: as "
         "OTEL_EXPORTER_OTLP_ENDPOINT says, and without it nowhere",
     )
+    alerts: bool = Field(True, description="judge what is promised and tell of it (docs/alerts.md)")
+    alert_every_s: float = Field(5.0, gt=0.0, description="pause between two looks at all that may alert")
 
     kafka_timeout_s: float = Field(15.0, description="longest wait for one Kafka request")
     query_timeout_ms: int = Field(5_000, description="longest wait of a read-your-writes query by default")

@@ -7,6 +7,7 @@ import logging
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -16,6 +17,7 @@ from fastapi.responses import JSONResponse
 from fastapi.websockets import WebSocket
 from starlette.requests import HTTPConnection
 
+from hub.api.alerting import Ask, add_alerts, make_desk, sources_of
 from hub.api.dashboard import add_dashboard
 from hub.api.docs import add_docs
 from hub.api.web import ledgered
@@ -108,9 +110,10 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
     ledger = add_completeness(app, settings, cluster, opened)
     add_dead_letters(app, settings, cluster)
     watcher = await add_views(app, settings, cluster, opened)
-    await add_queries(app, settings, cluster, watcher, opened)
+    ask = await add_queries(app, settings, cluster, watcher, opened)
+    desk = make_desk(settings, cluster) if settings.alerts else None
     canaries = await run_in_threadpool(add_canaries, app, settings, cluster, watcher.store, opened)
-    add_dashboard(
+    watched = add_dashboard(
         app,
         settings,
         watcher.store,
@@ -118,10 +121,17 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
         watcher.subscribers_by_view,
         results.counters,
         watcher=watcher,
-        families=lambda: (*completeness_routes.families(ledger), *canary_routes.families(canaries)),
+        families=lambda: (
+            *completeness_routes.families(ledger),
+            *canary_routes.families(canaries),
+            *(desk.families() if desk is not None else ()),
+        ),
         node=node,
         completeness=lambda: ledgered(ledger),
+        desk=desk,
     )
+    if desk is not None:
+        add_alerts(app, desk, ask, sources_of(settings, *watched, ledger), opened)
 
 
 async def add_registry(
@@ -234,8 +244,8 @@ async def add_views(
 
 async def add_queries(
     app: FastAPI, settings: Settings, cluster: KafkaCluster, watcher: Watcher, opened: AsyncExitStack
-) -> None:
-    """SQL over views and recent events."""
+) -> Ask:
+    """SQL over views and recent events; how who is within the server asks it."""
     queries = await run_in_threadpool(Queries, watcher.store)
     opened.push_async_callback(run_in_threadpool, queries.close)
     topics = Topics(cluster, RegistryClient(settings.registry))
@@ -244,6 +254,7 @@ async def add_queries(
             queries, watcher.store, watcher, topics, settings.project, settings.query_timeout_ms
         )
     )
+    return partial(query_routes.rows_of, queries, topics)
 
 
 def _close_traces() -> None:

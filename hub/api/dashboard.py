@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily
 
+from hub.alerts.desk import Desk
 from hub.api.push_traces import PushTraces
 from hub.api.web import add_pages
 from hub.config import SERVING, Settings
@@ -54,9 +55,10 @@ def add_dashboard(
     families: Families = tuple,
     node: Node | None = None,
     completeness: Callable[[], Ledgered] = Ledgered,
-) -> None:
+    desk: Desk | None = None,
+) -> tuple[Monitor, Collector, LatencyBoard]:
     """The page at ``/``, its JSON and metrics (with others' ``counters``), kept fresh until ``opened`` is closed; with a
-    registry ``node`` all other pages, too."""
+    registry ``node`` all other pages, too. Returns what measures."""
     views = StoreViews(store, subscribers)
     cluster = KafkaCluster(settings.bootstrap, min(settings.kafka_timeout_s, KAFKA_TIMEOUT_S))
     collector = opened.enter_context(Collector(cluster, views, settings.bootstrap).running())
@@ -82,9 +84,15 @@ def add_dashboard(
     def both() -> Iterable[Metric]:
         return (*latency.families(), *families(), *_traces())
 
-    app.include_router(routes.create_router(collector, views, counters, monitor, settings.lag_series, both))
+    def firing() -> int | None:
+        return None if desk is None else desk.known().firing
+
+    app.include_router(
+        routes.create_router(collector, views, counters, monitor, settings.lag_series, both, firing)
+    )
     if node is not None:
-        add_pages(app, settings, node, store, collector, monitor, views, tree, completeness)
+        add_pages(app, settings, node, store, collector, monitor, views, tree, completeness, desk)
+    return monitor, collector, latency
 
 
 def _traces() -> Iterable[Metric]:

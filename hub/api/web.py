@@ -15,6 +15,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from hub.alerts.desk import Desk
 from hub.completeness.follow import NOT_READ, Follower
 from hub.config import Settings
 from hub.errors import HubError, PeerError
@@ -63,6 +64,7 @@ def add_pages(
     rows: ViewSource,
     tree: LiveTree,
     completeness: Callable[[], Ledgered] = Ledgered,
+    desk: Desk | None = None,
 ) -> None:
     """The pages, first: programs' routes at the same addresses come behind them."""
     cluster = KafkaCluster(settings.bootstrap, min(settings.kafka_timeout_s, DESCRIBE_S))
@@ -84,6 +86,7 @@ def add_pages(
         completeness=completeness,
         saved=lambda: _saved(settings.project),
         bootstrap=settings.bootstrap,
+        alerts=desk,
     )
     # Behind all others they would never be asked: the addresses of some are a program's, too.
     routes, others = app.router.routes, len(app.router.routes)

@@ -51,6 +51,18 @@ def post(path: str, body: Any, timeout_s: float = 70.0) -> Any:
     raise refused(answer)
 
 
+def delete(path: str, timeout_s: float = 70.0) -> Any:
+    """The JSON answer. Raises as ``get`` does."""
+    url = base_url()
+    try:
+        answer = httpx2.delete(f"{url}{path}", timeout=timeout_s)
+    except httpx2.HTTPError as error:
+        raise unreachable(url, error) from None
+    if answer.is_success:
+        return answer.json()
+    raise refused(answer)
+
+
 def unreachable(url: str, error: Exception) -> PeerError:
     return PeerError(
         f'hub server at "{url}" does not answer ({type(error).__name__})', hint="start it: hub up"

@@ -319,8 +319,21 @@ def _show_facts(facts: TopicFacts, everything: bool) -> None:
 
 
 def _slo(spec: TopicSpec) -> str:
-    said = (("latency", spec.slo.latency_ms), ("freshness", spec.slo.freshness_ms))
-    return ", ".join(f"{name} {ms / 1000:g} s" for name, ms in said if ms is not None)
+    return ", ".join(f"{name} {text}" for name, text in _promised(spec).items())
+
+
+def _promised(spec: TopicSpec) -> dict[str, str]:
+    """What is promised of a topic, by objective."""
+    from hub.topics.tree import LATENCY_SHARE
+
+    slo = spec.slo
+    said = {"latency": slo.latency_ms, "freshness": slo.freshness_ms, "lag": slo.lag_ms}
+    found = {name: f"{ms / 1000:g} s" for name, ms in said.items() if ms is not None}
+    if slo.latency_ms is not None and slo.latency_share != LATENCY_SHARE:
+        found["latency"] += f" for {slo.latency_share * 100:g}%"
+    if slo.completeness is not None:
+        found["completeness"] = f"{slo.completeness * 100:g}%"
+    return found
 
 
 @app.command("import")
@@ -524,7 +537,7 @@ def _as_json(topic: Any) -> dict[str, object]:
         "schema": str(topic.schema) if topic.schema else None,
         "key": topic.key,
         "tags": list(topic.tags),
-        "slo": {"latency_ms": topic.slo.latency_ms, "freshness_ms": topic.slo.freshness_ms},
+        "slo": asdict(topic.slo),
         "set_by": dict(topic.set_by),
     }
 
@@ -545,10 +558,7 @@ def _draw(loaded: TopicTree) -> None:
             "owner": topic.owner,
             "partitions": topic.partitions,
             "compatibility": topic.compatibility,
-            "slo.latency": None if topic.slo.latency_ms is None else f"{topic.slo.latency_ms / 1000:g} s",
-            "slo.freshness": None
-            if topic.slo.freshness_ms is None
-            else f"{topic.slo.freshness_ms / 1000:g} s",
+            **{f"slo.{name}": text for name, text in _promised(topic).items()},
             "tags": ", ".join(topic.tags) or None,
             **{f"config.{key}": value for key, value in topic.config.items()},
         }

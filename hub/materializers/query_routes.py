@@ -181,6 +181,17 @@ def create_router(
     return router
 
 
+def rows_of(
+    queries: Queries, topics: Topics, sql: str, limit: int, timeout_ms: int
+) -> tuple[list[str], list[list[Any]], bool]:
+    """A statement's columns and rows, and whether there are more, for who asks within the server; as every query it
+    is read-only and bounded. Blocks. Raises SqlError, PeerError."""
+    body = QueryBody(sql=sql, limit=limit, timeout_ms=timeout_ms)
+    running = Running(time.monotonic() + timeout_ms / 1000)
+    answer, _ = _Asking(queries, topics, parse(sql), body, None, running).run()
+    return [column.name for column in answer.columns], answer.rows, answer.more
+
+
 class _Asking:
     """One query: what it reads from Kafka first, then its statement. ``run`` blocks."""
 

@@ -185,9 +185,12 @@ def run(settings: Settings, stop: threading.Event) -> None:
 
 
 def objectives(views: Sequence[View | SqlView], tree: LiveTree) -> dict[str, float]:
-    """The latency that is promised of each view, in seconds: the shortest of its topics' ``slo: {latency: …}``."""
+    """The latency that is promised of each view, in seconds: its own ``slo: {latency: …}``, else the shortest of its topics'."""
     found: dict[str, float] = {}
     for view in views:
+        if view.slo.latency_ms:
+            found[view.name] = view.slo.latency_ms / 1000
+            continue
         specs = [tree.find(source.topic) for source in view.sources.values()]
         promised = [spec.slo.latency_ms for spec in specs if spec is not None and spec.slo.latency_ms]
         if promised:

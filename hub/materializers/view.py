@@ -29,6 +29,7 @@ from hub.materializers import transforms
 from hub.materializers.avro_shape import PROOF, AvroType
 from hub.materializers.formats import TYPE_NAMES, UnknownType, declared, of_ddl
 from hub.materializers.transforms import Function
+from hub.topics.tree import LatencyNode
 from hub.yaml import load_model, place, places
 
 if TYPE_CHECKING:
@@ -205,6 +206,7 @@ class Declared(BaseModel):
     stores: list[Name] = Field(default_factory=list)
     swap: Swap = Swap()
     transforms: Transforms | None = None
+    slo: LatencyNode = LatencyNode()
     _number: int | None = PrivateAttr(None)
     _table: str | None = PrivateAttr(None)
 

@@ -6,7 +6,7 @@ read-only. The page loads nothing from other hosts and runs no inline script, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Protocol
 from urllib.parse import quote
@@ -47,9 +47,10 @@ def create_router(
     monitor: HasRows | None = None,
     series: int = metrics.SERIES,
     families: metrics.Families = tuple,
+    firing: Callable[[], int | None] = lambda: None,
 ) -> APIRouter:
     """The routes over a running Collector and the store's views; others' ``counters`` and ``families`` go into ``/metrics``, and there
-    the ``series`` worst consumers of ``monitor``."""
+    the ``series`` worst consumers of ``monitor``. ``firing``: how many alerts fire, None: not known."""
     router = APIRouter()
     lookup = Lookup(views)
 
@@ -60,12 +61,14 @@ def create_router(
             return JSONResponse({})
         overview = collector.overview()
         return html(
-            "page.html", section="overview", **{**lookup.facts(overview, view, key), **_facts(overview)}
+            "page.html",
+            section="overview",
+            **{**lookup.facts(overview, view, key), **_facts(overview), "firing": firing()},
         )
 
     @router.get("/ui/overview", include_in_schema=False)
     def overview_fragment() -> Response:
-        return html("overview.html", **_facts(collector.overview()))
+        return html("overview.html", **{**_facts(collector.overview()), "firing": firing()})
 
     @router.get("/ui/lookup", include_in_schema=False)
     def lookup_fragment(view: str = "", key: str = "", waiting: bool = False, only: bool = False) -> Response:
@@ -100,7 +103,9 @@ def create_router(
     @router.get("/api/overview")
     def overview_json() -> Response:
         """Kafka, topics, views and lag of this moment. null means: not known."""
-        return Response(orjson.dumps(as_json(collector.overview())), media_type="application/json")
+        body = as_json(collector.overview())
+        body["totals"]["alerts_firing"] = firing()
+        return Response(orjson.dumps(body), media_type="application/json")
 
     def known_rows() -> Sequence[LagRow]:
         """All consumers; before they were measured once, the views."""

@@ -204,6 +204,8 @@ def as_json(facts: TopicFacts) -> dict[str, object]:
         "slo": {
             "latency_ms": spec.slo.latency_ms if spec else None,
             "freshness_ms": spec.slo.freshness_ms if spec else None,
+            "lag_ms": spec.slo.lag_ms if spec else None,
+            "completeness": spec.slo.completeness if spec else None,
         },
         "partitions": [
             {

@@ -37,6 +37,8 @@ MOST_PARTITIONS = 10_000  # what a controller takes at once
 _DURATION_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _SIZE_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _ROOT = "(default)"
+# Of the events so many meet an objective of latency where the file names no share.
+LATENCY_SHARE = 0.99
 FILE_DEFAULTS = "defaults of the file"
 BROKER_DEFAULT = "default"
 _SUGAR = (("retention", "retention.ms"), ("max_size", "retention.bytes"))
@@ -50,26 +52,62 @@ def _label(text: str) -> str:
     return text
 
 
-class SloNode(BaseModel):
-    """``slo`` as the file says it: durations with their unit."""
+class LatencyNode(BaseModel):
+    """What may be promised of a view, too: ``latency: 2s``, or with its share ``2s for 99.5%``; ``freshness: 1m``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     latency: str | None = None
     freshness: str | None = None
 
-    @field_validator("latency", "freshness")
+    @field_validator("latency")
     @classmethod
-    def _duration(cls, value: str | None) -> str | None:
-        if value == "forever":
-            raise ValueError('an objective is a duration such as 500ms, 2s or 1m, not "forever"')
-        _amount(value, _DURATION_MS, "a duration such as 500ms, 2s or 1m")
+    def _share(cls, value: str | None) -> str | None:
+        if value is not None:
+            _latency(value)
         return value
 
-    @field_validator("latency", "freshness", mode="before")
+    @field_validator("freshness")
+    @classmethod
+    def _duration(cls, value: str | None) -> str | None:
+        return value if value is None else _objective(value)
+
+    @field_validator("*", mode="before")
     @classmethod
     def _unit(cls, value: object) -> object:
-        return str(value) if isinstance(value, int | float) else value
+        return str(value) if isinstance(value, int | float) else value  # no unit: the next check says so
+
+    @property
+    def latency_ms(self) -> int | None:
+        return None if self.latency is None else _latency(self.latency)[0]
+
+    @property
+    def latency_share(self) -> float:
+        """The share of events that meet it: 0.99 when the file does not say."""
+        return LATENCY_SHARE if self.latency is None else _latency(self.latency)[1]
+
+    @property
+    def freshness_ms(self) -> int | None:
+        return None if self.freshness is None else duration_ms(self.freshness)
+
+
+class SloNode(LatencyNode):
+    """``slo`` as the file of topics says it: durations with their unit, shares with their %."""
+
+    lag: str | None = None
+    completeness: str | None = None
+
+    @field_validator("lag")
+    @classmethod
+    def _lag(cls, value: str | None) -> str | None:
+        return value if value is None else _objective(value)
+
+    @field_validator("completeness")
+    @classmethod
+    def _percent(cls, value: str | None) -> str | None:
+        if value is not None:
+            share_of(value)
+        return value
 
 
 class Inherited(BaseModel):
@@ -137,9 +175,14 @@ class Inherited(BaseModel):
             for name in ("owner", "doc", "tags", "partitions", "replication_factor", "compatibility", "audit")
             if (value := getattr(self, name)) is not None
         }
-        for name in ("latency", "freshness"):
-            if (value := getattr(self.slo, name)) is not None:
-                said[f"slo.{name}"] = _amount(value, _DURATION_MS, "a duration")
+        slo = self.slo
+        if slo.latency is not None:
+            said["slo.latency"] = _latency(slo.latency)
+        if slo.completeness is not None:
+            said["slo.completeness"] = share_of(slo.completeness)
+        for name, text in (("freshness", slo.freshness), ("lag", slo.lag)):
+            if text is not None:
+                said[f"slo.{name}"] = duration_ms(text)
         for name, key in _SUGAR:
             if (value := getattr(self, name)) is not None:
                 said[f"config.{key}"] = None if value == BROKER_DEFAULT else _config_value(key, value)
@@ -194,10 +237,15 @@ class TreeFile(BaseModel):
 @dataclass(frozen=True, slots=True)
 class Slo:
     """What the owner promises. ``latency_ms``: from an event's time to its being readable; ``freshness_ms``: the
-    longest that the topic may be without a new event. None: nothing is promised."""
+    longest that the topic may be without a new event; ``lag_ms``: how old the oldest event may be that a reader has not
+    read; ``completeness``: the share of records that every tier must have. None: nothing is promised.
+    ``latency_share``: of the events, so many meet ``latency_ms``."""
 
     latency_ms: int | None = None
     freshness_ms: int | None = None
+    lag_ms: int | None = None
+    completeness: float | None = None
+    latency_share: float = LATENCY_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +373,8 @@ def _spec(name: str, node: Node, settings: Mapping[str, tuple[object, str]], fol
 
     partitions, replication = effective("partitions"), effective("replication_factor")
     tags, level = effective("tags"), effective("compatibility")
-    latency, freshness = effective("slo.latency"), effective("slo.freshness")
+    latency, completeness = effective("slo.latency"), effective("slo.completeness")
+    freshness, lag = effective("slo.freshness"), effective("slo.lag")
     assert isinstance(partitions, int) and isinstance(replication, int)
     return TopicSpec(
         name=name,
@@ -343,7 +392,11 @@ def _spec(name: str, node: Node, settings: Mapping[str, tuple[object, str]], fol
         tags=tuple(tags) if isinstance(tags, list) else (),
         set_by={key: node_name for key, (_, node_name) in sorted(settings.items())},
         slo=Slo(
-            latency if isinstance(latency, int) else None, freshness if isinstance(freshness, int) else None
+            latency[0] if isinstance(latency, tuple) else None,
+            freshness if isinstance(freshness, int) else None,
+            lag if isinstance(lag, int) else None,
+            completeness if isinstance(completeness, float) else None,
+            latency[1] if isinstance(latency, tuple) else LATENCY_SHARE,
         ),
         audit=effective("audit") or "report",  # type: ignore[arg-type]
         key=node.key,
@@ -356,6 +409,39 @@ def _config_value(key: str, value: str | float | bool) -> str:
     if isinstance(value, str) and units is not None and not re.fullmatch(r"-?\d+", value):
         return str(_amount(value, units, f"a number for {key}, plain or with its unit ({', '.join(units)})"))
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def duration_ms(text: str) -> int:
+    """``500ms``, ``2s``, ``1m``, ``4h``, ``7d`` in milliseconds. Raises ValueError for anything else."""
+    found = _amount(text, _DURATION_MS, "a duration such as 500ms, 2s or 1m")
+    if found is None or found < 0:
+        raise ValueError(f'"{text}" is not a duration such as 500ms, 2s or 1m')
+    return found
+
+
+def share_of(text: str) -> float:
+    """``99.9%`` as 0.999. Raises ValueError.
+
+    >>> share_of("100%"), share_of("99.5 %")
+    (1.0, 0.995)
+    """
+    found = re.fullmatch(r"(\d{1,3}(?:\.\d{1,6})?)\s*%", text)
+    if found is None or not 0 < float(found.group(1)) <= 100:
+        raise ValueError(f'"{text}" is not a share such as 100% or 99.9%')
+    return round(float(found.group(1)) / 100, 8)
+
+
+def _objective(text: str) -> str:
+    if text == "forever":
+        raise ValueError('an objective is a duration such as 500ms, 2s or 1m, not "forever"')
+    duration_ms(text)
+    return text
+
+
+def _latency(text: str) -> tuple[int, float]:
+    """``2s for 99%`` in milliseconds and as a share."""
+    span, said, share = (part.strip() for part in text.partition(" for "))
+    return duration_ms(_objective(span)), share_of(share) if said else LATENCY_SHARE
 
 
 def _amount(value: str | None, units: Mapping[str, int], expected: str) -> int | None:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fastapi import FastAPI
 
+from hub.alerts import routes as alert_routes
+from hub.alerts.desk import Known as KnownAlerts
+from hub.alerts.desk import RuleStatus
+from hub.alerts.engine import Silence, State, step
+from hub.alerts.matching import Matchers, labels_of
+from hub.alerts.outbox import ChannelStatus
+from hub.alerts.rules import Observation, Rule, Seen, Verdict
 from hub.api.app import on_hub_error
-from hub.errors import HubError, NotFound
+from hub.errors import CallerError, HubError, NotFound
 from hub.log import PartitionReplicas
 from hub.observability.collector import Collector, wall_clock_ms
 from hub.observability.consumers import LagRow
@@ -54,6 +61,57 @@ def spec(name: str, owner: str, doc: str = "", tags: tuple[str, ...] = ()) -> To
 
 
 @dataclass
+class StagedAlerts:
+    """The desk (hub.alerts.desk), without a loop: what a test puts in, judged at once."""
+
+    state: State = field(default_factory=State)
+    error: str | None = None
+    channels: tuple[ChannelStatus, ...] = ()
+    rules: tuple[RuleStatus, ...] = ()
+    troubles: tuple[str, ...] = ()
+
+    def see(self, rule: Rule, *those: Observation) -> None:
+        """The rule sees this now; twice, so that what is well is over."""
+        now = wall_clock_ms()
+        for at in (now - 60_000, now):
+            self.state, _ = step(self.state, [Seen(rule, those, Verdict.GOOD)], (), at)
+        self.rules = (RuleStatus(rule, 3, len(those), 1, len(self.state.firing)),)
+
+    def known(self) -> KnownAlerts:
+        return KnownAlerts(wall_clock_ms(), self.state, self.rules, self.channels, self.error, self.troubles)
+
+    def silence(self, matchers: Matchers, reason: str, by: str, ends_ms: int) -> Silence:
+        if not reason.strip():
+            raise CallerError("a silence needs a reason")
+        made = Silence(f"s{len(self.state.silences)}", matchers, reason, by, wall_clock_ms(), ends_ms)
+        self.state = replace(self.state, silences={**self.state.silences, made.id: made})
+        return made
+
+    def unsilence(self, id: str) -> Silence:
+        if id not in self.state.silences:
+            raise NotFound(f'silence "{id}" does not exist')
+        ended = replace(self.state.silences[id], ends_ms=wall_clock_ms())
+        self.state = replace(self.state, silences={**self.state.silences, id: ended})
+        return ended
+
+    def test(self, channel: str) -> None: ...
+
+
+LATE = Rule("lag", "slo", "A reader is later than `slo.lag` of the topic.", "page", 0, 0, "lag")
+
+
+def late(consumer: str, owner: str = "shop", summary: str = "") -> Observation:
+    return Observation(
+        labels_of({"consumer": consumer, "kind": "group", "topic": ORDERS}),
+        Verdict.BAD,
+        summary or f"group {consumer} is 41 s ± 0.5 s behind on {ORDERS}; promised are 30 s",
+        41.0,
+        labels_of({"owner": owner, "node": "shop"}),
+        "STALLED: nothing read for 4 min, though 2 members are connected",
+    )
+
+
+@dataclass
 class StagedEstate(StagedHub):
     """Levers of all pages."""
 
@@ -64,6 +122,7 @@ class StagedEstate(StagedHub):
     ledger: StagedLedger = field(default_factory=StagedLedger)
     node: Node | None = None
     collector: Collector | None = None
+    alerts: StagedAlerts = field(default_factory=StagedAlerts)
 
     def estate(self) -> Estate:
         if self.node is None:
@@ -82,6 +141,7 @@ class StagedEstate(StagedHub):
             mirrors=lambda: self.mirrors,
             completeness=lambda: self.ledger.known(),
             saved=lambda: [{"name": "big", "doc": "Big spenders", "sql": "SELECT 1"}],
+            alerts=self.alerts,
         )
 
     def app(self) -> FastAPI:
@@ -102,6 +162,7 @@ class StagedEstate(StagedHub):
         app.add_exception_handler(HubError, on_hub_error)
         before = len(app.router.routes)
         app.include_router(create_router(estate))
+        app.include_router(alert_routes.create_router(self.alerts))
         routes = app.router.routes
         routes[:] = routes[before:] + routes[:before]
         app.include_router(nowhere(estate))
@@ -301,6 +362,13 @@ def estate(seed: int = 7) -> StagedEstate:
             cause="within 60 s",
         ),
     ]
+    hub.alerts.see(LATE, late("billing"), late("old"))
+    hub.alerts.see(LATE, late("billing"), late("search-indexer", "web"))
+    hub.alerts.silence((("owner", ("web",)),), "new machines", "ada", wall_clock_ms() + 3_600_000)
+    hub.alerts.channels = (
+        ChannelStatus("ops", "webhook", 0, 12, 0, 0, None, wall_clock_ms() - 5_000),
+        ChannelStatus("mail", "email", 2, 0, 6, 1, 'channel "mail": smtp:587 does not take mail now'),
+    )
     hub.versions[VIEW] = {
         "view": VIEW,
         "served": 2,

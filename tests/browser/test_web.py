@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser.conftest import Opener
-from browser.staged_estate import HOSTILE, ORDERS, StagedEstate, estate
+from browser.staged_estate import HOSTILE, LATE, ORDERS, StagedEstate, estate, late
 from browser.staged_hub import VIEW, served, visit
 from browser.staged_ledger import StagedLedger
 from playwright.sync_api import expect
 
+from hub.alerts.engine import State
 from hub.materializers.push import Watcher
 from hub.materializers.query_routes import create_router as query_routes
 from hub.materializers.stores.queries import Queries
@@ -37,6 +38,8 @@ PAGES = {
     "lineage": f"/lineage?of=view:{VIEW}",
     "completeness": f"/completeness?topic={ORDERS}",
     "completeness of a day": "/completeness?range=24h&order=tree",
+    "alerts": "/alerts?silence=topic%3Dshop.**",
+    "runbook": "/alerts/runbooks/lag",
     "mirrors": "/mirrors",
     "query": "/query",
     "search": "/search?q=order",
@@ -321,3 +324,69 @@ def test_a_query_is_asked_refused_with_a_caret_and_remembered(site: StagedEstate
     expect(page.get_by_role("textbox", name="Statement")).to_have_value(re.compile("ORDER BY key"))
     page.get_by_role("button", name="Forget them").click()
     expect(page.get_by_test_id("history")).to_contain_text("Nothing yet")
+
+
+def test_alerts_open_past_rules_channels_and_a_silence_by_hand(site: StagedEstate, open_page: Opener) -> None:
+    page = open_page(f"{site.url}/topics")
+    page.keyboard.press("g")
+    page.keyboard.press("a")
+    expect(page).to_have_url(f"{site.url}/alerts")
+    expect(page.get_by_test_id("total")).to_contain_text("1 firing · 0 pending · 1 silenced")
+    rows = page.locator("#open tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("group billing is 41 s")
+    expect(rows.nth(1)).to_contain_text("silenced")
+    expect(rows.first.get_by_role("link", name=f"billing on {ORDERS}", exact=True)).to_have_attribute(
+        "href", f"/lag?name=billing&prefix={ORDERS}"
+    )
+    expect(page.locator("#history tbody tr")).to_have_count(1)
+    expect(page.get_by_test_id("rule-lag")).to_contain_text("3 well · 2 broken · 1 unknown")
+    expect(page.get_by_test_id("channels")).to_contain_text("does not take mail now")
+    page.locator("select[name=owner]").select_option("web")
+    page.get_by_role("button", name="Filter").click()
+    expect(page).to_have_url(re.compile("owner=web"))
+    expect(rows).to_have_count(1)
+    page.get_by_role("link", name="Clear").click()
+
+    # A form that says nonsense keeps what was typed; then the silence holds, and is ended.
+    rows.first.get_by_role("link", name=re.compile("^Silence")).click()
+    matchers = page.get_by_test_id("silence-matchers")
+    expect(matchers).to_have_value(f"alertname=lag, consumer=billing, topic={ORDERS}")
+    page.get_by_test_id("silence-reason").fill("deploy <b>")
+    page.get_by_test_id("silence-for").fill("soon")
+    page.get_by_test_id("silence-submit").click()
+    expect(page.get_by_test_id("silence-error")).to_contain_text('"soon" is no end')
+    expect(page.get_by_test_id("silence-reason")).to_have_value("deploy <b>")
+    page.get_by_test_id("silence-for").fill("2h")
+    page.get_by_test_id("silence-by").fill("ada")
+    page.get_by_test_id("silence-submit").click()
+    expect(page).to_have_url(f"{site.url}/alerts#silence")
+    expect(page.get_by_test_id("total")).to_contain_text("0 firing · 0 pending · 2 silenced")
+    expect(page.get_by_test_id("silences")).to_contain_text("deploy <b> · ada · until")
+    page.get_by_role("button", name=re.compile("End now.*billing")).click()
+    expect(page.get_by_test_id("total")).to_contain_text("1 firing")
+
+    # What happens meanwhile comes by itself, and leaves what is typed.
+    page.get_by_test_id("silence-reason").fill("half a sen")
+    site.alerts.see(LATE, late("billing"), late("third", summary=HOSTILE))
+    expect(page.locator("#open")).to_contain_text(f"third on {ORDERS}")
+    expect(page.locator("#open")).to_contain_text(HOSTILE)
+    expect(page.get_by_test_id("silence-reason")).to_have_value("half a sen")
+    rows.first.get_by_role("link", name=re.compile("^Runbook")).click()
+    expect(page.get_by_test_id("runbook")).to_contain_text("a reader is later than promised")
+
+
+def test_alerts_that_are_not_watched_or_nothing_wrong(site: StagedEstate, open_page: Opener) -> None:
+    before = site.alerts.state, site.alerts.channels
+    page = open_page(f"{site.url}/alerts")
+    site.alerts.state, site.alerts.channels = State(), ()
+    expect(page.get_by_test_id("none-open")).to_contain_text("Every promise that can be judged is kept")
+    expect(page.get_by_test_id("no-channels")).to_contain_text("alerts.yaml")
+    expect(page.get_by_test_id("no-silences")).to_be_visible()
+    expect(page.get_by_test_id("no-past")).to_be_visible()
+    site.alerts.error = "what was told before cannot be read: Kafka is away"
+    expect(page.get_by_test_id("not-watched")).to_contain_text("Kafka is away")
+    expect(page.get_by_test_id("loading")).to_be_visible()
+    expect(page.get_by_test_id("total")).to_have_text("not watched")
+    site.alerts.state, site.alerts.channels = before
+    site.alerts.error = None

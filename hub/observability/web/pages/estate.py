@@ -6,6 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from hub.alerts.desk import Known as KnownAlerts
+from hub.alerts.engine import Silence
+from hub.alerts.matching import Matchers
 from hub.errors import NotFound, PeerError
 from hub.observability.consumers import LagRow
 from hub.observability.lineage import Columns, Kept
@@ -62,6 +65,18 @@ class HasViews(Protocol):
         """Which columns of which topics the columns of these views are made of, as far as it is known."""
 
 
+class HasAlerts(Protocol):
+    """The desk of alerts (hub.alerts.desk)."""
+
+    def known(self) -> KnownAlerts: ...
+
+    def silence(self, matchers: Matchers, reason: str, by: str, ends_ms: int) -> Silence:
+        """Raises CallerError, Conflict, PeerError."""
+
+    def unsilence(self, id: str) -> Silence:
+        """Raises NotFound, Conflict, PeerError."""
+
+
 @dataclass(frozen=True)
 class Estate:
     """Everything the pages are made of. ``describe`` asks Kafka for one topic, within a few seconds; ``mirrors`` answers
@@ -79,6 +94,7 @@ class Estate:
     completeness: Callable[[], Ledgered] = Ledgered
     saved: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     bootstrap: str = ""
+    alerts: HasAlerts | None = None
 
 
 def ask(registry: HasRegistry, question: Callable[[Registry], T]) -> T:

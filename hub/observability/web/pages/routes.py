@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import wraps
 from itertools import groupby
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import anyio
 import anyio.to_thread
@@ -27,10 +27,14 @@ from fastapi.responses import Response, StreamingResponse
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
+from hub.alerts.routes import end_of
+from hub.alerts.runbooks import runbook
+from hub.alerts.shown import matchers_from
 from hub.errors import CallerError, HubError, NotFound, PeerError
 from hub.observability.lineage import Columns, Kept, Lineage, drawn, lineage_of, open_lineage
 from hub.observability.web.page import html, render, takes_html
 from hub.observability.web.pages import (
+    alerts,
     completeness,
     lag,
     lineage,
@@ -326,6 +330,67 @@ def create_router(
             estate.completeness(), names, wanted, now_ms(), page, topic.strip(), at.strip()
         )
 
+    # ---- alerts
+
+    desk = estate.alerts
+
+    def form_of(request: Request, _found: alerts.AlertsPage) -> Mapping[str, Any]:
+        asked = request.query_params.get("silence", "")[:2_000]
+        form = {"matchers": asked, "reason": "", "by": "", "for": "2h", "error": None}
+        return {"form": form, "narrow": alerts.narrow}
+
+    @page("/alerts", "alerts_page.html", "alerts", twin=desk is None, more=form_of)
+    def alerts_list(
+        request: Request, severity: Text = "", owner: Text = "", name: Text = ""
+    ) -> alerts.AlertsPage:
+        """What fires or is pending, what was, rules, silences and channels. Without a desk: that alerts are off."""
+        wanted = alerts.AlertsFilter(severity, owner, name)
+        return alerts.alerts_page(None if desk is None else desk.known(), wanted)
+
+    @page("/alerts/runbooks/{name}", "runbook.html", "alerts")
+    def runbook_page(request: Request, name: str) -> Mapping[str, Any]:
+        """What an alert means and what to do."""
+        return {"name": name, "blocks": runbook(name)}
+
+    @router.post("/alerts/silences", include_in_schema=False)
+    async def new_silence(request: Request) -> Response:
+        said = await posted(request)
+        form: dict[str, Any] = {name: said.get(name, "") for name in ("matchers", "reason", "by", "for")}
+        try:
+            if desk is None:
+                raise CallerError("alerts are off here")
+            matchers = matchers_from(each for each in form["matchers"].split(",") if each.strip())
+            ends_ms = end_of(form["for"], None, now_ms())
+            await anyio.to_thread.run_sync(desk.silence, matchers, form["reason"], form["by"], ends_ms)
+        except (HubError, ValueError) as error:
+            wrong = error.message if isinstance(error, HubError) else str(error)
+            known = alerts.alerts_page(None if desk is None else desk.known(), alerts.AlertsFilter())
+            values = {"form": {**form, "error": wrong}, "narrow": alerts.narrow}
+            status = status_of(error) if isinstance(error, HubError) else 400
+            # The page that it was sent from: what it is refreshed from, too.
+            return shown(
+                "alerts_page.html",
+                request,
+                status,
+                facts=known,
+                section="alerts",
+                **values,
+                here="/alerts",
+                twin="/api/alerts",
+            )
+        return Response(status_code=303, headers={"Location": "/alerts#silence"})
+
+    @router.post("/alerts/silences/{id}/end", include_in_schema=False)
+    async def end_silence(request: Request, id: str) -> Response:
+        await posted(request)
+        try:
+            if desk is None:
+                raise CallerError("alerts are off here")
+            await anyio.to_thread.run_sync(desk.unsilence, id)
+        except HubError as error:
+            return failed(request, error, "alerts")
+        return Response(status_code=303, headers={"Location": "/alerts#silence"})
+
     # ---- lineage
 
     def graph() -> tuple[Lineage, tuple[str, ...]]:
@@ -560,6 +625,26 @@ def map_of(_request: Request, facts: completeness.CompletenessPage) -> Mapping[s
         "minute": completeness.minute,
         "tick": completeness.tick,
     }
+
+
+MOST_POSTED = 20_000
+
+
+async def posted(request: Request) -> Mapping[str, str]:
+    """A form's values, of a page of this very server: another site's page cannot send one in its reader's name.
+    Raises CallerError."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin", "")
+    same = site == "same-origin" if site else urlsplit(origin).netloc == request.headers.get("host")
+    if not same:
+        raise CallerError(
+            "this form was not sent from the hub's own page", hint="open /alerts and send it there"
+        )
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_POSTED:
+            raise CallerError(f"more than {MOST_POSTED} bytes")
+    return dict(parse_qsl(body.decode("utf-8", "replace"), max_num_fields=20))
 
 
 def sse(event: str, text: str) -> bytes:

@@ -28,6 +28,7 @@ SECTIONS = (
     Section("lineage", "Lineage", "/lineage", "n"),
     Section("lag", "Lag", "/lag", "l"),
     Section("completeness", "Completeness", "/completeness", "c"),
+    Section("alerts", "Alerts", "/alerts", "a"),
     Section("mirrors", "Mirrors", "/mirrors", "m"),
     Section("query", "Query", "/query", "q"),
 )

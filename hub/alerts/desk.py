@@ -1,0 +1,436 @@
+"""[shell] The desk: looks at everything every few seconds, decides (``engine.step``), keeps what it decided, has it sent.
+
+What was kept is read first, so nothing is told before it is known what was told. Then each round: sources are asked (memory
+only; queries run in a thread of their own), ``step`` decides, its records are written, and then notifications go to the outbox.
+While Kafka does not take records they wait here and notifications go out all the same. One server watches at a time: one that
+starts fences the one before it (a transactional name), which then tells nobody anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from hub.alerts.engine import FIRING, Alert, GroupKey, Notification, Silence, State, step
+from hub.alerts.facts import ALERTS_CONFIG, ALERTS_TOPIC, Kept, records_of, send_record, sent_record
+from hub.alerts.live import LiveAlerts
+from hub.alerts.matching import Matchers, labels_of
+from hub.alerts.outbox import ChannelStatus, Outbox
+from hub.alerts.rules import RULES, Changes, Rule, Seen, Severity, Verdict
+from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
+from hub.log import Cluster, Reader, Writer, WriterFenced
+from hub.record import NewRecord
+from hub.runtime import repeating
+
+log = logging.getLogger(__name__)
+
+WRITER = "hub-alerts"
+LONGEST_SILENCE_MS = 366 * 86_400_000
+MOST_SILENCES = 1_000
+# Alerts with series of their own in /metrics.
+MOST_SERIES = 200
+MOST_UNSAVED = 50_000
+_READ_S = 60.0
+_BUSY_SHARE = 0.2
+
+
+class Log(Cluster, Protocol):
+    def reader(self) -> Reader: ...
+
+    def writer(self, name: str | None = None) -> Writer: ...
+
+
+Source = Callable[[Changes, int], Sequence[Seen]]
+"""What some part of the hub sees now: asked with the rules as alerts.yaml has them, and the time (epoch ms)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleStatus:
+    """A rule and how many objects it sees in which state."""
+
+    rule: Rule
+    good: int = 0
+    bad: int = 0
+    unknown: int = 0
+    firing: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Everything for those who look. ``error``: why nothing is watched; ``troubles``: what else is wrong."""
+
+    at_ms: int
+    state: State
+    rules: tuple[RuleStatus, ...]
+    channels: tuple[ChannelStatus, ...]
+    error: str | None = None
+    troubles: tuple[str, ...] = ()
+
+    @property
+    def firing(self) -> int | None:
+        """How many fire and are not silenced; None: not known."""
+        if self.error is not None:
+            return None
+        return sum(self.state.silenced(each, self.at_ms) is None for each in self.state.firing)
+
+
+@dataclass
+class Desk:
+    """Use ``with desk.running():``. ``sources`` are asked in each round."""
+
+    cluster: Log
+    live: LiveAlerts
+    outbox: Outbox
+    sources: list[Source] = field(default_factory=list)
+    every_s: float = 5.0
+    replication_factor: int = 1
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    state: State = field(default_factory=State)
+    error: str | None = "what was told before is being read"
+    unsaved: dict[bytes, NewRecord] = field(default_factory=dict)
+    _rules: tuple[RuleStatus, ...] = ()
+    _troubles: tuple[str, ...] = ()
+    _read: bool = False
+    _fenced: bool = False
+    _not_kept: str | None = None
+    _writer: Writer | None = None
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _writing: threading.Lock = field(default_factory=threading.Lock)
+    notifications: int = 0
+
+    @contextmanager
+    def running(self) -> Iterator[Desk]:
+        """A round every few seconds for as long as the block runs."""
+        try:
+            with repeating(
+                self.step,
+                name="alerts",
+                pause_s=lambda took_s: max(self.every_s - took_s, took_s / _BUSY_SHARE - took_s, 0.1),
+                failed="alerts could not be judged",
+            ):
+                yield self
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stop sending, and write what is not written yet."""
+        self.outbox.stop()
+        self._write()
+        self._close_writer()
+
+    # ---- one round
+
+    def step(self) -> None:
+        """Look, decide, keep, send."""
+        if self._fenced:
+            return
+        try:
+            self._first()
+        except HubError as error:
+            self.error = f"what was told before cannot be read: {error.message}"
+            return
+        self.live.refresh()
+        self.outbox.use(self.live.file.channels)
+        now_ms = self.now_ms()
+        changes = self.live.file.changes()
+        seen: list[Seen] = []
+        troubles = [error.message for error in self.live.errors.values()]
+        for source in self.sources:
+            try:
+                seen += source(changes, now_ms)
+            except HubError as error:
+                troubles.append(error.message)
+            except Exception as error:
+                log.exception("a source of alerts failed")
+                troubles.append(f"{type(error).__name__}: {error}")
+        if len(troubles) > len(self.live.errors):
+            # A source that failed has told of none of its rules: they are not gone, they are unknown.
+            told = {each.rule.name for each in seen}
+            seen += [
+                Seen(each.rule, whole=False, error="not seen now")
+                for each in self._rules
+                if each.rule.name not in told
+            ]
+        with self._lock:
+            before = self.state
+            self.state, notifications = step(before, seen, self.live.file.as_routes(), now_ms)
+            self._keep([*records_of(before, self.state), *map(send_record, notifications)])
+        self._write()
+        if self._fenced:
+            return
+        for each in notifications:
+            self.notifications += 1
+            self.outbox.put(each)
+        self._rules = tuple(_status(each, self.state) for each in seen)
+        if self.state.left_out:
+            troubles.append(f"{self.state.left_out} more objects break a rule than are followed")
+        self._troubles, self.error = tuple(troubles), None
+
+    def _first(self) -> None:
+        """What was kept, once; what was not sent yet is sent now."""
+        if self._read:
+            return
+        if ALERTS_TOPIC in self.cluster.topics():
+            # First the name, then what was written: what another server writes after that is refused.
+            self._writer = self.cluster.writer(WRITER)
+        kept = read(self.cluster)
+        self.live.refresh()
+        self.outbox.use(self.live.file.channels)
+        with self._lock:
+            self.state, self._read = kept.state, True
+        for each in kept.unsent.values():
+            self.outbox.put(each)
+
+    # ---- what is kept
+
+    def _keep(self, records: Sequence[NewRecord]) -> None:
+        for record in records:
+            key = record.key or b""
+            self.unsaved.pop(key, None)  # the newest stands behind the others
+            self.unsaved[key] = record
+        while len(self.unsaved) > MOST_UNSAVED:
+            self.unsaved.pop(next(iter(self.unsaved)))
+
+    def _write(self) -> None:
+        """Write what is not written yet; while it cannot be, it stays. Nobody who looks waits for it."""
+        with self._writing:
+            with self._lock:
+                pending = list(self.unsaved.items())
+            if not pending or self._fenced:
+                return
+            try:
+                if self._writer is None:
+                    make_topic(self.cluster, self.replication_factor)
+                    self._writer = self.cluster.writer(WRITER)
+                self._writer.append([record for _, record in pending])
+            except WriterFenced:
+                self._fenced = True
+                self.error = "another server of the hub watches now: this one tells nobody anything"
+                log.error("%s", self.error)
+            except HubError as error:
+                if self._not_kept is None:
+                    log.warning("alerts are kept here until Kafka takes them: %s", error.message)
+                self._not_kept = f"not written to the log yet: {error.message}"
+                self._close_writer()
+            else:
+                self._not_kept = None
+                with self._lock:
+                    for key, record in pending:
+                        if self.unsaved.get(key) is record:
+                            del self.unsaved[key]
+
+    def _close_writer(self) -> None:
+        if self._writer is not None:
+            with contextlib.suppress(Exception):
+                self._writer.close()
+        self._writer = None
+
+    def sent(self, notification: Notification) -> None:
+        """It was sent or given up: it is not to be sent again. Told by the outbox, from any thread."""
+        if notification.test:
+            return
+        with self._lock:
+            self._keep([sent_record(notification.id)])
+        if self._not_kept is None:  # else the next round tries
+            self._write()
+
+    # ---- what people do
+
+    def silence(self, matchers: Matchers, reason: str, by: str, ends_ms: int) -> Silence:
+        """From now on. Raises CallerError, Conflict where another server watches."""
+        now_ms = self.now_ms()
+        if not matchers:
+            raise CallerError(
+                "a silence of everything is refused", hint="name a label: severity=info, topic=shop.**"
+            )
+        if not reason.strip():
+            raise CallerError("a silence needs a reason", hint="say why, for those who find it later")
+        if not now_ms < ends_ms <= now_ms + LONGEST_SILENCE_MS:
+            raise CallerError(
+                "a silence ends in the future, and within a year", hint="for 2h, or until a time"
+            )
+        with self._lock:
+            self._ready()
+            if len(self.state.silences) >= MOST_SILENCES:
+                raise CallerError(
+                    f"{MOST_SILENCES} silences are kept", hint="end some: hub alert unsilence ID"
+                )
+            made = Silence(uuid.uuid4().hex[:12], matchers, reason.strip(), by.strip(), now_ms, ends_ms)
+            self._silences({**self.state.silences, made.id: made})
+        self._write_now()
+        return made
+
+    def unsilence(self, id: str) -> Silence:
+        """It ends now. Raises NotFound, Conflict."""
+        with self._lock:
+            self._ready()
+            known = self.state.silences.get(id)
+            if known is None:
+                guess = nearest(id, self.state.silences)
+                raise NotFound(
+                    f'silence "{id[:40]}" does not exist',
+                    hint=f'did you mean "{guess}"?' if guess else "hub alert ls --silences lists them",
+                )
+            ended = replace(known, ends_ms=min(known.ends_ms, self.now_ms()))
+            self._silences({**self.state.silences, id: ended})
+        self._write_now()
+        return ended
+
+    def _ready(self) -> None:
+        if self._fenced:
+            raise Conflict("another server of the hub watches alerts", hint="ask that one")
+        if not self._read:
+            raise PeerError(
+                self.error or "alerts are not read yet", hint="try again in a moment", code="HUB-3071"
+            )
+
+    def _silences(self, silences: Mapping[str, Silence]) -> None:
+        after = replace(self.state, silences=silences)
+        self._keep(records_of(self.state, after))
+        self.state = after
+
+    def _write_now(self) -> None:
+        self._write()
+        if self._fenced:
+            raise Conflict("another server of the hub watches alerts", hint="ask that one")
+
+    def test(self, channel: str) -> None:
+        """Send a test over a channel, once. Raises NotFound, and what the channel says."""
+        self.live.refresh()
+        channels = self.live.file.channels
+        if channel not in channels:
+            guess = nearest(channel, channels)
+            raise NotFound(
+                f'there is no channel "{channel[:80]}"',
+                hint=f'did you mean "{guess}"?'
+                if guess
+                else f"alerts.yaml has {', '.join(channels) or 'none'}",
+            )
+        self.outbox.use(channels)
+        self.outbox.try_once(notification_of_test(channel, self.now_ms()))
+
+    # ---- for those who look
+
+    def known(self) -> Known:
+        """At once, from memory."""
+        with self._lock:
+            troubles = self._troubles + ((self._not_kept,) if self._not_kept else ())
+            return Known(
+                self.now_ms(), self.state, self._rules, tuple(self.outbox.statuses()), self.error, troubles
+            )
+
+    def families(self) -> Iterator[Metric]:
+        """For /metrics. While nothing is watched there is no number of alerts: alert on ``absent``."""
+        yield from families(self.known(), self.notifications)
+
+
+def read(cluster: Log) -> Kept:
+    """What was kept so far. Raises PeerError, HubFault."""
+    kept = Kept()
+    if ALERTS_TOPIC not in cluster.topics():
+        return kept
+    end = cluster.end_offsets([ALERTS_TOPIC])
+    reader = cluster.reader()
+    try:
+        reader.assign(cluster.beginning_offsets([ALERTS_TOPIC]))
+        deadline = time.monotonic() + _READ_S
+        while not reader.position().covers(end):
+            if time.monotonic() > deadline:
+                raise PeerError(f'topic "{ALERTS_TOPIC}" is not read to its end in {_READ_S:g} s')
+            for record in reader.poll(5_000, 0.2):
+                kept.apply(record)
+    finally:
+        reader.close()
+    return kept
+
+
+def make_topic(cluster: Cluster, replication_factor: int) -> None:
+    """The topic is there. Raises PeerError."""
+    if ALERTS_TOPIC not in cluster.topics():
+        with contextlib.suppress(Conflict):
+            cluster.create_topic(
+                ALERTS_TOPIC, partitions=1, config=ALERTS_CONFIG, replication_factor=replication_factor
+            )
+
+
+def notification_of_test(channel: str, now_ms: int) -> Notification:
+    """A notification that is none."""
+    labels = labels_of({"alertname": "test", "severity": Severity.info})
+    alert = Alert(
+        *("0" * 16, "test", (), labels, "This is a test: nothing is wrong.", "", None, FIRING, now_ms),
+        last=Verdict.BAD,
+        last_ms=now_ms,
+        fired_at_ms=now_ms,
+        runbook="test",
+    )
+    group = GroupKey("test", ())
+    return Notification(uuid.uuid4().hex[:16], channel, group, (alert,), now_ms, test=True)
+
+
+def _status(seen: Seen, state: State) -> RuleStatus:
+    counts = {verdict: sum(each.verdict is verdict for each in seen.observations) for verdict in Verdict}
+    firing = sum(each.rule == seen.rule.name for each in state.firing)
+    return RuleStatus(
+        seen.rule, counts[Verdict.GOOD], counts[Verdict.BAD], counts[Verdict.UNKNOWN], firing, seen.error
+    )
+
+
+def families(known: Known, notifications: int = 0) -> Iterator[Metric]:
+    """Series: a few a rule and channel, one for each of 200 alerts that fire."""
+    evaluated = GaugeMetricFamily("hub_alerts_watched", "1 while this server judges alerts and tells of them")
+    evaluated.add_metric([], 0.0 if known.error else 1.0)
+    yield evaluated
+    firing = GaugeMetricFamily(
+        "hub_alerts_firing", "Alerts that fire, by rule and severity", labels=["alertname", "severity"]
+    )
+    objects = GaugeMetricFamily(
+        "hub_alert_objects", "Objects that a rule looks at, by what is seen", labels=["alertname", "state"]
+    )
+    if known.error is None:
+        for each in known.rules:
+            if each.rule.kind == "slo" and each.rule.name not in RULES:
+                continue
+            firing.add_metric([each.rule.name, each.rule.severity], each.firing)
+            for state, number in (("good", each.good), ("bad", each.bad), ("unknown", each.unknown)):
+                objects.add_metric([each.rule.name, state], number)
+    yield from (firing, objects)
+    alert = GaugeMetricFamily(
+        "hub_alert_firing",
+        "1 for an alert that fires; silenced says whether somebody is told",
+        labels=["alertname", "severity", "owner", "object", "silenced"],
+    )
+    if known.error is None:
+        for one in sorted(known.state.firing, key=lambda each: each.fired_at_ms or 0)[:MOST_SERIES]:
+            said = dict(one.labels)
+            silenced = str(known.state.silenced(one, known.at_ms) is not None).lower()
+            object = ",".join(f"{name}={value}" for name, value in one.object)
+            alert.add_metric(
+                [one.rule, said.get("severity", ""), said.get("owner", ""), object[:300], silenced], 1.0
+            )
+    yield alert
+    by_channel = ["channel"]
+    sent = CounterMetricFamily("hub_alert_sent", "Notifications that a channel took", labels=by_channel)
+    failed = CounterMetricFamily("hub_alert_failed", "Tries that a channel did not take", labels=by_channel)
+    given_up = CounterMetricFamily(
+        "hub_alert_given_up", "Notifications that were given up after all tries", labels=by_channel
+    )
+    waiting = GaugeMetricFamily(
+        "hub_alert_waiting", "Notifications that wait for a channel", labels=by_channel
+    )
+    for channel in known.channels:
+        sent.add_metric([channel.name], channel.sent)
+        failed.add_metric([channel.name], channel.failed)
+        given_up.add_metric([channel.name], channel.given_up)
+        waiting.add_metric([channel.name], channel.waiting)
+    yield from (sent, failed, given_up, waiting)
+    yield CounterMetricFamily("hub_alert_notifications", "Notifications that were made", value=notifications)

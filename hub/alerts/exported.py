@@ -1,0 +1,345 @@
+"""[core] The same rules for Prometheus, and a Grafana dashboard, over the series of ``GET /metrics``.
+
+For who has an Alertmanager already, or wants to hear when the hub itself is gone: two rules more say that nobody watches, and
+that a channel is dead. Topics with the same objective, owner and node are one rule, so a tree of thousands makes few.
+Formats: https://prometheus.io/docs/prometheus/latest/configuration/alerting_rules/, Grafana's dashboard JSON (schema 39).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from hub.alerts.payloads import runbook_path
+from hub.alerts.rules import Changes, Promise, Rule, Severity
+from hub.topics.tree import TopicSpec
+
+# Rules that only somebody outside can judge. Each has a page in docs/runbooks, too.
+OUTSIDE: Mapping[str, Rule] = {
+    rule.name: rule
+    for rule in (
+        Rule(
+            "not-watched",
+            "outside",
+            "No server of the hub judges alerts.",
+            Severity.page,
+            120_000,
+            runbook="not-watched",
+        ),
+        Rule(
+            "channel-dead",
+            "outside",
+            "A channel did not take a notification after all tries.",
+            Severity.warning,
+            0,
+            runbook="channel-dead",
+        ),
+    )
+}
+_WINDOW_S = 300
+_READABLE = 'stage="readable",store="serving",origin="live"'
+
+Who = tuple[str, str]
+Grouped = dict[tuple[Any, Who], list[str]]
+
+
+def prometheus_rules(
+    topics: Iterable[TopicSpec],
+    promises: Iterable[Promise],
+    queries: Iterable[Rule],
+    changes: Changes,
+    link: str = "",
+) -> dict[str, Any]:
+    """A rule file as a value, for YAML."""
+    topics, promises = list(topics), list(promises)
+    rules = [
+        *_lag(topics, changes, link),
+        *_freshness(topics, changes, link),
+        *_completeness(topics, changes, link),
+        *_views(promises, changes, link),
+        *(
+            _rule(
+                each,
+                f'hub_alerts_firing{{alertname="{each.name}"}} > 0',
+                each.doc,
+                (each.owner, ""),
+                link,
+                now=True,
+            )
+            for each in queries
+        ),
+        _rule(
+            OUTSIDE["not-watched"],
+            "absent(hub_alerts_watched) or hub_alerts_watched == 0",
+            "No server of the hub judges alerts: what is broken is told to nobody.",
+            ("", ""),
+            link,
+        ),
+        _rule(
+            OUTSIDE["channel-dead"],
+            "increase(hub_alert_given_up_total[10m]) > 0",
+            "Channel {{ $labels.channel }} did not take a notification.",
+            ("", ""),
+            link,
+        ),
+    ]
+    return {"groups": [{"name": "hub", "rules": rules}]}
+
+
+def _lag(topics: Sequence[TopicSpec], changes: Changes, link: str) -> Iterable[dict[str, Any]]:
+    for (lag_ms, who), names in _by(topics, lambda spec: spec.slo.lag_ms, "slo.lag").items():
+        those = _one_of("topic", names)
+        yield _rule(
+            changes.rule("lag"),
+            f"hub_consumer_lag_seconds{{{those}}} > {lag_ms / 1000:g}",
+            "{{ $labels.kind }} {{ $labels.consumer }} is {{ $value | humanizeDuration }} behind on {{ $labels.topic }}; "
+            f"promised are {lag_ms / 1000:g} s",
+            who,
+            link,
+        )
+        yield _rule(
+            changes.rule("loss"),
+            f'hub_consumer_state{{state=~"LOST|AT_RISK",{those}}} == 1',
+            "{{ $labels.kind }} {{ $labels.consumer }} loses records of {{ $labels.topic }}: {{ $labels.state }}",
+            who,
+            link,
+        )
+
+
+def _freshness(topics: Sequence[TopicSpec], changes: Changes, link: str) -> Iterable[dict[str, Any]]:
+    for (ms, who), names in _by(topics, lambda spec: spec.slo.freshness_ms, "slo.freshness").items():
+        seconds = max(1, round(ms / 1000))
+        yield _rule(
+            changes.rule("topic-freshness"),
+            f"changes(hub_topic_end_offset{{{_one_of('topic', names)}}}[{seconds}s]) == 0 and on () hub_kafka_up == 1",
+            f"{{{{ $labels.topic }}}} had no event for {seconds} s",
+            who,
+            link,
+        )
+
+
+def _completeness(topics: Sequence[TopicSpec], changes: Changes, link: str) -> Iterable[dict[str, Any]]:
+    for (share, who), names in _by(topics, lambda spec: spec.slo.completeness, "slo.completeness").items():
+        those = _one_of("topic", names)
+        missing = f"sum by (topic, tier) (hub_completeness_missing{{{those}}})"
+        records = f"sum by (topic) (hub_completeness_records{{{those}}})"
+        expr = (
+            f"{missing} > 0"
+            if share >= 1
+            else f"{missing} / on (topic) group_left () {records} > {round(1 - share, 8):g}"
+        )
+        yield _rule(
+            changes.rule("completeness"),
+            expr,
+            "{{ $labels.topic }}: records are missing at the {{ $labels.tier }}",
+            who,
+            link,
+        )
+
+
+def _views(promises: Sequence[Promise], changes: Changes, link: str) -> Iterable[dict[str, Any]]:
+    fast: Grouped = {}
+    fresh: Grouped = {}
+    for each in promises:
+        who = (each.owner, each.node)
+        if each.latency_ms is not None:
+            fast.setdefault(((each.latency_ms, each.latency_share), who), []).append(each.view)
+        if each.freshness_ms is not None:
+            fresh.setdefault((each.freshness_ms, who), []).append(each.view)
+    for ((ms, share), who), names in sorted(fast.items()):
+        those = f"{_READABLE},{_one_of('view', names)}"
+        met = f'sum by (view) (increase(hub_view_latency_seconds_bucket{{{those},le="{ms / 1000}"}}[{_WINDOW_S}s]))'
+        every = f"sum by (view) (increase(hub_view_latency_seconds_count{{{those}}}[{_WINDOW_S}s]))"
+        yield _rule(
+            changes.rule("latency"),
+            f"{met} / {every} < {share:g}",
+            "{{ $labels.view }}: {{ $value | humanizePercentage }} of the events were readable within "
+            f"{ms / 1000:g} s; promised are {share * 100:g} %",
+            who,
+            link,
+        )
+    for (ms, who), names in sorted(fresh.items()):
+        yield _rule(
+            changes.rule("view-freshness"),
+            f"hub_view_freshness_seconds{{{_one_of('view', names)}}} > {ms / 1000:g}",
+            "{{ $labels.view }} does not show an event that is {{ $value | humanizeDuration }} old; "
+            f"promised are {ms / 1000:g} s",
+            who,
+            link,
+        )
+
+
+def _by(topics: Sequence[TopicSpec], promised: Callable[[TopicSpec], Any], key: str) -> Grouped:
+    found: Grouped = {}
+    for spec in topics:
+        if promised(spec) is not None:
+            who = (spec.owner, spec.set_by.get(key, ""))
+            found.setdefault((promised(spec), who), []).append(spec.name)
+    return dict(sorted(found.items()))
+
+
+def _one_of(label: str, names: Sequence[str]) -> str:
+    """``topic="a"``, ``topic=~"a\\\\.b|c"``."""
+    if len(names) == 1:
+        return f'{label}="{names[0]}"'
+    return f'{label}=~"{"|".join(sorted(name.replace(".", chr(92) * 2 + ".") for name in names))}"'
+
+
+def _rule(rule: Rule, expr: str, summary: str, who: Who, link: str, *, now: bool = False) -> dict[str, Any]:
+    labels = {"severity": str(rule.severity), "owner": who[0], "node": who[1]}
+    return {
+        "alert": rule.name,
+        "expr": expr,
+        "for": "0s" if now else f"{rule.for_ms // 1000}s",
+        "labels": {name: value for name, value in labels.items() if value},
+        "annotations": {
+            "summary": summary,
+            "runbook_url": path
+            if (path := runbook_path(rule.runbook)).startswith("http")
+            else f"{link}{path}",
+        },
+    }
+
+
+# ---- Grafana
+
+Panel = tuple[str, str, str, str, Sequence[tuple[str, str]]]
+# (kind, title, what it tells, unit, (expression, legend)…)
+PANELS: Sequence[Panel] = (
+    ("stat", "Alerts firing", "By rule.", "short", (("sum(hub_alerts_firing)", "firing"),)),
+    ("stat", "Kafka answers", "1 while it does.", "short", (("hub_kafka_up", "up"),)),
+    ("stat", "Alerts are judged", "0: nobody watches.", "short", (("max(hub_alerts_watched)", "watched"),)),
+    (
+        "stat",
+        "Events per second",
+        "Of all topics together.",
+        "short",
+        (("sum(deriv(hub_topic_end_offset[1m]))", "events"),),
+    ),
+    (
+        "timeseries",
+        "Lag, the worst readers",
+        "Age of the oldest record that a reader has not read.",
+        "s",
+        (("topk(10, hub_consumer_lag_seconds)", "{{consumer}} on {{topic}}"),),
+    ),
+    (
+        "timeseries",
+        "Readers by state",
+        "All readers, each topic of each once.",
+        "short",
+        (('sum by (state) (hub_consumers{state!="OK"})', "{{state}}"),),
+    ),
+    (
+        "timeseries",
+        "Freshness of views",
+        "Age of the oldest event that a view does not show.",
+        "s",
+        (("hub_view_freshness_seconds", "{{view}}"),),
+    ),
+    (
+        "timeseries",
+        "From event to view, p99",
+        "Of events of the last five minutes.",
+        "s",
+        (
+            (
+                "histogram_quantile(0.99, sum by (view, le) (rate(hub_view_latency_seconds_bucket{"
+                + _READABLE
+                + "}[5m])))",
+                "{{view}}",
+            ),
+            ("hub_view_latency_objective_seconds", "{{view}} promised"),
+        ),
+    ),
+    (
+        "timeseries",
+        "Missing records",
+        "Of topics that are audited, by tier.",
+        "short",
+        (("sum by (topic, tier) (hub_completeness_missing) > 0", "{{topic}} {{tier}}"),),
+    ),
+    (
+        "timeseries",
+        "Events that no view could take",
+        "In dead-letter topics.",
+        "short",
+        (("hub_topic_undecodable_events > 0", "{{topic}}"),),
+    ),
+    (
+        "timeseries",
+        "Events per second by topic",
+        "The ten busiest.",
+        "short",
+        (("topk(10, deriv(hub_topic_end_offset[1m]))", "{{topic}}"),),
+    ),
+    (
+        "timeseries",
+        "Notifications",
+        "Taken by a channel, and tries that were not.",
+        "short",
+        (
+            ("increase(hub_alert_sent_total[5m])", "{{channel}} sent"),
+            ("increase(hub_alert_failed_total[5m])", "{{channel}} failed"),
+        ),
+    ),
+    (
+        "table",
+        "What fires",
+        "An alert a line.",
+        "short",
+        (("hub_alert_firing == 1", ""),),
+    ),
+)
+_WIDTH = {"stat": 6, "timeseries": 12, "table": 24}
+_HEIGHT = {"stat": 4, "timeseries": 8, "table": 8}
+
+
+def grafana_dashboard() -> dict[str, Any]:
+    """The dashboard as a value, for JSON. Its data source is asked for when it is imported."""
+    panels = []
+    x = y = height = 0
+    for number, (kind, title, about, unit, targets) in enumerate(PANELS, 1):
+        if x + _WIDTH[kind] > 24:
+            x, y = 0, y + height
+        height = _HEIGHT[kind]
+        source = {"type": "prometheus", "uid": "${datasource}"}
+        panels.append(
+            {
+                "id": number,
+                "type": kind,
+                "title": title,
+                "description": about,
+                "datasource": source,
+                "gridPos": {"h": height, "w": _WIDTH[kind], "x": x, "y": y},
+                "fieldConfig": {"defaults": {"unit": unit}, "overrides": []},
+                "options": {},
+                "targets": [
+                    {
+                        "datasource": source,
+                        "expr": expr,
+                        "legendFormat": legend,
+                        "refId": chr(ord("A") + at),
+                        **({"format": "table", "instant": True} if kind == "table" else {}),
+                    }
+                    for at, (expr, legend) in enumerate(targets)
+                ],
+            }
+        )
+        x += _WIDTH[kind]
+    return {
+        "title": "Event hub",
+        "uid": "event-hub",
+        "tags": ["kafka", "event-hub"],
+        "schemaVersion": 39,
+        "version": 1,
+        "editable": True,
+        "time": {"from": "now-1h", "to": "now"},
+        "refresh": "10s",
+        "templating": {
+            "list": [
+                {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"}
+            ]
+        },
+        "panels": panels,
+    }

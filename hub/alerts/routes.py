@@ -1,0 +1,124 @@
+"""[edge] FastAPI: ``/api/alerts``, silences, rules, and a test of a channel. Read from memory."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Literal, Protocol
+
+import orjson
+from fastapi import APIRouter, Body, Query
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from hub.alerts.desk import Known
+from hub.alerts.engine import Silence
+from hub.alerts.matching import Matchers, matchers_of
+from hub.alerts.shown import body_of, rules_of, silence_row, silences_of
+from hub.errors import CallerError
+from hub.topics.tree import duration_ms
+
+MOST_LABELS = 20
+
+
+class HasDesk(Protocol):
+    def known(self) -> Known: ...
+
+    def silence(self, matchers: Matchers, reason: str, by: str, ends_ms: int) -> Silence: ...
+
+    def unsilence(self, id: str) -> Silence: ...
+
+    def test(self, channel: str) -> None: ...
+
+
+class SilenceBody(BaseModel):
+    """``matchers``: label to value, or to several; ``topic`` and ``node`` take patterns of the tree. It ends after ``for``
+    (2h, 1d) or ``until`` (ISO 8601)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    matchers: dict[str, str | list[str]] = Field(min_length=1, max_length=MOST_LABELS)
+    reason: str = Field(min_length=1, max_length=1_000)
+    by: str = Field("", max_length=200)
+    lasts: str | None = Field(None, alias="for", max_length=20)
+    until: str | None = Field(None, max_length=40)
+
+
+def create_router(desk: HasDesk) -> APIRouter:
+    """The routes over a running Desk."""
+    router = APIRouter(tags=["alerts"])
+
+    @router.get("/api/alerts")
+    def alerts(
+        state: Annotated[
+            Literal["firing", "pending"] | None, Query(description="Only what fires, or is pending.")
+        ] = None,
+        severity: Annotated[str | None, Query(description="page, warning or info.")] = None,
+        owner: Annotated[str | None, Query(description="Only what belongs to it.")] = None,
+        name: Annotated[str | None, Query(description="Only of this rule.")] = None,
+        silenced: Annotated[bool | None, Query(description="Only silenced ones, or only the others.")] = None,
+    ) -> Response:
+        """What fires or is pending, what is over, silences, rules and channels. ``firing`` null: nothing is watched now."""
+        body = body_of(desk.known())
+        body["alerts"] = [
+            row
+            for row in body["alerts"]
+            if state in (None, row["state"])
+            and severity in (None, row["severity"])
+            and owner in (None, row["owner"])
+            and name in (None, row["alert"])
+            and silenced in (None, row["silenced_by"] is not None)
+        ]
+        return _json(body)
+
+    @router.get("/api/alerts/rules")
+    def rules() -> Response:
+        """Every rule: how many objects it looks at, and how many are good, bad or unknown."""
+        return _json(rules_of(desk.known()))
+
+    @router.get("/api/alerts/silences")
+    def silences() -> Response:
+        """Silences: those that hold first."""
+        return _json(silences_of(desk.known()))
+
+    @router.post("/api/alerts/silences", status_code=201)
+    def silence(said: Annotated[SilenceBody, Body()]) -> Response:
+        """Tell nobody of alerts with these labels until it ends."""
+        now_ms = time.time_ns() // 1_000_000
+        made = desk.silence(
+            matchers_of(said.matchers), said.reason, said.by, end_of(said.lasts, said.until, now_ms)
+        )
+        return _json(silence_row(made, now_ms), 201)
+
+    @router.delete("/api/alerts/silences/{id}")
+    def unsilence(id: str) -> Response:
+        """End a silence now."""
+        return _json(silence_row(desk.unsilence(id), time.time_ns() // 1_000_000))
+
+    @router.post("/api/alerts/channels/{channel}/test")
+    def test(channel: str) -> Response:
+        """Send a test notification over a channel, once, and say what came of it."""
+        desk.test(channel)
+        return _json({"channel": channel, "sent": True})
+
+    return router
+
+
+def end_of(lasts: str | None, until: str | None, now_ms: int) -> int:
+    """When a silence ends (epoch ms). Raises CallerError."""
+    if (lasts is None) == (until is None):
+        raise CallerError("a silence needs its end", hint="say how long (2h, 1d), or until when")
+    try:
+        if lasts is not None:
+            return now_ms + duration_ms(lasts.strip())
+        at = datetime.fromisoformat((until or "").strip())
+        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        said = lasts if lasts is not None else until
+        raise CallerError(
+            f'"{said}" is no end of a silence', hint="2h, 1d, or a time such as 2026-01-31T12:00:00Z"
+        ) from None
+
+
+def _json(body: object, status: int = 200) -> Response:
+    return Response(orjson.dumps(body), status, media_type="application/json")

@@ -1,0 +1,149 @@
+"""[core] What can be alerted on: the rules that follow from objectives, and observations of them.
+
+A rule has a name, and every object that breaks it is an alert of its own: a consumer on a topic, a topic, a view, a row of
+a query. ``for_ms``: it must be seen broken for so long before it fires; ``keep_ms``: well for so long before it is over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from hub.alerts.matching import Labels
+from hub.topics.tree import LATENCY_SHARE
+
+
+class Verdict(StrEnum):
+    """What was seen of an object at a time. UNKNOWN is never taken for either of the others."""
+
+    BAD = "BAD"
+    GOOD = "GOOD"
+    UNKNOWN = "UNKNOWN"
+
+
+class Severity(StrEnum):
+    """How much it matters, the worst first."""
+
+    page = "page"
+    warning = "warning"
+    info = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``kind``: ``slo``, or ``query`` of alerts/*.yaml. ``runbook``: the name of a page of ours, or an address."""
+
+    name: str
+    kind: str
+    doc: str
+    severity: str = Severity.warning
+    for_ms: int = 60_000
+    keep_ms: int = 60_000
+    runbook: str = ""
+    owner: str = ""
+    query: str = ""
+    on: bool = True
+
+
+def _rule(name: str, doc: str, severity: Severity = Severity.warning, for_ms: int = 60_000) -> Rule:
+    return Rule(name, "slo", doc, severity, for_ms, runbook=name)
+
+
+# From which objective each follows is said in docs/alerts.md; a page docs/runbooks/NAME.md for each.
+RULES: Mapping[str, Rule] = {
+    rule.name: rule
+    for rule in (
+        _rule("lag", "A reader is later than slo.lag of the topic."),
+        _rule(
+            "loss",
+            "Records of a topic with slo.lag are deleted, or soon will be, before a reader read them.",
+            Severity.page,
+        ),
+        _rule("topic-freshness", "A topic had no new event for longer than its slo.freshness.", for_ms=0),
+        _rule(
+            "completeness",
+            "Less than slo.completeness of the records are where they belong.",
+            Severity.page,
+        ),
+        _rule("latency", "Too few events of the last minutes were readable within slo.latency."),
+        _rule(
+            "view-freshness", "The oldest event that a view does not show is older than its slo.freshness."
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One object at a time. ``object``: what makes it this one and no other; ``labels``: what else is known of it
+    (owner, node of the tree). ``value``: the measured number, None when there is none. ``detail``: why, in words."""
+
+    object: Labels
+    verdict: Verdict
+    summary: str = ""
+    value: float | None = None
+    labels: Labels = ()
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A rule and all that was seen of it. ``absent``: what it means that an object is not among them. UNKNOWN: nothing
+    yet; when it is missing for ``GONE_MS`` while ``whole`` (all objects were looked at) it counts as gone."""
+
+    rule: Rule
+    observations: tuple[Observation, ...] = ()
+    absent: Verdict = Verdict.UNKNOWN
+    whole: bool = True
+    error: str | None = None
+
+
+GONE_MS = 900_000
+
+
+def key_of(rule: str, of: Labels) -> str:
+    """16 hex digits that name an alert: the same rule and object, the same key, after any restart."""
+    text = "\0".join([rule, *(f"{name}\1{value}" for name, value in of)])
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What alerts.yaml says of a rule; None: as it is."""
+
+    for_ms: int | None = None
+    keep_ms: int | None = None
+    severity: str | None = None
+    off: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Of all rules."""
+
+    by_rule: Mapping[str, Change] = field(default_factory=dict)
+
+    def rule(self, name: str) -> Rule:
+        """A rule as it holds here."""
+        rule, change = RULES[name], self.by_rule.get(name, Change())
+        return replace(
+            rule,
+            for_ms=rule.for_ms if change.for_ms is None else change.for_ms,
+            keep_ms=rule.keep_ms if change.keep_ms is None else change.keep_ms,
+            severity=change.severity or rule.severity,
+            on=not change.off,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What is promised of a view, whose it is, and the node of the tree that says it ("": the view's own file)."""
+
+    view: str
+    owner: str = ""
+    node: str = ""
+    latency_ms: int | None = None
+    latency_share: float = LATENCY_SHARE
+    freshness_ms: int | None = None

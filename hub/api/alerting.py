@@ -1,0 +1,210 @@
+"""[edge] Alerts over the running hub: what all packages measure, against what topics.yaml, views and alerts/*.yaml promise.
+
+Here, because siblings do not know each other. Everything is read from memory; queries of alerts/*.yaml run in a thread of
+their own, one at a time, each when it is due, with the limits of every query.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import FastAPI
+
+from hub.alerts import routes
+from hub.alerts.channels import send
+from hub.alerts.desk import Desk, Source
+from hub.alerts.engine import Notification
+from hub.alerts.files import Channel, QueryAlert, filled, unknown_columns
+from hub.alerts.live import LiveAlerts
+from hub.alerts.matching import labels_of
+from hub.alerts.outbox import Outbox
+from hub.alerts.rules import Changes, Observation, Promise, Seen, Verdict
+from hub.completeness.follow import Follower
+from hub.completeness.objectives import seen_of_ledger
+from hub.config import Settings
+from hub.errors import HubError
+from hub.kafka import KafkaCluster
+from hub.materializers.applier import ViewFiles
+from hub.observability.collector import Collector
+from hub.observability.latency_board import LatencyBoard
+from hub.observability.monitor import Monitor
+from hub.observability.objectives import promise_of, seen_of_readers, seen_of_topics, seen_of_views
+from hub.runtime import repeating
+from hub.topics.tree import LiveTree
+
+LOOK_S = 0.5
+MOST_ROWS = 200
+QUERY_MS = 5_000
+# At most this share of the time goes into queries.
+BUSY_SHARE = 0.2
+
+# A query's columns and rows, and whether there are more. Raises HubError.
+Rows = tuple[Sequence[str], Sequence[Sequence[Any]], bool]
+Ask = Callable[[str, int, int], Rows]
+
+
+@dataclass
+class QueryWatch:
+    """Queries as alerts: each run when it is due, the answers kept. Use ``with watch.running():``."""
+
+    live: LiveAlerts
+    ask: Ask
+    now_s: Callable[[], float] = time.monotonic
+    found: dict[str, tuple[QueryAlert, Seen]] = field(default_factory=dict)
+    due_s: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def running(self) -> Iterator[QueryWatch]:
+        with repeating(
+            self.step,
+            name="alert-queries",
+            pause_s=lambda took_s: max(LOOK_S, took_s / BUSY_SHARE - took_s),
+            failed="queries of alerts could not be run",
+        ):
+            yield self
+
+    def step(self) -> None:
+        """Run the one that is due for longest."""
+        alerts = {each.alert: each for each in self.live.queries()}
+        for gone in self.found.keys() - alerts.keys():
+            self.found.pop(gone, None)
+            self.due_s.pop(gone, None)
+        now_s = self.now_s()
+        waiting = [
+            name for name in alerts if self.due_s.get(name, 0.0) <= now_s or self._changed(alerts[name])
+        ]
+        if not waiting:
+            return
+        alert = alerts[min(waiting, key=lambda name: self.due_s.get(name, 0.0))]
+        self.found[alert.alert] = (alert, run(alert, self.ask))
+        self.due_s[alert.alert] = self.now_s() + alert.every / 1000
+
+    def _changed(self, alert: QueryAlert) -> bool:
+        known = self.found.get(alert.alert)
+        return known is not None and known[0] != alert
+
+    def seen(self, _changes: Changes, _now_ms: int) -> list[Seen]:
+        """The last answers; one that was not asked yet is unknown."""
+        return [
+            known[1] if (known := self.found.get(each.alert)) is not None else Seen(each.rule, whole=False)
+            for each in list(self.live.queries())
+        ]
+
+
+def run(alert: QueryAlert, ask: Ask) -> Seen:
+    """One query's answer as observations: a row each where ``by`` tells them apart, else one for all."""
+    try:
+        columns, rows, more = ask(alert.query, MOST_ROWS, QUERY_MS)
+    except HubError as error:
+        return Seen(alert.rule, whole=False, error=error.message)
+    wrong = unknown_columns(alert, columns)
+    if wrong is not None:
+        return Seen(alert.rule, whole=False, error=wrong)
+    named = [dict(zip(columns, row, strict=True)) for row in rows]
+    if alert.when == "no rows":
+        verdict = Verdict.GOOD if named else Verdict.BAD
+        return Seen(alert.rule, (Observation((), verdict, alert.summary or alert.rule.doc),))
+    if not alert.by:
+        if not named:
+            return Seen(alert.rule, (Observation((), Verdict.GOOD),))
+        rest = f" (and {'at least ' if more else ''}{len(named) - 1} more)" if len(named) > 1 else ""
+        summary = filled(alert.summary, named[0]) if alert.summary else alert.rule.doc
+        return Seen(alert.rule, (Observation((), Verdict.BAD, summary + rest, float(len(named))),))
+    observations = [
+        Observation(
+            labels_of({name: "" if row[name] is None else str(row[name])[:200] for name in alert.by}),
+            Verdict.BAD,
+            filled(alert.summary, row)
+            if alert.summary
+            else ", ".join(f"{k}: {v}" for k, v in row.items())[:500],
+        )
+        for row in named
+    ]
+    # Where there are more rows than are taken, one that is not among them may be among those.
+    return Seen(
+        alert.rule,
+        tuple(observations),
+        absent=Verdict.UNKNOWN if more else Verdict.GOOD,
+        whole=not more,
+        error=f"more than {MOST_ROWS} rows: the others are not looked at" if more else None,
+    )
+
+
+def make_desk(settings: Settings, cluster: KafkaCluster, environ: Mapping[str, str] = os.environ) -> Desk:
+    """A desk over this project, without sources yet."""
+    live = LiveAlerts(settings.project)
+    link = f"http://{settings.http_host}:{settings.http_port}"
+
+    def sent(name: str, channel: Channel, notification: Notification) -> None:
+        send(name, channel, notification, (live.file.link or link).rstrip("/"), environ)
+
+    def done(notification: Notification) -> None:
+        desk.sent(notification)
+
+    desk = Desk(
+        cluster,
+        live,
+        Outbox(sent, done),
+        every_s=settings.alert_every_s,
+        replication_factor=settings.replication_factor,
+    )
+    return desk
+
+
+def sources_of(
+    settings: Settings, monitor: Monitor, collector: Collector, latency: LatencyBoard, ledger: Follower
+) -> list[Source]:
+    """What the desk asks in each round; nothing here asks Kafka or a store."""
+    tree = LiveTree(settings.project / "topics.yaml")
+    files = ViewFiles(settings.project)
+
+    def readers(changes: Changes, _now_ms: int) -> list[Seen]:
+        return seen_of_readers(
+            monitor.rows(),
+            tree.topics(),
+            changes,
+            measured=monitor.round_s is not None and monitor.error is None,
+        )
+
+    def topics(changes: Changes, now_ms: int) -> list[Seen]:
+        with collector.lock:
+            rings = {name: dict(each) for name, each in collector.rings.items()}
+        return [seen_of_topics(rings, tree.topics(), changes, now_ms)]
+
+    def completeness(changes: Changes, _now_ms: int) -> list[Seen]:
+        return [seen_of_ledger(ledger.known(), tree.topics(), changes)]
+
+    def promises() -> list[Promise]:
+        return [
+            promise_of(
+                view.name,
+                view.owner,
+                [source.topic for source in view.sources.values()],
+                tree.topics(),
+                latency_ms=view.slo.latency_ms,
+                latency_share=view.slo.latency_share,
+                freshness_ms=view.slo.freshness_ms,
+            )
+            for view in files.views()
+        ]
+
+    def views(changes: Changes, _now_ms: int) -> list[Seen]:
+        return seen_of_views(
+            promises(), latency.rows(), monitor.rows(), changes, measured=monitor.round_s is not None
+        )
+
+    return [readers, topics, completeness, views]
+
+
+def add_alerts(app: FastAPI, desk: Desk, ask: Ask, sources: Sequence[Source], opened: AsyncExitStack) -> None:
+    """Watch from now on, and answer at ``/api/alerts``."""
+    watch = QueryWatch(desk.live, ask)
+    desk.sources = [*sources, watch.seen]
+    opened.enter_context(watch.running())
+    opened.enter_context(desk.running())
+    app.include_router(routes.create_router(desk))

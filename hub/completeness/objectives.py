@@ -1,0 +1,60 @@
+"""[core] What the ledger says against ``slo.completeness``: an observation a topic that promises it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hub.alerts.matching import labels_of
+from hub.alerts.rules import Changes, Observation, Seen, Verdict
+from hub.completeness.follow import Known
+from hub.completeness.ledger import State, TopicAudit
+from hub.topics.tree import TopicSpec
+
+
+def seen_of_ledger(known: Known, tree: Mapping[str, TopicSpec], changes: Changes) -> Seen:
+    """Rule ``completeness``. A topic that was never audited is UNKNOWN, and so is one that cannot be compared."""
+    audits = {each.topic: each for each in known.audits}
+    found = []
+    for spec in tree.values():
+        promised = spec.slo.completeness
+        if promised is None:
+            continue
+        audit = audits.get(spec.name)
+        labels = labels_of({"owner": spec.owner, "node": spec.set_by.get("slo.completeness", spec.name)})
+        about = labels_of({"topic": spec.name})
+        if audit is None or known.error is not None:
+            why = known.error or f"never audited: hub audit run {spec.name}"
+            found.append(Observation(about, Verdict.UNKNOWN, labels=labels, detail=why))
+            continue
+        verdict, share = verdict_of(audit, promised)
+        summary = (
+            "" if share is None else f"{spec.name}: {_percent(share)} of the records are where they belong"
+        )
+        found.append(
+            Observation(about, verdict, summary or f"{spec.name}: {audit.state}", share, labels, audit.cause)
+        )
+    return Seen(changes.rule("completeness"), tuple(found), whole=known.error is None)
+
+
+def verdict_of(audit: TopicAudit, promised: float) -> tuple[Verdict, float | None]:
+    """(verdict, the share of the worst tier). Others in the place of the right records are a fault whatever is promised."""
+    shares = [
+        max(0.0, 1 - each.missing / (each.compared or each.missing))
+        for each in audit.balances
+        if each.missing or each.compared
+    ]
+    if audit.holes.unexplained and audit.offsets:
+        shares.append(1 - audit.holes.unexplained / audit.offsets)
+    share = min(shares, default=None)
+    if share is not None and share < promised:
+        return Verdict.BAD, share
+    if audit.state is State.MISMATCH:
+        return Verdict.BAD, share
+    if share is None or audit.state in (State.UNKNOWN, State.OPEN):
+        return Verdict.UNKNOWN, None
+    return Verdict.GOOD, share
+
+
+def _percent(share: float) -> str:
+    """Never rounded up to 100 %."""
+    return f"{int(share * 10_000_000) / 100_000:g} %"

@@ -1,0 +1,202 @@
+"""[core] What is measured against what is promised: lag, loss, freshness and latency as observations of alerts' rules.
+
+What is not known is UNKNOWN: no reading, Kafka away, a histogram that nobody adds to, a topic that was just looked at for the
+first time. A topic's freshness is a proof like lag's: an end that has not moved since a poll is at least as old as that poll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from hub.alerts.matching import Labels, labels_of
+from hub.alerts.rules import Changes, Observation, Promise, Seen, Verdict
+from hub.observability.anchors import Ring
+from hub.observability.consumers import LagRow
+from hub.observability.latency import SERVING, LatencyRow, freshness_of
+from hub.observability.status import LagState
+from hub.observability.web import format
+from hub.topics.tree import TopicSpec
+
+# Kafka has not answered for so long: what it said before says nothing of now.
+STALE_MS = 30_000
+_AT_RISK = (LagState.LOST, LagState.AT_RISK)
+
+Tree = Mapping[str, TopicSpec]
+Rings = Mapping[str, Mapping[int, Ring]]
+
+
+def seen_of_readers(rows: Sequence[LagRow], tree: Tree, changes: Changes, *, measured: bool) -> list[Seen]:
+    """Rules ``lag`` and ``loss``: every reader of a topic with ``slo.lag``. ``measured``: all readers were, at least once."""
+    late: list[Observation] = []
+    losing: list[Observation] = []
+    for row in rows:
+        spec = tree.get(row.topic or "")
+        if spec is None or spec.slo.lag_ms is None:
+            continue
+        promised_s = spec.slo.lag_ms / 1000
+        about = labels_of({"consumer": row.name, "kind": row.kind, "topic": spec.name})
+        labels = _whose(spec, "slo.lag", row.owner)
+        known = row.state != LagState.UNKNOWN
+        reader = f"{row.kind} {row.name}"
+        if not known or row.seconds is None:
+            late.append(Observation(about, Verdict.UNKNOWN, labels=labels, detail=row.cause))
+        else:
+            behind = f"{format.seconds(row.seconds)} {format.bound(row.seconds, row.error_s)}".strip()
+            late.append(
+                Observation(
+                    about,
+                    Verdict.BAD if row.seconds > promised_s else Verdict.GOOD,
+                    f"{reader} is {behind} behind on {spec.name}; promised are {format.seconds(promised_s)}",
+                    row.seconds,
+                    labels,
+                    f"{row.state}: {row.cause}",
+                )
+            )
+        verdict = Verdict.UNKNOWN if not known else Verdict.BAD if row.state in _AT_RISK else Verdict.GOOD
+        words = "lost records of" if row.state == LagState.LOST else "will lose records of"
+        losing.append(
+            Observation(about, verdict, f"{reader} {words} {spec.name}", row.loss_s, labels, row.cause)
+        )
+    return [
+        Seen(changes.rule("lag"), tuple(late), whole=measured),
+        Seen(changes.rule("loss"), tuple(losing), whole=measured),
+    ]
+
+
+def seen_of_topics(rings: Rings, tree: Tree, changes: Changes, now_ms: int) -> Seen:
+    """Rule ``topic-freshness``: every topic with ``slo.freshness``, from the polls of its end."""
+    found = []
+    for spec in tree.values():
+        if spec.slo.freshness_ms is None:
+            continue
+        verdict, age_ms, detail = _freshness(rings.get(spec.name, {}), spec.slo.freshness_ms, now_ms)
+        promised = format.seconds(spec.slo.freshness_ms / 1000)
+        summary = "" if age_ms is None else f"{spec.name} had no event for {format.seconds(age_ms / 1000)}"
+        found.append(
+            Observation(
+                labels_of({"topic": spec.name}),
+                verdict,
+                f"{summary}; promised is one every {promised}" if summary else "",
+                None if age_ms is None else age_ms / 1000,
+                _whose(spec, "slo.freshness"),
+                detail,
+            )
+        )
+    return Seen(changes.rule("topic-freshness"), tuple(found), whole=bool(rings))
+
+
+def _freshness(rings: Mapping[int, Ring], promised_ms: int, now_ms: int) -> tuple[Verdict, int | None, str]:
+    """(verdict, age of the last event at least, why)."""
+    last = [ring[-1] for ring in rings.values() if ring]
+    if not last:
+        return Verdict.UNKNOWN, None, "the topic is not in Kafka"
+    if now_ms - max(each.still_ms for each in last) > STALE_MS:
+        return Verdict.UNKNOWN, None, "Kafka does not answer"
+    age_ms = max(0, now_ms - max(each.seen_ms for each in last))
+    if age_ms > promised_ms:
+        return Verdict.BAD, age_ms, "its end has not moved since"
+    came = any(len(ring) > 1 and now_ms - ring[-1].seen_ms <= promised_ms for ring in rings.values())
+    return (
+        (Verdict.GOOD, age_ms, "") if came else (Verdict.UNKNOWN, None, "not looked at for long enough yet")
+    )
+
+
+def seen_of_views(
+    promises: Iterable[Promise],
+    latency: Sequence[LatencyRow],
+    lags: Sequence[LagRow],
+    changes: Changes,
+    *,
+    measured: bool,
+) -> list[Seen]:
+    """Rules ``latency`` and ``view-freshness``."""
+    by_view = {
+        row.view: row
+        for row in latency
+        if (row.stage, row.store, row.origin) == ("readable", SERVING, "live")
+    }
+    fresh = freshness_of(lags)
+    slow: list[Observation] = []
+    old: list[Observation] = []
+    for promise in promises:
+        about = labels_of({"view": promise.view})
+        labels = labels_of({"owner": promise.owner, "node": promise.node})
+        lag = fresh.get(promise.view)
+        if promise.latency_ms is not None:
+            slow.append(_latency(promise, by_view.get(promise.view), lag, about, labels))
+        if promise.freshness_ms is not None:
+            old.append(_age(promise, lag, promise.freshness_ms, about, labels))
+    return [
+        Seen(changes.rule("latency"), tuple(slow), whole=measured),
+        Seen(changes.rule("view-freshness"), tuple(old), whole=measured),
+    ]
+
+
+def _latency(
+    promise: Promise, row: LatencyRow | None, lag: LagRow | None, about: Labels, labels: Labels
+) -> Observation:
+    promised_s = (promise.latency_ms or 0) / 1000
+    unknown = Observation(about, Verdict.UNKNOWN, labels=labels)
+    if row is None or row.events is None or row.silent or row.objective_s != promised_s:
+        return unknown
+    if row.events == 0 or row.within is None:
+        # A histogram is blind when nothing comes. Nothing waits either: so nothing is late.
+        idle = lag is not None and lag.state == LagState.OK
+        return Observation(about, Verdict.GOOD if idle else Verdict.UNKNOWN, labels=labels)
+    summary = (
+        f"{promise.view}: {_percent(row.within)} of {row.events} events were readable within "
+        f"{format.seconds(promised_s)}; promised are {_percent(promise.latency_share)}"
+    )
+    verdict = Verdict.GOOD if row.within >= promise.latency_share else Verdict.BAD
+    tail = "" if row.p99_s is None else f"99 % took at most {format.seconds(row.p99_s)}"
+    detail = f"{row.state}: {row.cause}" if row.state != LagState.OK else tail
+    return Observation(about, verdict, summary, row.within, labels, detail)
+
+
+def _age(
+    promise: Promise, lag: LagRow | None, promised_ms: int, about: Labels, labels: Labels
+) -> Observation:
+    if lag is None or lag.state == LagState.UNKNOWN or lag.seconds is None:
+        return Observation(about, Verdict.UNKNOWN, labels=labels, detail=lag.cause if lag else "")
+    summary = (
+        f"{promise.view} does not show an event that is {format.seconds(lag.seconds)} old; promised are "
+        f"{format.seconds(promised_ms / 1000)}"
+    )
+    verdict = Verdict.BAD if lag.seconds * 1000 > promised_ms else Verdict.GOOD
+    return Observation(about, verdict, summary, lag.seconds, labels, f"{lag.state}: {lag.cause}")
+
+
+def promise_of(
+    view: str,
+    owner: str,
+    topics: Iterable[str],
+    tree: Tree,
+    *,
+    latency_ms: int | None,
+    latency_share: float,
+    freshness_ms: int | None,
+) -> Promise:
+    """A view's own words; for latency, where it has none, the shortest of its topics' (as its histograms have it)."""
+    if latency_ms is not None:
+        return Promise(view, owner, "", latency_ms, latency_share, freshness_ms)
+    specs = [spec for name in topics if (spec := tree.get(name)) is not None and spec.slo.latency_ms]
+    if not specs:
+        return Promise(view, owner, freshness_ms=freshness_ms)
+    strictest = min(specs, key=lambda spec: (spec.slo.latency_ms or 0, spec.name))
+    return Promise(
+        view,
+        owner or strictest.owner,
+        strictest.set_by.get("slo.latency", ""),
+        strictest.slo.latency_ms,
+        strictest.slo.latency_share,
+        freshness_ms,
+    )
+
+
+def _whose(spec: TopicSpec, objective: str, owner: str = "") -> Labels:
+    return labels_of({"owner": spec.owner or owner, "node": spec.set_by.get(objective, spec.name)})
+
+
+def _percent(share: float) -> str:
+    """Never rounded up to 100 %."""
+    return f"{int(share * 100_000) / 1_000:g} %"

@@ -1,0 +1,134 @@
+"""Receivers of notifications, for tests: a webhook that remembers what it was sent, and a tiny SMTP server."""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class Webhook:
+    """``answers``: status codes of the next requests, then 200. ``delay_s``: before each answer."""
+
+    url: str = ""
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[Mapping[str, str]] = field(default_factory=list)
+    answers: list[int] = field(default_factory=list)
+    delay_s: float = 0.0
+
+    def wait(self, count: int, seconds: float = 60.0) -> list[dict[str, Any]]:
+        """At least so many bodies."""
+        until(lambda: len(self.bodies) >= count, seconds, lambda: f"{len(self.bodies)}: {self.bodies}")
+        return self.bodies
+
+
+def until(done: Callable[[], bool], seconds: float, told: Callable[[], str] = lambda: "") -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, told()
+        time.sleep(0.02)
+
+
+@contextmanager
+def webhook() -> Iterator[Webhook]:
+    """A real HTTP server on a free port."""
+    known = Webhook()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            time.sleep(known.delay_s)
+            status = known.answers.pop(0) if known.answers else 200
+            if status == 200:
+                known.headers.append(dict(self.headers.items()))
+                known.bodies.append(json.loads(body))
+            self.send_response(status)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"ok")
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    known.url = f"http://127.0.0.1:{server.server_address[1]}/hook"
+    try:
+        yield known
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
+
+
+@dataclass
+class Mailbox:
+    """``refuse``: answers to RCPT, by beginning of the address."""
+
+    server: str = ""
+    mails: list[EmailMessage] = field(default_factory=list)
+    recipients: list[list[str]] = field(default_factory=list)
+    refuse: dict[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def smtp() -> Iterator[Mailbox]:
+    """As much of SMTP (RFC 5321) as a client needs; without TLS."""
+    box = Mailbox()
+
+    class Handler(socketserver.StreamRequestHandler):
+        def say(self, text: str) -> None:
+            self.wfile.write(text.encode() + b"\r\n")
+
+        def handle(self) -> None:
+            to: list[str] = []
+            self.say("220 test")
+            while line := self.rfile.readline():
+                verb, _, rest = line.decode().strip().partition(" ")
+                match verb.upper():
+                    case "EHLO" | "HELO":
+                        self.say("250 test")
+                    case "RCPT":
+                        address = rest.partition("<")[2].partition(">")[0]
+                        answer = next(
+                            (a for start, a in box.refuse.items() if address.startswith(start)), "250 ok"
+                        )
+                        to += [address] if answer.startswith("250") else []
+                        self.say(answer)
+                    case "DATA":
+                        self.say("354 go on")
+                        lines = []
+                        while (part := self.rfile.readline()) != b".\r\n":
+                            lines.append(part.removeprefix(b".") if part.startswith(b"..") else part)
+                        mail = message_from_bytes(b"".join(lines), policy=policy.default)
+                        assert isinstance(mail, EmailMessage)
+                        box.mails.append(mail)
+                        box.recipients.append(to)
+                        self.say("250 taken")
+                    case "QUIT":
+                        self.say("221 bye")
+                        return
+                    case _:
+                        self.say("250 ok")
+
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    box.server = f"127.0.0.1:{server.server_address[1]}"
+    try:
+        yield box
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)

@@ -1,0 +1,295 @@
+"""Alerts on real Kafka: a group that falls behind is told of once, through restarts; silenced; and its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from alert_receivers import Webhook, until, webhook
+from confluent_kafka import Consumer, Producer
+from conftest import wait_for_server
+from ports import free_pair, free_ports
+from typer.testing import CliRunner
+
+from hub.alerts.desk import Desk, read
+from hub.alerts.facts import ALERTS_TOPIC
+from hub.alerts.live import LiveAlerts
+from hub.alerts.outbox import Outbox
+from hub.cli import app
+from hub.cli.context import environment_of
+from hub.config import Settings
+from hub.embedded import KafkaNode
+from hub.kafka import KafkaCluster
+from hub.runtime import die_with_parent, end
+
+TOPIC = "shop.orders"
+TREE = """
+topics:
+  shop:
+    owner: shop-team
+    slo: {lag: 1s}
+    topics:
+      orders: {}
+      payments: {slo: {lag: 1d}}
+"""
+
+
+class Hub:
+    """A server process on a Kafka of its own."""
+
+    def __init__(self, settings: Settings, url: str) -> None:
+        self.settings, self.url = settings, url
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        log = self.settings.logs / "server.log"
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                die_with_parent([sys.executable, "-m", "hub.cli", "serve"]),
+                env={**os.environ, **environment_of(self.settings), "HOOK_TOKEN": "s3cret"},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        wait_for_server(self.url, self.process, log)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def alerts(self) -> dict[str, Any]:
+        found: dict[str, Any] = httpx2.get(f"{self.url}/api/alerts", timeout=30).json()
+        return found
+
+    def cli(self, *arguments: str) -> str:
+        done = CliRunner().invoke(app, list(arguments), env=environment_of(self.settings))
+        assert done.exit_code == 0, (done.output, done.exception)
+        return done.output
+
+
+@pytest.fixture(scope="module")
+def hook() -> Iterator[Webhook]:
+    with webhook() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory, hook: Webhook) -> Iterator[Hub]:
+    home: Path = tmp_path_factory.mktemp("alerts")
+    port = free_pair()
+    settings = Settings(
+        home=home,
+        project=home / "project",
+        kafka_port=port,
+        bootstrap=f"127.0.0.1:{port}",
+        http_port=free_ports(1)[0],
+        lag_sample_s=0.5,
+        alert_every_s=0.3,
+    )
+    settings.project.mkdir()
+    settings.logs.mkdir()
+    (settings.project / "topics.yaml").write_text(TREE)
+    (settings.project / "alerts.yaml").write_text(
+        f"""
+group: {{wait: 1s, repeat: 1d}}
+rules: {{lag: {{for: 1s, keep: 1s, severity: page}}}}
+channels:
+  ops: {{webhook: {{url: "{hook.url}", bearer: "${{HOOK_TOKEN}}"}}}}
+  dead: {{webhook: {{url: "http://127.0.0.1:1/nobody"}}}}
+routes:
+  - {{match: {{topic: "shop.**"}}, to: [dead, ops]}}
+"""
+    )
+    kafka = KafkaNode(settings)
+    kafka.start()
+    kafka.wait_ready()
+    running = Hub(settings, f"http://{settings.http_host}:{settings.http_port}")
+    try:
+        cluster = KafkaCluster(settings.bootstrap, 15.0)
+        for topic in (TOPIC, "shop.payments"):
+            cluster.create_topic(topic, partitions=1, config={}, replication_factor=1)
+        running.start()
+        yield running
+    finally:
+        if running.process is not None:
+            end(running.process, 10.0)
+        kafka.stop()
+
+
+def produce(hub: Hub, topic: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": hub.settings.bootstrap})
+    for number in range(count):
+        producer.produce(topic, str(number))
+    assert producer.flush(30) == 0
+
+
+def read_and_commit(hub: Hub, group: str, count: int, *topics: str) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": hub.settings.bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(list(topics))
+    deadline = time.monotonic() + 60
+    try:
+        while count:
+            assert time.monotonic() < deadline
+            for message in consumer.consume(count, 0.2):
+                consumer.commit(message=message, asynchronous=False)
+                count -= 1
+    finally:
+        consumer.close()
+
+
+def test_a_group_falls_behind_and_people_are_told_once(hub: Hub, hook: Webhook) -> None:
+    produce(hub, TOPIC, 1)
+    produce(hub, "shop.payments", 1)
+    read_and_commit(hub, "billing", 2, TOPIC, "shop.payments")
+    until(lambda: any(r["good"] for r in hub.alerts()["rules"]), 60, lambda: str(hub.alerts()))
+    assert hub.alerts()["alerts"] == []
+    produce(hub, TOPIC, 5)
+    produce(hub, "shop.payments", 5)
+
+    (told,) = hook.wait(1)
+    assert (told["version"], told["status"], told["receiver"]) == ("4", "firing", "ops")
+    assert told["groupLabels"] == {"owner": "shop-team", "node": "shop"}
+    (alert,) = told["alerts"]
+    assert alert["labels"] == {
+        "alertname": "lag",
+        "consumer": "billing",
+        "kind": "group",
+        "node": "shop",
+        "owner": "shop-team",
+        "severity": "page",
+        "topic": TOPIC,
+    }
+    assert "behind on shop.orders" in alert["annotations"]["summary"]
+    assert hook.headers[0]["Authorization"] == "Bearer s3cret"
+
+    # The dead channel is tried beside it, and hides nothing.
+    until(lambda: any(c["failed"] for c in hub.alerts()["channels"]), 30)
+    metrics = httpx2.get(f"{hub.url}/metrics", timeout=30).text
+    assert 'hub_alerts_firing{alertname="lag",severity="page"} 1.0' in metrics
+    assert "hub_alerts_watched 1.0" in metrics
+    assert 'hub_alert_sent_total{channel="ops"} 1.0' in metrics
+    assert '"object": "billing on shop.orders"' in hub.cli("alert", "ls", "-o", "json")
+    assert "billing on shop.orders" in hub.cli("alert", "ls")
+    assert "s3cret" not in str(hub.alerts())
+
+    # Killed and started again: the alert is there, and nobody is told a second time.
+    hub.kill()
+    hub.start()
+    until(lambda: any(r["bad"] for r in hub.alerts()["rules"]), 60, lambda: str(hub.alerts()))
+    (row,) = hub.alerts()["alerts"]
+    assert row["state"] == "firing" and row["key"] == alert["fingerprint"]
+    time.sleep(3)
+    assert len(hook.bodies) == 1
+
+    # A test goes out at once, whatever fires.
+    hub.cli("alert", "test", "ops")
+    assert hook.wait(2)[1]["alerts"][0]["labels"]["alertname"] == "test"
+
+    # A second group is behind, silenced: shown and counted, and told to nobody; not after a restart either.
+    silence = hub.cli("alert", "silence", "consumer=audit", "--for", "1h", "--reason", "moving", "-o", "json")
+    assert '"holds": true' in silence
+    read_and_commit(hub, "audit", 1, TOPIC)
+    until(lambda: len(hub.alerts()["alerts"]) == 2, 60, lambda: str(hub.alerts()["alerts"]))
+
+    def firing() -> dict[str, Any]:
+        return {r["object"]: r["silenced_by"] for r in hub.alerts()["alerts"] if r["state"] == "firing"}
+
+    until(lambda: len(firing()) == 2, 60)
+    id = firing()["audit on shop.orders"]
+    assert id is not None and firing()["billing on shop.orders"] is None
+    assert hub.alerts()["firing"] == 1
+    hub.kill()
+    hub.start()
+    until(lambda: len(firing()) == 2, 60)
+    assert firing()["audit on shop.orders"] == id
+    time.sleep(2)
+    assert len(hook.bodies) == 2
+    hub.cli("alert", "unsilence", id)
+    third = hook.wait(3)[2]
+    assert {a["labels"]["consumer"] for a in third["alerts"]} == {"audit", "billing"}
+
+    # Caught up: the end is told, to those who heard of it.
+    read_and_commit(hub, "billing", 10, TOPIC, "shop.payments")
+    fourth = hook.wait(4)[3]
+    assert {(a["labels"]["consumer"], a["status"]) for a in fourth["alerts"]} == {
+        ("audit", "firing"),
+        ("billing", "resolved"),
+    }
+    read_and_commit(hub, "audit", 5, TOPIC)
+    fifth = hook.wait(5)[4]
+    assert (fifth["status"], [a["status"] for a in fifth["alerts"]]) == ("resolved", ["resolved"])
+    assert len(hub.alerts()["past"]) == 2 and hub.alerts()["firing"] == 0
+
+    # What is kept is what is known.
+    kept = read(KafkaCluster(hub.settings.bootstrap, 15.0))
+    assert not kept.alerts and len(kept.past) == 2 and not kept.groups
+    assert all(each.channel == "dead" for each in kept.unsent.values())
+    config = KafkaCluster(hub.settings.bootstrap, 15.0).topic_config([ALERTS_TOPIC])[ALERTS_TOPIC]
+    assert config["cleanup.policy"] == "compact"
+
+
+def test_a_silence_that_makes_no_sense_is_refused(hub: Hub) -> None:
+    def refused(body: dict[str, Any]) -> str:
+        answer = httpx2.post(f"{hub.url}/api/alerts/silences", json=body, timeout=30)
+        assert answer.status_code == 400, answer.text
+        return str(answer.json()["message"])
+
+    fine: dict[str, Any] = {"matchers": {"topic": "shop.**"}, "reason": "why", "for": "1h"}
+    assert "no end" in refused({**fine, "for": "soon"})
+    assert "needs its end" in refused({**fine, "until": "2030-01-01T00:00:00Z"})
+    assert "in the future" in refused({**fine, "for": None, "until": "2020-01-01T00:00:00Z"})
+    assert "reason" in refused({**fine, "reason": "   "})
+    answer = httpx2.delete(f"{hub.url}/api/alerts/silences/nope", timeout=30)
+    assert answer.status_code == 404
+
+
+def test_a_form_of_another_site_is_refused(hub: Hub) -> None:
+    body = "matchers=topic%3Dshop.**&reason=x&for=1h"
+    kind = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "text/html"}
+    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}, {}):
+        answer = httpx2.post(
+            f"{hub.url}/alerts/silences", content=body, headers={**kind, **headers}, timeout=30
+        )
+        assert answer.status_code == 400
+    before = len(hub.alerts()["silences"])
+    answer = httpx2.post(
+        f"{hub.url}/alerts/silences", content=body, headers={**kind, "Origin": hub.url}, timeout=30
+    )
+    assert answer.status_code == 303
+    assert len(hub.alerts()["silences"]) == before + 1
+
+
+def test_the_last_server_that_started_watches(hub: Hub, tmp_path: Path) -> None:
+    other = Desk(
+        KafkaCluster(hub.settings.bootstrap, 15.0),
+        LiveAlerts(tmp_path),
+        Outbox(lambda _name, _channel, _notification: None),
+    )
+    other.step()
+    try:
+        assert other.known().error is None
+        answer = httpx2.post(
+            f"{hub.url}/api/alerts/silences",
+            json={"matchers": {"topic": "x"}, "reason": "why", "for": "1h"},
+            timeout=60,
+        )
+        assert answer.status_code == 409, answer.text
+        assert "another server" in hub.alerts()["error"]
+        assert hub.alerts()["firing"] is None
+    finally:
+        other.close()

@@ -1,0 +1,256 @@
+"""The desk over an in-memory log: what is kept, restarts, Kafka away, two servers, people's silences, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub.alerts.desk import Desk, Known, families, read
+from hub.alerts.engine import Notification
+from hub.alerts.facts import ALERTS_TOPIC, Kept
+from hub.alerts.files import Channel
+from hub.alerts.live import LiveAlerts
+from hub.alerts.matching import labels_of, matchers_of
+from hub.alerts.outbox import Outbox
+from hub.alerts.rules import Changes, Observation, Rule, Seen, Verdict
+from hub.alerts.shown import body_of, matchers_from, matchers_text
+from hub.errors import CallerError, Conflict, HubFault, NotFound, PeerError
+from hub.log import MemoryCluster, MemoryWriter
+from hub.record import NewRecord, Record
+
+RULE = Rule("lag", "slo", "late", "page", for_ms=0, keep_ms=0, runbook="lag")
+CONFIG = 'group: {wait: 0s}\nchannels:\n  ops: {slack: {url: "${X}"}}\n'
+
+
+class Cluster(MemoryCluster):
+    """One that can be cut off."""
+
+    cut = False
+
+    def topics(self) -> Any:
+        self.check()
+        return super().topics()
+
+    def writer(self, name: str | None = None) -> MemoryWriter:
+        self.check()
+        made = super().writer(name)
+        cluster = self
+
+        class Checked(MemoryWriter):
+            def append(self, records: Sequence[NewRecord]) -> Any:
+                cluster.check()
+                return super().append(records)
+
+        return Checked(made.cluster, made.name, made.epoch)
+
+    def check(self) -> None:
+        if self.cut:
+            raise PeerError("Kafka is away")
+
+
+class Box(Outbox):
+    """Takes note instead of sending; ``deliver`` says that all of it was sent."""
+
+    def __init__(self) -> None:
+        super().__init__(self._nothing)
+        self.put_in: list[Notification] = []
+
+    @staticmethod
+    def _nothing(_name: str, _channel: Channel, _notification: Notification) -> None: ...
+
+    def put(self, notification: Notification) -> None:
+        self.put_in.append(notification)
+
+
+@dataclass
+class World:
+    project: Path
+    cluster: Cluster = field(default_factory=Cluster)
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    now: int = 1_000_000
+    fails: Exception | None = None
+
+    def desk(self) -> tuple[Desk, Box]:
+        box = Box()
+        desk = Desk(self.cluster, LiveAlerts(self.project), box, [self.source], now_ms=lambda: self.now)
+        return desk, box
+
+    def source(self, _changes: Changes, _now_ms: int) -> list[Seen]:
+        if self.fails is not None:
+            raise self.fails
+        found = [
+            Observation(labels_of({"consumer": name, "topic": "shop.x"}), verdict, f"{name} is late")
+            for name, verdict in self.verdicts.items()
+        ]
+        return [Seen(RULE, tuple(found))]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    (tmp_path / "alerts.yaml").write_text(CONFIG)
+    return World(tmp_path)
+
+
+def step(world: World, desk: Desk, seconds: float = 1) -> Known:
+    world.now += int(seconds * 1000)
+    desk.step()
+    return desk.known()
+
+
+def test_nothing_is_written_where_nothing_is_wrong(world: World) -> None:
+    desk, _ = world.desk()
+    known = step(world, desk)
+    assert (known.error, known.firing) == (None, 0)
+    assert world.cluster.topics() == {}
+
+
+def test_a_restart_repeats_nothing_and_sends_what_was_not_sent(world: World) -> None:
+    desk, box = world.desk()
+    world.verdicts = {"a": Verdict.BAD}
+    assert desk.known().firing is None
+    step(world, desk)
+    (one,) = box.put_in
+
+    killed_before_it_was_sent, second_box = world.desk()
+    step(world, killed_before_it_was_sent)
+    assert [each.id for each in second_box.put_in] == [one.id]
+    killed_before_it_was_sent.sent(one)
+
+    third, third_box = world.desk()
+    known = step(world, third)
+    assert third_box.put_in == [] and known.firing == 1
+    world.verdicts = {"a": Verdict.GOOD}
+    step(world, third)  # the first observation since the restart holds for no time yet
+    step(world, third)
+    (over,) = third_box.put_in
+    assert not over.firing
+    third.sent(over)
+    kept = read(world.cluster)
+    assert not kept.alerts and not kept.unsent and not kept.groups and len(kept.past) == 1
+
+
+def test_while_kafka_takes_nothing_people_are_told_and_it_is_written_later(world: World) -> None:
+    desk, box = world.desk()
+    step(world, desk)
+    world.cluster.cut = True
+    world.verdicts = {"a": Verdict.BAD}
+    known = step(world, desk)
+    assert len(box.put_in) == 1
+    assert any("Kafka is away" in each for each in known.troubles)
+    desk.sent(box.put_in[0])
+    world.cluster.cut = False
+    known = step(world, desk)
+    assert known.troubles == () and not desk.unsaved
+    again, again_box = world.desk()
+    assert step(world, again).firing == 1
+    assert again_box.put_in == []
+
+
+def test_nothing_is_told_before_it_is_known_what_was_told(world: World) -> None:
+    world.verdicts = {"a": Verdict.BAD}
+    desk, _ = world.desk()
+    step(world, desk)
+    world.cluster.cut = True
+    started_without_kafka, box = world.desk()
+    known = step(world, started_without_kafka)
+    assert known.error is not None and "cannot be read" in known.error and known.firing is None
+    with pytest.raises(PeerError):
+        started_without_kafka.silence(matchers_of({"topic": "x"}), "why", "me", world.now + 1_000)
+    world.cluster.cut = False
+    assert step(world, started_without_kafka).firing == 1
+    assert len(box.put_in) == 1  # what had not been sent, and nothing else
+
+
+def test_the_one_that_started_last_watches(world: World) -> None:
+    world.verdicts = {"a": Verdict.BAD}
+    first, _ = world.desk()
+    step(world, first)
+    second, box = world.desk()
+    step(world, second)
+    world.verdicts = {"a": Verdict.BAD, "b": Verdict.BAD}
+    known = step(world, first)
+    assert known.error is not None and "another server" in known.error
+    with pytest.raises(Conflict):
+        first.silence(matchers_of({"topic": "x"}), "why", "me", world.now + 1_000)
+    step(world, second)
+    assert {dict(a.object)["consumer"] for n in box.put_in for a in n.alerts} == {"a", "b"}
+
+
+def test_a_source_that_fails_ends_nothing(world: World) -> None:
+    world.verdicts = {"a": Verdict.BAD}
+    desk, box = world.desk()
+    step(world, desk)
+    for error in (PeerError("the ledger is away"), RuntimeError("a bug")):
+        world.fails = error
+        for _ in range(3):
+            known = step(world, desk, 3_000)
+        assert known.firing == 1 and len(known.troubles) == 1
+        assert [each.rule.name for each in known.rules] == ["lag"]
+    assert all(each.firing for each in box.put_in)
+
+
+def test_silences_of_people(world: World) -> None:
+    desk, box = world.desk()
+    step(world, desk)
+    made = desk.silence(matchers_of({"topic": "shop.**"}), " deploy ", "ada", world.now + 60_000)
+    world.verdicts = {"a": Verdict.BAD}
+    known = step(world, desk)
+    assert box.put_in == [] and known.firing == 0
+    (row,) = body_of(known)["alerts"]
+    assert (row["silenced_by"], row["state"], row["object"]) == (made.id, "firing", "a on shop.x")
+    again, again_box = world.desk()
+    step(world, again)
+    assert again_box.put_in == [] and again.known().state.silences[made.id].reason == "deploy"
+    again.unsilence(made.id)
+    step(world, again)
+    assert len(again_box.put_in) == 1
+    with pytest.raises(NotFound, match="nope"):
+        again.unsilence("nope")
+    for matchers, reason, ends in (
+        ((), "x", 10),
+        ({"a": "b"}, " ", 10),
+        ({"a": "b"}, "x", -1),
+        ({"a": "b"}, "x", 10**12),
+    ):
+        with pytest.raises(CallerError):
+            again.silence(matchers_of(dict(matchers)), reason, "", world.now + ends)
+
+
+def test_what_people_write_as_matchers() -> None:
+    found = matchers_from(["topic=shop.**", " severity = info|warning"])
+    assert found == matchers_of({"topic": "shop.**", "severity": ["info", "warning"]})
+    assert matchers_from(matchers_text(found).split(",")) == found
+    for wrong in ("topic", "=x", "a b=c", "topic="):
+        with pytest.raises(ValueError, match="LABEL=VALUE"):
+            matchers_from([wrong])
+    with pytest.raises(ValueError, match="twice"):
+        matchers_from(["a=b", "a=c"])
+
+
+def test_metrics_say_nothing_of_what_is_not_known(world: World) -> None:
+    desk, _ = world.desk()
+
+    def samples() -> dict[str, float]:
+        return {
+            f"{s.name}{sorted(s.labels.values())}": s.value for f in families(desk.known()) for s in f.samples
+        }
+
+    before = samples()
+    assert before["hub_alerts_watched[]"] == 0
+    assert not any(name.startswith("hub_alerts_firing") for name in before)
+    world.verdicts = {"a": Verdict.BAD, "b": Verdict.UNKNOWN}
+    step(world, desk)
+    after = samples()
+    assert after["hub_alerts_watched[]"] == 1
+    assert after["hub_alerts_firing['lag', 'page']"] == 1
+    assert after["hub_alert_objects['lag', 'unknown']"] == 1
+
+
+def test_a_record_of_somebody_else_is_an_error_that_names_it() -> None:
+    with pytest.raises(HubFault, match="partition 0, offset 7"):
+        Kept().apply(Record(ALERTS_TOPIC, 0, 7, 0, b"firing|k", b"{}", ()))
+    Kept().apply(Record(ALERTS_TOPIC, 0, 8, 0, b"of a newer hub|k", b"{}", ()))
