@@ -318,9 +318,14 @@ class Mirror(_Said):
 
     @model_validator(mode="after")
     def _batches_stay_as_they_are(self) -> Self:
-        if self.engine == "batch" and (self.only or self.mask or self.schema_ids == "rewrite"):
+        if self.engine == "batch" and self.rewrites:
             raise ValueError("only, mask and schema_ids write records anew: leave engine: batch away")
         return self
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether records are left out of the copy, or changed in it."""
+        return bool(self.only or self.mask) or self.schema_ids == "rewrite"
 
     def masks(self, topic: str) -> bool:
         """Whether the copy has values that are not the originals."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Literal
 
-from hub.errors import Conflict, NotFound
+from hub.errors import CallerError, Conflict, NotFound
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.replication import wire
 from hub.replication.alignment import Alignment, Log, Print, boundary
@@ -107,7 +107,10 @@ class Takeover:
 
 
 class Importer:
-    """One call of the command. ``progress`` hears how many records more were read. Close it."""
+    """One call of the command. ``progress`` hears how many records more were read. Close it.
+
+    Raises CallerError for a mirror whose rules leave records out or change them: MirrorMaker's copies are whole.
+    """
 
     def __init__(
         self,
@@ -119,6 +122,11 @@ class Importer:
         source_alias: str | None = None,
         progress: Callable[[int], None] = lambda more: None,
     ) -> None:
+        if link.mirror.rewrites:
+            raise CallerError(
+                f'mirror "{link.name}": its rules (only, mask, schema_ids) make other records than MirrorMaker copied',
+                hint="import with a mirror that has none of them",
+            )
         self.file, self.link, self.control = file, link, control
         self.source, self.target = clusters[link.source], clusters[link.target]
         self.alias = source_alias or link.source

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
-from hub.errors import PeerError
+from hub.errors import CallerError, PeerError
 from hub.record import Record, TopicPartition
+from hub.replication.links import Link
 from hub.replication.mirror_maker import (
     GroupCheckpoint,
     OffsetSync,
@@ -18,6 +21,8 @@ from hub.replication.mirror_maker import (
     syncs_topic,
     usable,
 )
+from hub.replication.mirrors import Mirror
+from hub.replication.takeover import Importer
 
 SYNC_KEY = b"\x00\x08nyc.chat" + b"\x00\x00\x00\x03"
 SYNC_VALUE = b"\x00\x00\x00\x00\x00\x00\x01\x00" + b"\x00\x00\x00\x00\x00\x00\x01\x05"
@@ -108,3 +113,10 @@ def test_what_mirror_maker_said_before_it_began_again_is_taken_back() -> None:
     assert pairs((100, 100), (0, 200)) == ((0, 200),)
     assert pairs((100, 100), (200, 50)) == ((200, 50),)  # the copy was made again
     assert pairs() == ()
+
+
+def test_a_mirror_with_rules_takes_over_no_copies() -> None:
+    """What MirrorMaker copied is whole: the rules would make other records of it."""
+    mirror = Mirror(source="nyc", target="lon", topics=["nyc.**"], schema_ids="rewrite")
+    with pytest.raises(CallerError, match="other records than MirrorMaker copied"):
+        Importer(cast(Any, None), Link("nyc-lon", mirror, "nyc-lon"), {}, cast(Any, None))
