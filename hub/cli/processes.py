@@ -38,7 +38,7 @@ def audit_topics() -> None:
     """What anybody wrote, judged by its topic's schema, until a stop signal comes."""
     from hub.topics.auditor import run
 
-    run(*_begin_loop("hub-auditor"))
+    run(*_begin_loop(None))  # it passes no event on, so it has no spans
 
 
 def apply_changelogs() -> None:
@@ -55,11 +55,11 @@ def materialize() -> None:
     run(*_begin_loop("hub-materializer"))
 
 
-def _begin_loop(service: str) -> tuple[Settings, threading.Event]:
+def _begin_loop(service: str | None) -> tuple[Settings, threading.Event]:
     return _begin(service), install_stop_signals()
 
 
-def _begin(service: str) -> Settings:
+def _begin(service: str | None) -> Settings:
     """``service``: what its traces call it, where they are sent anywhere."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)-5s %(name)s: %(message)s"
@@ -75,5 +75,6 @@ def _begin(service: str) -> Settings:
             hint="name another one: hub --home FOLDER, or HUB_HOME",
             code="HUB-1113",
         ) from None
-    begin(service, settings.otlp_endpoint)
+    if service is not None:
+        begin(service, settings.otlp_endpoint)
     return settings

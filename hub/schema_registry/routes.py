@@ -151,6 +151,8 @@ class Api:
     # ---- from a request to an answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # What traces call it: one of the roots above. The whole path would be a name for each subject.
+        scope["hub.route"] = f"/{scope['path'].split('/', 2)[1]}/…"
         try:
             answer = self._at_hand(scope) or await self._answer(scope, receive)
         except ClientGone:

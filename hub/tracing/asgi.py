@@ -66,7 +66,7 @@ class Traced:
 
 
 def _finish(span: Span, scope: Scope, method: str, error: str) -> None:
-    route = getattr(scope.get("route"), "path", None)
+    route = getattr(scope.get("route"), "path", None) or scope.get("hub.route")
     if route:
         span.name(f"{method} {route}")
         span.put(http__route=route)

@@ -16,13 +16,14 @@ from changelog import CHANGELOG, Bench
 
 from hub.histogram import Histogram, histogram_of
 from hub.materializers.applier import Applier
-from hub.materializers.latency import Latencies, event_ms, latest_event
+from hub.materializers.latency import Due, Latencies, event_ms, latest_event
 from hub.materializers.latency_samples import Sampler
 from hub.materializers.progress import Progress
 from hub.materializers.store_threads import objectives
 from hub.record import NewRecord, Positions
 from hub.schema_registry.codec import encode, parsed
 from hub.topics.tree import LiveTree
+from hub.tracing import Trace
 
 ORIGIN = {
     "type": "record",
@@ -160,3 +161,19 @@ def test_a_view_is_promised_the_shortest_of_its_topics(bench: Bench, tmp_path: P
     file.write_text("topics: {in: {slo: {latency: 3s}}, other: {}}")
     assert objectives([bench.view], LiveTree(file)) == {"v": 3.0}
     assert objectives([bench.view], LiveTree(tmp_path / "none.yaml")) == {}
+
+
+def test_a_looked_up_event_that_was_traced_is_named_and_one_that_was_not_is_not() -> None:
+    latencies = Latencies("serving", 0)
+    due = Due("in", 0, 7, 1_000_000, 1_000_400)
+    latencies.applied("v", [due], 1_000_900)
+    ((view, waits, readable_ms),) = latencies.unseen()
+    assert (view, waits) == ("v", due) and latencies.unseen() == []
+    latencies.exemplify(view, due, readable_ms, Trace("a" * 32, "b" * 16, sampled=False))
+    latencies.exemplify(view, due, readable_ms, None)
+    assert json.loads(latencies.record(1).value or b"")["views"]["v"]["exemplars"] == []
+    latencies.exemplify(view, due, readable_ms, Trace("a" * 32, "b" * 16))
+    latencies.exemplify("gone", due, readable_ms, Trace("a" * 32, "b" * 16))
+    (first, second) = json.loads(latencies.record(1).value or b"")["views"]["v"]["exemplars"]
+    assert (first["stage"], first["seconds"], first["trace_id"]) == ("changelog", 0.4, "a" * 32)
+    assert (second["stage"], second["seconds"], second["at_ms"]) == ("readable", 0.9, 1_000_900)

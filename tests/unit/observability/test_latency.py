@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, cast
 
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as as_openmetrics
 
 from hub.api.dashboard import StoreViews
 from hub.cli.latency import line
@@ -207,3 +209,24 @@ def test_what_is_told_of_a_version_is_shown_of_the_view_that_shows_it() -> None:
     records = StoreViews(cast(Store, Versions())).progress()
     assert records["latency:serving"]["views"] == {"v": {"new": 1}}
     assert records["latency:lake"]["views"] == {"v": {"old": 1}}  # such a store has one table a view
+
+
+def test_a_traced_event_is_the_exemplar_of_its_series_and_of_its_bucket() -> None:
+    facts = Facts()
+    made = board(facts)
+    body = told([0.3, 0.7], NOW)
+    trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
+    named = {"stage": "readable", "origin": "live", "trace_id": trace_id, "seconds": 0.7, "at_ms": NOW}
+    body["views"]["v"]["exemplars"] = [named]
+    facts.records = {"latency:serving": body}
+    made.step()
+    row = readable(made.rows())
+    assert row.exemplar is not None and row.exemplar.trace_id == trace_id
+    assert line({**shown(row), "exemplar": asdict(row.exemplar)})["trace"] == trace_id
+    text = as_openmetrics(registry(made)).decode()  # type: ignore[no-untyped-call]
+    (bucket,) = [each for each in text.splitlines() if trace_id in each]
+    assert 'le="1.0"' in bucket and f'# {{trace_id="{trace_id}"}} 0.7' in bucket
+    assert trace_id not in generate_latest(registry(made)).decode()
+    body["views"]["v"]["exemplars"] = [{**named, "stage": "changelog"}]
+    made.step()
+    assert readable(made.rows()).exemplar == row.exemplar  # what was traced last stays named

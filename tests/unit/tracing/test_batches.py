@@ -116,6 +116,7 @@ def test_a_push_is_of_the_batch_whose_stretch_has_its_row() -> None:
     told = batches((0, 10), (10, 20))
     assert applied_by(Push(0, 9, 0, 0), told) == trace_of(0)
     assert applied_by(Push(0, 10, 0, 0), told) == trace_of(2)
+    assert applied_by(Push(0, 3, 0, 0), batches((5, 10))) is None
     assert applied_by(Push(0, 20, 0, 0), told) is applied_by(Push(1, 5, 0, 0), told) is None
 
 

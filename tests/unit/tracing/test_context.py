@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from hub.schema_registry.routes import create_router as registry_routes
 from hub.tracing import ACTIVE, MOST_LINKS, Trace, of_headers, parse, with_trace
 from hub.tracing.asgi import Traced
 from hub.tracing.otel import Outbox, Spans, wanted
@@ -124,6 +125,21 @@ def test_a_request_continues_its_callers_trace_under_its_routes_name(recorded: I
     assert stream.name == "GET /stream" and lost.name == "GET"
     assert dict(failed.attributes or {})["error.type"] == "500"
     assert ACTIVE.get() is None
+
+
+def test_routes_that_fastapi_does_not_know_have_the_name_they_give_themselves(
+    recorded: InMemorySpanExporter,
+) -> None:
+    made = app()
+
+    class Away:
+        ready = False
+
+    made.include_router(registry_routes(Away()))  # type: ignore[arg-type]
+    with TestClient(made, raise_server_exceptions=False) as client:
+        client.get("/subjects/C-1/of/nobody")
+        client.post("/config/C-1/of/nobody", json={})
+    assert {span.name for span in recorded.get_finished_spans()} == {"GET /subjects/…", "POST /config/…"}
 
 
 def test_a_caller_that_does_not_sample_is_followed(recorded: InMemorySpanExporter) -> None:
