@@ -383,13 +383,10 @@ def peer_of(
             return peer.cpu_s() - before, rounds.records
 
         warmed = peer.warm_up(one_round, warm_up)
-        reached = [
-            each
-            for each in (f"compression.type = {codec}", "max.poll.records = 5000")
-            if not peer.knows(each)
-        ]
-        if reached:
-            raise RuntimeError(f"settings did not reach MirrorMaker's clients: {reached}")
+        told = [f"compression.type = {codec}", "max.poll.records = 5000", "batch.size = 524288"]
+        told += ["transactional.id = nyc-mm2-MirrorSourceConnector"] if exactly_once else []
+        if unheard := [each for each in told if not peer.knows(each)]:
+            raise RuntimeError(f"settings did not reach MirrorMaker's clients: {unheard}")
         print(
             f"MirrorMaker 2 ({who}) warmed up: {', '.join(f'{each:.1f}' for each in warmed)} us a record",
             flush=True,
