@@ -194,7 +194,7 @@ def fill(bootstrap: str, topic: str, case: Case, *, at_once: bool = False) -> Ca
             "batch.size": 131_072,
             "enable.idempotence": True,
             "queue.buffering.max.messages": 200_000,
-            "log_level": 3,
+            "log_level": 0,  # nodes end before clients do
             **(
                 {"transactional.id": f"bench.{topic}.{time.time_ns()}", "transaction.timeout.ms": 900_000}
                 if at_once
@@ -462,7 +462,13 @@ def lag(source: TlsNode, target: TlsNode, topic: str, seconds: float) -> tuple[f
     if len(latencies) < sent:
         raise RuntimeError(f"{topic}: {len(latencies)} of {sent} records arrived")
     waits = sorted((there - here) * 1e3 for here, there in latencies if here > began + seconds / 5)
-    return waits[len(waits) // 2], waits[int(len(waits) * 0.99)]
+    p50, p99 = waits[len(waits) // 2], waits[int(len(waits) * 0.99)]
+    # Lag, more than anything else here, is what a full machine makes of it.
+    print(
+        f"lag of {topic}: p50 {p50:,.0f} ms, p99 {p99:,.0f} ms at a load of {os.getloadavg()[0]:.1f}",
+        flush=True,
+    )
+    return p50, p99
 
 
 def lag_of_worker(
