@@ -83,6 +83,11 @@ def test_a_mirror_goes_on_where_a_real_mirror_maker_stopped(
             group, Positions.of([(chat, 0, 57), (chat, 1, world.end(chat, 1))])
         )
         wait_until(lambda: told_of(world, group), 90.0, lambda: maker.log.read_text()[-3000:])
+        world.declare([f"{world.label}.**"])
+        running = taken(world, "--dry-run", "--quiet", "3")[
+            "still_written"
+        ]  # it has nothing to do, but it beats
+        assert "heartbeats at lon" in running
         world.produce(chat, 3_000, mark="more")
         wait_until(lambda: world.ends(chat, "lon") > 500, 60.0, lambda: maker.log.read_text()[-3000:])
         if exactly_once:
@@ -94,7 +99,6 @@ def test_a_mirror_goes_on_where_a_real_mirror_maker_stopped(
             world.produce(chat, 500, mark="even more")
     finally:
         maker.kill()
-    world.declare([f"{world.label}.**"])
     world.produce(chat, 300, mark="after")
 
     # The copy is refused as what it is to the mirror: somebody else's.
@@ -161,6 +165,7 @@ def test_the_copy_is_the_source_record_by_record(world: World) -> None:
     }
     world.produce(chat, 300, mark="later", partitions=3)
     world.start_worker()
+    assert taken(world)["still_written"] == []  # the copies move, by our own hand
     world.caught_up({chat: world.ends(chat, "nyc")})
     assert world.values(chat, "lon") == world.values(chat, "nyc")
     wait_until(
