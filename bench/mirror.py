@@ -194,7 +194,7 @@ def fill(bootstrap: str, topic: str, case: Case, *, at_once: bool = False) -> Ca
             "batch.size": 131_072,
             "enable.idempotence": True,
             "queue.buffering.max.messages": 200_000,
-            "log_level": 3,
+            "log_level": 0,  # nodes end before clients do
             **(
                 {"transactional.id": f"bench.{topic}.{time.time_ns()}", "transaction.timeout.ms": 900_000}
                 if at_once
@@ -383,13 +383,10 @@ def peer_of(
             return peer.cpu_s() - before, rounds.records
 
         warmed = peer.warm_up(one_round, warm_up)
-        reached = [
-            each
-            for each in (f"compression.type = {codec}", "max.poll.records = 5000")
-            if not peer.knows(each)
-        ]
-        if reached:
-            raise RuntimeError(f"settings did not reach MirrorMaker's clients: {reached}")
+        told = [f"compression.type = {codec}", "max.poll.records = 5000", "batch.size = 524288"]
+        told += ["transactional.id = nyc-mm2-MirrorSourceConnector"] if exactly_once else []
+        if unheard := [each for each in told if not peer.knows(each)]:
+            raise RuntimeError(f"settings did not reach MirrorMaker's clients: {unheard}")
         print(
             f"MirrorMaker 2 ({who}) warmed up: {', '.join(f'{each:.1f}' for each in warmed)} us a record",
             flush=True,
@@ -465,7 +462,13 @@ def lag(source: TlsNode, target: TlsNode, topic: str, seconds: float) -> tuple[f
     if len(latencies) < sent:
         raise RuntimeError(f"{topic}: {len(latencies)} of {sent} records arrived")
     waits = sorted((there - here) * 1e3 for here, there in latencies if here > began + seconds / 5)
-    return waits[len(waits) // 2], waits[int(len(waits) * 0.99)]
+    p50, p99 = waits[len(waits) // 2], waits[int(len(waits) * 0.99)]
+    # Lag, more than anything else here, is what a full machine makes of it.
+    print(
+        f"lag of {topic}: p50 {p50:,.0f} ms, p99 {p99:,.0f} ms at a load of {os.getloadavg()[0]:.1f}",
+        flush=True,
+    )
+    return p50, p99
 
 
 def lag_of_worker(

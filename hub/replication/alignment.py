@@ -85,7 +85,7 @@ def boundary(
             f"the copy is of offset {syncs[-1][0]}, but the source ends at {source.end}: it was made again"
         )
     here, there = source.first_from(source.begin), target.first_from(target.begin)
-    if target.end == 0:
+    if target.end == 0 or (there is None and target.begin == 0 and not compacted):  # at most aborted records
         return Alignment(source.begin, source_from=source.begin)
     if here is None:
         return Alignment(source.end, source_from=source.end, target_from=target.end)

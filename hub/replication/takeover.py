@@ -137,6 +137,7 @@ class Importer:
         self._progress = progress
         self._began_at = time.monotonic()
         self._ends: dict[str, Positions] = {}
+        self._copies: frozenset[str] = frozenset()
         self._of_groups: dict[str, dict[TopicPartition, dict[str, int]]] = {}
 
     def close(self) -> None:
@@ -197,9 +198,11 @@ class Importer:
     # ---- does it still run?
 
     def watch(self, told: Told) -> None:
-        """Remember how far everything reaches that a MirrorMaker of this pair would write to."""
+        """Remember how far everything reaches that a MirrorMaker of this pair would write to, and nobody else."""
+        ours = {tp.topic for tp in read_progress(self.target, maps=False).of(self.link.name)}
+        self._copies = frozenset(self._carried()) - ours
         self._began_at = time.monotonic()
-        self._ends = {name: self._reach(name, self._watched(told)[name]) for name in self._watched(told)}
+        self._ends = {name: self._reach(name, topics) for name, topics in self._watched(told).items()}
 
     def moved(self, told: Told, quiet_s: float) -> tuple[str, ...]:
         """What was written to since ``watch``, which is at least ``quiet_s`` ago when this returns."""
@@ -220,7 +223,7 @@ class Importer:
                 told.checkpoints_topic,
                 *({told.syncs_topic} if told.syncs_at == self.target.name else ()),
                 *(f"mm2-{kind}.{self.alias}.internal" for kind in ("offsets", "status")),
-                *self._carried(),
+                *self._copies,
             },
         }
         return {

@@ -24,6 +24,11 @@ from hub.replication.mirror_maker import checkpoint_of, sync_of
 from hub.replication.mirrors import load
 
 _numbers = itertools.count()
+EXACTLY_ONCE = {
+    "exactly.once.source.support": "enabled",
+    "dedicated.mode.enable.internal.rest": "true",
+    "listeners": "http://127.0.0.1:0",
+}
 SYNCS, CHECKPOINTS = "mm2-offset-syncs.lon.internal", "nyc.checkpoints.internal"
 
 
@@ -59,14 +64,18 @@ def by_place(found: Any) -> dict[tuple[str, int], Any]:
 
 
 @pytest.mark.timeout(420)
-def test_a_mirror_goes_on_where_a_real_mirror_maker_was_killed(
-    world: World, settings: Settings, tmp_path: Path
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_a_mirror_goes_on_where_a_real_mirror_maker_stopped(
+    world: World, settings: Settings, tmp_path: Path, exactly_once: bool
 ) -> None:
+    """At least once it is killed, begins again where it had told of last, and is killed. Exactly once it is stopped."""
     chat, group = f"{world.label}.chat", f"{world.label}.readers"
     world.make(chat, 2)
     odd_ones(world, chat)
     world.produce(chat, 400)
-    maker_of = properties(world.nyc, world.lon, chat, {"offset.lag.max": 0})
+    maker_of = properties(
+        world.nyc, world.lon, chat, {"offset.lag.max": 0, **(EXACTLY_ONCE if exactly_once else {})}
+    )
     maker = MirrorMaker(settings, tmp_path / "mm2", maker_of)
     try:
         copied(world, maker, chat)
@@ -74,17 +83,22 @@ def test_a_mirror_goes_on_where_a_real_mirror_maker_was_killed(
             group, Positions.of([(chat, 0, 57), (chat, 1, world.end(chat, 1))])
         )
         wait_until(lambda: told_of(world, group), 90.0, lambda: maker.log.read_text()[-3000:])
-        # Killed while it copies, so the copy ends anywhere; started again, it begins where it had told of last.
+        world.declare([f"{world.label}.**"])
+        running = taken(world, "--dry-run", "--quiet", "3")[
+            "still_written"
+        ]  # it has nothing to do, but it beats
+        assert "heartbeats at lon" in running
         world.produce(chat, 3_000, mark="more")
         wait_until(lambda: world.ends(chat, "lon") > 500, 60.0, lambda: maker.log.read_text()[-3000:])
-        maker.kill()
-        maker = MirrorMaker(settings, tmp_path / "mm2", maker_of)
-        copied(world, maker, chat)
-        world.produce(chat, 500, mark="even more")
-        maker.kill()
+        if exactly_once:
+            maker.stop()
+        else:
+            maker.kill()
+            maker = MirrorMaker(settings, tmp_path / "mm2", maker_of)
+            copied(world, maker, chat)
+            world.produce(chat, 500, mark="even more")
     finally:
         maker.kill()
-    world.declare([f"{world.label}.**"])
     world.produce(chat, 300, mark="after")
 
     # The copy is refused as what it is to the mirror: somebody else's.
@@ -110,6 +124,8 @@ def test_a_mirror_goes_on_where_a_real_mirror_maker_was_killed(
     world.caught_up({chat: world.ends(chat, "nyc")})
     here, there = world.values(chat, "nyc"), world.values(chat, "lon")
     assert len(there) == len(here) + doubled
+    if exactly_once:
+        assert there == here
     assert without_doubles(world, chat) == here
     verdict = world.json("verify", world.name)
     assert (verdict["equal"], verdict["different"], verdict["not_compared"]) == (2, 0, 0)
@@ -149,6 +165,7 @@ def test_the_copy_is_the_source_record_by_record(world: World) -> None:
     }
     world.produce(chat, 300, mark="later", partitions=3)
     world.start_worker()
+    assert taken(world)["still_written"] == []  # the copies move, by our own hand
     world.caught_up({chat: world.ends(chat, "nyc")})
     assert world.values(chat, "lon") == world.values(chat, "nyc")
     wait_until(

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from hub.cli.mirror import app
 from hub.cli.up import children
 from hub.config import Settings
-from hub.errors import ConfigError, NotFound, PeerError
+from hub.errors import CallerError, ConfigError, NotFound, PeerError
 from hub.replication.clusters import Reached
 
 EXAMPLE = Path(__file__).parents[3] / "examples/mirrors/mirrors.yaml"
@@ -29,6 +29,13 @@ def test_every_command_says_where_it_looked_for_the_file(command: str, tmp_path:
     name = [] if command == "run" else ["nyc-lon"]
     done = runner.invoke(app, [command, *name, "-f", str(tmp_path / "none.yaml")])
     assert isinstance(done.exception, NotFound) and "none.yaml" in done.exception.message
+
+
+def test_an_import_says_whose_copies_they_are(tmp_path: Path) -> None:
+    done = runner.invoke(app, ["import", "nyc-lon", "-f", str(EXAMPLE)])
+    assert isinstance(done.exception, CallerError) and "--from-mm2" in (done.exception.hint or "")
+    gone = runner.invoke(app, ["import", "nyc-lon", "--from-mm2", "-f", str(tmp_path / "none.yaml")])
+    assert isinstance(gone.exception, NotFound) and "none.yaml" in gone.exception.message
 
 
 def test_a_secret_that_is_not_set_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
