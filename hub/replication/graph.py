@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hub.errors import ConfigError
-from hub.replication.mirrors import MirrorsFile
+from hub.replication.mirrors import Mirror, MirrorsFile
 from hub.schema_registry.label_patterns import Labels, labels_of
 from hub.topics.tree import matches
 
@@ -127,7 +127,23 @@ def check(file: MirrorsFile, acting: Acting | None = None) -> tuple[Refusal, ...
                 if pattern not in fitting[name] and not any(name in each.mirrors for each in found.values()):
                     refusal = _carries_nothing(file, name, pattern)
                     found.setdefault((refusal.mirrors, refusal.reason), refusal)
+    for name, mirror in file.mirrors.items():
+        for key, rules in (("only", mirror.only), ("mask", mirror.mask)):
+            for pattern in {each: None for rule in rules for each in rule.topics}:
+                if not _meets(mirror, pattern):
+                    found[(name,), f"{key} {pattern}"] = Refusal(
+                        (name,),
+                        pattern,
+                        f'`{key}` of "{pattern}" is about no topic of this mirror: nothing would come of it',
+                        "change its pattern: what is meant to be masked would go as it is",
+                    )
     return tuple(found.values())
+
+
+def _meets(mirror: Mirror, pattern: str) -> bool:
+    """Whether there may be a topic that the mirror has and the pattern fits."""
+    names = representatives([*mirror.topics, *mirror.exclude, pattern])
+    return any(mirror.selects(name) and matches(pattern, name) for name in names)
 
 
 def representatives(patterns: Iterable[str]) -> list[str]:

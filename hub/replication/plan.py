@@ -20,7 +20,7 @@ from hub.log import TopicDescription, same_setting
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.replication.checkpoint import CONTROL_TOPIC, Checkpoint
 from hub.replication.mirrors import Mirror
-from hub.replication.shape import objection, shape_of
+from hub.replication.shape import has_field, objection, shape_of
 from hub.topics.plan import Caution, Refusal
 from hub.topics.tree import collisions
 
@@ -309,6 +309,7 @@ def plan(
             steps += (_own_schema_steps if rewrites else _schema_steps)(topic, source, target)
             steps += one.steps()
             cautions += one.cautions
+    cautions += _unknown_fields(mirror, carried, source)
     steps.sort(key=lambda step: _RANK[type(step)])
     return MirrorPlan(tuple(steps), tuple(refusals), tuple(cautions))
 
@@ -649,6 +650,24 @@ def _mask_refusals(mirror: Mirror, topic: str, source: Side) -> Iterator[Refusal
                 "mask it otherwise (`with: hash`, `null` or `redact`), mend the schema, or exclude the topic",
             )
             return
+
+
+def _unknown_fields(mirror: Mirror, topics: Sequence[str], source: Side) -> Iterator[Caution]:
+    """Fields that a mask names and that no schema of its topics has: spelled wrong, they would mask nothing."""
+    known: dict[str, tuple[str, bool]] = {}
+    for topic in topics:
+        shape = shape_of(mirror, topic)
+        values = [each for each in _schemas(topic, source) if each.subject == f"{topic}-value"]
+        for path, _, _ in shape.masks if shape is not None and values else ():
+            first, found = known.get(path, (topic, False))
+            known[path] = first, found or any(has_field(path, each.kind, each.text) for each in values)
+    for path, (topic, found) in known.items():
+        if not found:
+            yield Caution(
+                topic,
+                f'the mask of "{path}" masks nothing: no schema of the mirror\'s topics has such a field',
+                "is it spelled as in the schema? A path goes from the value's top, with dots",
+            )
 
 
 def _schema_refusals(topic: str, source: Side, target: Side) -> Iterator[Refusal]:

@@ -145,6 +145,17 @@ def objection(shape: Shape, kind: str, text: str) -> str | None:
     return None
 
 
+def has_field(path: str, kind: str, text: str) -> bool:
+    """Whether values of a schema have a field that a mask names, as far as the schema alone can tell."""
+    tree = tree_of([(path, Mask("redact"))])
+    try:
+        if kind == "AVRO":
+            return fields_in(Source.of(kind, text).parsed(), tree)
+        return kind != "JSON" or json_fields_in(orjson.loads(text), tree)
+    except (Unmaskable, InvalidSchema, ValueError):
+        return True
+
+
 @dataclass
 class Shaper:
     """A Reencoder that applies a shape. For one thread. ``unreadable``: source offsets left out because they could not be

@@ -111,13 +111,21 @@ def alive(heartbeats: Mapping[str, int], now_ms: int, ttl_ms: int) -> frozenset[
 def moves(
     me: str, members: Iterable[str], shards: Iterable[Shard], leases: Iterable[Lease], now_ms: int
 ) -> Moves:
-    """What ``me`` does. ``members`` are those alive, with ``me`` among them."""
+    """What ``me`` does. ``members`` are those alive, with ``me`` among them.
+
+    Two may hold the same shard: one took it when it had not heard of the other for a while (it stood still), and nothing
+    fenced the other yet. It counts as the first one's, by name, for both: if each counted it as its own, they would count
+    up to different shares, and a free shard would be left to the respective other for ever.
+    """
     present = {*members, me}
-    held = {
-        lease.shard: lease.worker for lease in leases if lease.until_ms > now_ms and lease.worker in present
-    }
+    held: dict[Shard, str] = {}
+    holding: set[Shard] = set()
+    for lease in leases:
+        if lease.until_ms > now_ms and lease.worker in present:
+            held[lease.shard] = min(lease.worker, held.get(lease.shard, lease.worker))
+            if lease.worker == me:
+                holding.add(lease.shard)
     mine = {shard for shard, worker in assign(present, shards, held).items() if worker == me}
-    holding = {shard for shard, worker in held.items() if worker == me}
     return Moves(
         take=tuple(sorted(mine - held.keys())),
         release=tuple(sorted(holding - mine)),

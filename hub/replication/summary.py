@@ -20,6 +20,7 @@ from hub.replication.progress import Progress
 from hub.replication.shape import shape_of
 
 _STALE_MS = 30_000
+_LEFT_S = 60
 
 
 def summary_of(
@@ -83,6 +84,8 @@ def summary_of(
         reason = f"{link.target} acts for {link.source}; to give it back: hub mirror failback {link.declared}"
     elif error or stopped or trouble:
         state, reason = "trouble", error
+    elif left := [row for row in partitions if row["state"] == "waiting" and (row["seen_s"] or 0) > _LEFT_S]:
+        state, reason = "trouble", f"no worker has told of {len(left)} of its partitions for {_LEFT_S} s"
     else:
         state, reason = "mirroring", ""
     committed = max((mark.committed_at_ms for mark in marks.values()), default=0)

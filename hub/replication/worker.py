@@ -175,6 +175,9 @@ class Fleet(threading.Thread):
                         "%s: stood still for %.1f s: everything is given back", self.name, now_s - last_s
                     )
                     self._drop_everything()
+                    # By what was heard before, everybody else is dead; they were not heard, that is all.
+                    self.listener.catch_up()
+                    now_s = time.monotonic()
                 last_s = now_s
                 if not self.listener.caught_up:
                     self._first()
@@ -261,7 +264,7 @@ class Fleet(threading.Thread):
         members, leases = self.listener.ask(lambda board: (board.alive(now_s), board.leases(now_s)))
         mine = {*self._runs, *self._chores, *self._ending}
         # What we hold is known here better than by what we said a moment ago.
-        others = [lease for lease in leases if lease.worker != self.worker and lease.shard not in mine]
+        others = [lease for lease in leases if lease.worker != self.worker]
         own = [Lease(shard, self.worker, int((now_s + TTL_S) * 1000)) for shard in mine]
         due = moves(self.worker, members, wanted, [*others, *own], int(now_s * 1000))
         gone = tuple(sorted(shard for shard in mine - wanted.keys() if shard not in due.release))

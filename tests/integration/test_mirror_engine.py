@@ -725,6 +725,23 @@ def test_bytes_that_no_client_can_show_stay_as_they_are(pair: Callable[..., Pair
     assert found[0][2].headers == ((b"\xff\xfe", None), (b"\xff\xfe", b""), (b"", b"x"))
 
 
+def test_small_batches_that_inflate_a_thousandfold_arrive_whole(pair: Callable[..., Pair]) -> None:
+    topic = pair(1)
+    for number in range(12):
+        zeros = RawRecord(0, number, 0, rest_of(b"%d" % number, bytes(5_000_000)))
+        payload = batch_of([zeros], 1 if number < 6 else 4)
+        assert len(payload.payload) < 5_000
+        produce_raw(topic.source, topic.tps[0], bytes(payload.payload))
+    engine = topic.engine()
+    try:
+        (progress,) = done(engine)
+    finally:
+        engine.close()
+    assert (progress.records, progress.batches_rewritten) == (12, 12)
+    (found,) = topic.check().values()
+    assert {len(fields.value or b"") for _, _, fields in found} == {5_000_000}
+
+
 def test_a_damaged_batch_stops_its_partition_and_no_other(
     pair: Callable[..., Pair], settings: Settings
 ) -> None:

@@ -20,6 +20,7 @@ from hub.replication.plan import (
     ImportSchema,
     MirrorPlan,
     NewGeneration,
+    RegisterSchema,
     Remember,
     SchemaVersion,
     Side,
@@ -289,6 +290,37 @@ def test_schemas_come_first_with_their_ids() -> None:
 def test_an_id_that_means_something_else_is_refused(there: SchemaVersion, said: str) -> None:
     found = made(side(topic(), schemas=(schema(7),)), side(None, schemas=(there,)))
     assert said in found.refusals[0].reason and not found.steps
+
+
+USER = '{"type":"record","name":"U","fields":[{"name":"email","type":"string"}]}'
+
+
+@pytest.mark.parametrize(
+    ("field", "how", "said"),
+    [
+        ("email", "redact", ""),
+        ("email", None, 'a mask does not fit nyc.chat-value v1: field "email" may not be null'),
+        ("emial", "redact", 'the mask of "emial" masks nothing'),
+        ("email.x", "redact", 'the mask of "email.x" masks nothing'),
+    ],
+)
+def test_masks_are_held_to_the_schemas(field: str, how: str | None, said: str) -> None:
+    schema = SchemaVersion(f"{T}-value", 1, 7, "AVRO", USER)
+    rule = {"topics": ["nyc.*"], "fields": [field], "with": how}
+    found = made(side(topic(), schemas=(schema,)), side(None, schemas=()), mask=[rule])
+    assert "".join(each.reason for each in (*found.refusals, *found.cautions)).startswith(said or "")
+    assert bool(found.refusals or found.cautions) is bool(said)
+
+
+def test_with_ids_of_its_own_the_target_registers_what_it_does_not_have() -> None:
+    schema = SchemaVersion(f"{T}-value", 1, 7, "AVRO", USER)
+    there = SchemaVersion(f"{T}-value", 4, 90, "AVRO", USER.replace(",", ", "))
+    other = SchemaVersion(f"{T}-key", 1, 7, "AVRO", '"string"')
+    source = side(topic(), schemas=(schema,))
+    for known, steps in (((), 1), ((there, other), 0), ((other,), 1)):
+        found = made(source, side(None, schemas=known), schema_ids="rewrite")
+        assert len([each for each in found.steps if isinstance(each, RegisterSchema)]) == steps
+        assert found.refusals == () and not any(isinstance(each, ImportSchema) for each in found.steps)
 
 
 def test_a_name_that_collides_is_refused() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from hub.errors import ConfigError, NotFound
 from hub.replication.batches import HEADER, Batch
+from hub.replication.graph import check
 from hub.replication.links import links, masked, way_back
 from hub.replication.mask import Mask, Unmaskable, avro_masking, json_masking, tree_of
 from hub.replication.mirrors import Mirror, MirrorsFile, load, mask_secrets
@@ -469,6 +470,27 @@ def test_a_mistake_is_shown_where_it_is(tmp_path: Path, old: str, new: str, said
     path.write_text(FILE.replace(old, new, 1))
     with pytest.raises(ConfigError, match="(?s)mirrors.yaml" + said):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("topics", "pattern", "refused"),
+    [
+        (["nyc.**"], "nyc.*.chat", False),
+        (["nyc.*"], "nyc.*.chat", True),
+        (["nyc.*.chat"], "**.chat", False),
+        (["nyc.**"], "lon.**", True),
+        (["nyc.**"], "nyc.secret", True),
+    ],
+)
+def test_a_rule_that_is_about_no_topic_is_refused(topics: list[str], pattern: str, refused: bool) -> None:
+    said = {"source": "nyc", "target": "lon", "topics": topics, "exclude": ["nyc.secret"]}
+    file = MirrorsFile.model_validate(
+        {
+            "clusters": {"nyc": {"bootstrap": "h:1", "owns": ["nyc.**"]}, "lon": {"bootstrap": "h:2"}},
+            "mirrors": {"a": {**said, "mask": [{"topics": [pattern], "fields": ["x"], "with": None}]}},
+        }
+    )
+    assert any("about no topic" in each.reason for each in check(file)) is refused
 
 
 def test_what_is_masked_never_goes_home_and_the_rest_goes_whole() -> None:

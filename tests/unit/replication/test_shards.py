@@ -81,6 +81,21 @@ def test_leases_settle_without_two_holders(start: set[str], changes: list[tuple[
         assert held == assign(members, SHARDS, held)
 
 
+@given(MEMBERS, st.sets(st.tuples(st.sampled_from(SHARDS), st.integers(0, 11))))
+def test_whoever_holds_what_at_first_in_the_end_each_shard_has_one_holder(
+    members: set[str], doubled: set[tuple[Shard, int]]
+) -> None:
+    """Two that hold the same shard (one stood still while the other took it), and nothing that fences either."""
+    names = sorted(members)
+    held = {(shard, names[number % len(names)]) for shard, number in doubled}
+    for _ in range(4):
+        for me in names:
+            found = moves(me, members, SHARDS, [Lease(shard, who, 100) for shard, who in sorted(held)], 0)
+            held -= {(shard, me) for shard in found.release}
+            held |= {(shard, me) for shard in found.take}
+    assert sorted(shard for shard, _ in held) == sorted(SHARDS)
+
+
 def test_a_lease_runs_out() -> None:
     lease = Lease(SHARDS[0], "other", 50)
     assert moves("me", {"other"}, SHARDS[:1], [lease], 49).take in ((), (SHARDS[0],))
