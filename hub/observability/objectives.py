@@ -64,7 +64,7 @@ def seen_of_readers(rows: Sequence[LagRow], tree: Tree, changes: Changes, *, mea
 
 
 def seen_of_topics(rings: Rings, tree: Tree, changes: Changes, now_ms: int) -> Seen:
-    """Rule ``topic-freshness``: every topic with ``slo.freshness``, from the polls of its end."""
+    """Rule ``topic-freshness``: every topic with ``slo.freshness``, from the polls of its end (``rings`` of those, at least)."""
     found = []
     for spec in tree.values():
         if spec.slo.freshness_ms is None:
