@@ -1,7 +1,8 @@
-"""What mirroring costs: the batch engine between two real Kafkas on this machine, dense and tiny batches.
+"""What mirroring costs, beside MirrorMaker 2 in the same run: between two real Kafkas on this machine, dense and tiny batches.
 
-Run: ``.venv/bin/python bench/mirror.py`` (under a minute; ``--records N`` for more). Prints figures, asserts none on time;
-a record that did not arrive ends it. bench/README.md says what each figure means.
+Run: ``.venv/bin/python bench/mirror.py`` (``--quick`` for a few minutes; ``--records N``; ``--no-peer`` without MirrorMaker).
+Prints figures and the goals beside them, asserts none on time; a record that did not arrive ends it. bench/README.md says
+what each figure means.
 """
 
 from __future__ import annotations
@@ -15,18 +16,24 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# The hub beside this file is measured, not one that is installed.
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+# The hub beside this file is measured, not one that is installed; also by the worker, a process of its own.
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "bench")]
+os.environ["PYTHONPATH"] = str(ROOT)
 
-from confluent_kafka import Producer
-from ports import free_pair
+import psutil
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from mirror_world import World
+from peers.mirror_maker import MirrorMakerPeer
+from ports import free_pair, free_ports
 from served import cost_of
 
 from hub.config import Settings
@@ -36,37 +43,114 @@ from hub.record import TopicPartition
 from hub.replication.batch_engine import BatchEngine, EngineSettings
 from hub.replication.batches import Limits
 from hub.replication.checkpoint import CHECKPOINTS_CONFIG, CHECKPOINTS_TOPIC, MAP_CONFIG, MAP_TOPIC
-from hub.replication.wire import ClusterAccess
+from hub.replication.compression import compress
+from hub.replication.verify import committed_records
+from hub.replication.wire import Cluster, ClusterAccess
 
 PARTITIONS = 6
-NEVER_MERGED = Limits(tiny_records=0, tiny_bytes=0)
+RATE = 10_000
+LZ4 = 3  # Kafka's number of the codec
+BATCHES, RECORDS, TLS, AT_LEAST_ONCE, EXACTLY_ONCE = (
+    "hub", "hub, record by record", "hub, over TLS", "MirrorMaker 2", "MirrorMaker 2, exactly once"
+)  # fmt: skip
+# Every batch is one that is written anew: what the engine does for tiny ones, holes, and what it changes.
+ANEW = Limits(tiny_records=1 << 30, tiny_bytes=1 << 30)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``per_batch``: records a batch at most; ``merge`` False passes tiny batches one by one."""
+    """``per_batch``: records a batch at most."""
 
     name: str
     records: int
     size: int
     codec: str
     per_batch: int
-    merge: bool = True
+
+    def topic(self, who: str) -> str:
+        return f"nyc.bench.{who}.{''.join(each if each.isalnum() else '-' for each in self.name)}"
 
     @property
-    def topic(self) -> str:
-        return f"bench.{self.name.replace(' ', '-').replace(',', '')}"
+    def dense(self) -> bool:
+        return self.per_batch > 100
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of one mirror in one case. ``cpu_s`` is its processes' alone, ``broker_s`` the target broker's."""
+
+    records: int
+    wall_s: float
+    cpu_s: float
+    broker_s: float
+    memory_mb: float
+    passed: int = 0
+    rewritten: int = 0
+
+    @property
+    def rate(self) -> float:
+        return self.records / self.wall_s
+
+    @property
+    def cpu_each(self) -> float:
+        """CPU-seconds a million records, which is microseconds a record."""
+        return self.cpu_s / self.records * 1e6
+
+
+class TlsNode(KafkaNode):
+    """Has a listener with TLS beside the open one, with a certificate that it made itself."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        (self.tls_port,) = free_ports(1)
+        self.certificate = self.folder / "certificate.pem"
+
+    def prepare(self) -> list[str]:
+        command = super().prepare()
+        key = self.folder / "key.pem"
+        subprocess.run(
+            [
+                "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(self.certificate),
+            ],
+            check=True,
+            capture_output=True,
+        )  # fmt: skip
+        (self.folder / "both.pem").write_text(key.read_text() + self.certificate.read_text())
+        properties = self.folder / "server.properties"
+        lines = [line for line in properties.read_text().splitlines() if "listener" not in line]
+        both = f"PLAINTEXT://127.0.0.1:{self.port},SSL://127.0.0.1:{self.tls_port}"
+        lines += [
+            f"listeners={both},CONTROLLER://127.0.0.1:{self.port + 1}",
+            f"advertised.listeners={both}",
+            "controller.listener.names=CONTROLLER",
+            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name=PLAINTEXT",
+            "ssl.keystore.type=PEM",
+            f"ssl.keystore.location={self.folder / 'both.pem'}",
+        ]
+        properties.write_text("\n".join(lines) + "\n")
+        return command
+
+    def access(self, tls: bool) -> dict[str, str]:
+        """What ClusterAccess is given."""
+        if not tls:
+            return {"bootstrap": self.bootstrap}
+        return {
+            "bootstrap": f"127.0.0.1:{self.tls_port}",
+            "security_protocol": "SSL",
+            "ssl_cafile": str(self.certificate),
+        }
 
 
 @contextmanager
-def two_clusters() -> Iterator[tuple[KafkaNode, KafkaNode]]:
-    folder = Path(tempfile.mkdtemp(prefix="hub-bench-"))
+def two_clusters(folder: Path) -> Iterator[tuple[TlsNode, TlsNode]]:
     nodes = []
     for name in ("source", "target"):
         port = free_pair()
         home = folder / name
         nodes.append(
-            KafkaNode(
+            TlsNode(
                 Settings(home=home, project=home / "project", kafka_port=port, bootstrap=f"127.0.0.1:{port}")
             )
         )
@@ -77,16 +161,25 @@ def two_clusters() -> Iterator[tuple[KafkaNode, KafkaNode]]:
             node.wait_ready()
         cluster = KafkaCluster(nodes[1].bootstrap)
         for name, config in ((CHECKPOINTS_TOPIC, CHECKPOINTS_CONFIG), (MAP_TOPIC, MAP_CONFIG)):
-            cluster.create_topic(name, partitions=1, config=config, replication_factor=1)
+            cluster.create_topic(name, partitions=8, config=config, replication_factor=1)
         yield nodes[0], nodes[1]
     finally:
         for node in nodes:
             node.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-def fill(bootstrap: str, case: Case) -> None:
-    """Text that compresses about as well as JSON does."""
+# ---- the source
+
+
+def make(node: KafkaNode, topic: str) -> None:
+    KafkaCluster(node.bootstrap).create_topic(
+        topic, partitions=PARTITIONS, config={"compression.type": "producer"}, replication_factor=1
+    )
+
+
+def fill(bootstrap: str, topic: str, case: Case, *, at_once: bool = False) -> Callable[[], None]:
+    """Text that compresses about as well as JSON does. ``at_once``: in one transaction, so that readers of committed records,
+    which MirrorMaker is here, see all of it at the moment at which the returned function is called."""
     words = [random.Random(number).randbytes(6).hex() for number in range(4_000)]
     chance = random.Random(1)
     values = [
@@ -96,164 +189,416 @@ def fill(bootstrap: str, case: Case) -> None:
         {
             "bootstrap.servers": bootstrap,
             "compression.type": case.codec,
-            "linger.ms": 50 if case.per_batch > 100 else 0,
+            "linger.ms": 50 if case.dense else 0,
             "batch.num.messages": case.per_batch,
             "batch.size": 131_072,
             "enable.idempotence": True,
             "queue.buffering.max.messages": 200_000,
+            "log_level": 3,
+            **(
+                {"transactional.id": f"bench.{topic}.{time.time_ns()}", "transaction.timeout.ms": 900_000}
+                if at_once
+                else {}
+            ),
         }
     )
+    if at_once:
+        producer.init_transactions(60)
+        producer.begin_transaction()
     for number in range(case.records):
         while True:
             try:
                 producer.produce(
-                    case.topic, values[number % 5_000], f"key-{number % 9_973}", partition=number % PARTITIONS
+                    topic, values[number % 5_000], f"key-{number % 9_973}", partition=number % PARTITIONS
                 )
                 break
             except BufferError:
                 producer.poll(0.05)
         if number % 5_000 == 0:
             producer.poll(0)
-    if producer.flush(120):
+    if producer.flush(300):
         raise RuntimeError("the source could not be filled")
+    return (lambda: producer.commit_transaction(60)) if at_once else (lambda: None)
 
 
-def copy(source: str, target: str, case: Case) -> None:
+def arrived(node: TlsNode, topic: str) -> int:
+    """Committed records of the copy, read."""
+    cluster = Cluster(ClusterAccess(**node.access(False)))
+    try:
+        cluster.refresh([topic])
+        places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        ends = cluster.offsets(places)
+        return sum(1 for tp in places for _ in committed_records(cluster, tp, 0, ends[tp]))
+    finally:
+        cluster.close()
+
+
+def cost_of_node(node: KafkaNode) -> float:
+    assert node.process is not None
+    return cost_of(psutil.Process(node.process.pid)).cpu_s
+
+
+# ---- the hub
+
+
+def copy(words: str) -> None:
     """What the child process does; prints its figures as JSON."""
-    settings = EngineSettings() if case.merge else EngineSettings(limits=NEVER_MERGED)
+    given = json.loads(words)
+    case, topic = Case(**given["case"]), given["topic"]
     engine = BatchEngine(
-        ClusterAccess(bootstrap=source),
-        ClusterAccess(bootstrap=target),
-        link=f"bench-{case.topic}",
+        ClusterAccess(**given["source"]),
+        ClusterAccess(**given["target"]),
+        link=given["link"],
         shard=0,
-        partitions=[TopicPartition(case.topic, number) for number in range(PARTITIONS)],
-        settings=settings,
+        partitions=[TopicPartition(topic, number) for number in range(PARTITIONS)],
+        settings=EngineSettings(limits=ANEW) if given["anew"] else EngineSettings(),
     )
     engine.start()
+    compress(LZ4, b"its library is loaded with the first batch that is unpacked: that is its start")
     used = resource.getrusage(resource.RUSAGE_SELF)
-    began, cpu, done, transactions = time.monotonic(), used.ru_utime + used.ru_stime, 0, 0
+    began, cpu, done = time.monotonic(), used.ru_utime + used.ru_stime, 0
     while done < case.records:
-        records = engine.step()
-        done += records
-        transactions += records > 0
+        done += engine.step()
         if engine.error is not None:
             raise engine.error
     wall_s = time.monotonic() - began
     used = resource.getrusage(resource.RUSAGE_SELF)
     progress = engine.progress()
     engine.close()
-    figures = {
-        "records": done,
-        "wall_s": wall_s,
-        "cpu_s": used.ru_utime + used.ru_stime - cpu,
-        "memory_mb": peak_memory_mb(),
-        "bytes": sum(each.bytes for each in progress),
-        "passed": sum(each.batches_passed for each in progress),
-        "rewritten": sum(each.batches_rewritten for each in progress),
-        "transactions": transactions,
-    }
-    print(json.dumps(figures))
+    figures = Figures(
+        done,
+        wall_s,
+        used.ru_utime + used.ru_stime - cpu,
+        0.0,
+        peak_memory_mb(os.getpid()),
+        sum(each.batches_passed for each in progress),
+        sum(each.batches_rewritten for each in progress),
+    )
+    print(json.dumps(asdict(figures)))
 
 
-def peak_memory_mb() -> float:
+def peak_memory_mb(pid: int) -> float:
     """Of this program alone: getrusage's figure is, after a fork, at least the parent's."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def measure(source: KafkaNode, target: KafkaNode, case: Case) -> None:
-    for node in (source, target):
-        KafkaCluster(node.bootstrap).create_topic(
-            case.topic, partitions=PARTITIONS, config={"compression.type": "producer"}, replication_factor=1
-        )
-    fill(source.bootstrap, case)
-    assert target.process is not None
+def by_hub(source: TlsNode, target: TlsNode, case: Case, who: str) -> Figures:
+    """One engine, from the first record to the last; the copy is made anew for each."""
+    topic, tls = case.topic("hub"), who == TLS
+    there = KafkaCluster(target.bootstrap)
+    if topic in there.topics():
+        there.delete_topic(topic)
+    make(target, topic)
+    given = {
+        "case": asdict(case),
+        "topic": topic,
+        "link": f"bench-{time.time_ns()}",
+        "source": source.access(tls),
+        "target": target.access(tls),
+        "anew": who == RECORDS,
+    }
     before = cost_of_node(target)
     child = subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "ignore",
-            __file__,
-            "--copy",
-            source.bootstrap,
-            target.bootstrap,
-            json.dumps(fields(case)),
-        ],
+        [sys.executable, "-W", "ignore", __file__, "--copy", json.dumps(given)],
         check=True,
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=300,
+        timeout=600,
     )
-    found = json.loads(child.stdout)
-    if found["records"] != case.records:
-        raise RuntimeError(f"{found['records']} of {case.records} records arrived")
-    broker_s = cost_of_node(target) - before
-    records = found["records"]
-    batches = found["passed"] + found["rewritten"]
-    say(
-        case.name,
-        f"{records / found['wall_s']:,.0f} /s",
-        f"{found['cpu_s'] / records * 1e6:.2f} us",
-        f"{broker_s / records * 1e6:.2f} us",
-        f"{found['memory_mb']:,.0f} MB",
-        f"{records / batches:,.0f}",
-        f"{found['bytes'] / 1e6 / found['wall_s']:,.0f} MB/s",
-        f"{found['passed']:,} / {found['rewritten']:,}",
-        f"{found['transactions']:,}",
-    )
+    found = Figures(**{**json.loads(child.stdout), "broker_s": cost_of_node(target) - before})
+    check(target, topic, case)
+    return found
 
 
-def cost_of_node(node: KafkaNode) -> float:
-    import psutil
-
-    assert node.process is not None
-    return cost_of(psutil.Process(node.process.pid)).cpu_s
+def check(target: TlsNode, topic: str, case: Case) -> None:
+    if (count := arrived(target, topic)) != case.records:
+        raise RuntimeError(f"{topic}: {count} of {case.records} records arrived")
 
 
-def fields(case: Case) -> dict[str, object]:
-    return {name: getattr(case, name) for name in Case.__dataclass_fields__}
+# ---- the peer
+
+
+def by_peer(
+    peer: MirrorMakerPeer, target: TlsNode, topic: str, case: Case, release: Callable[[], None]
+) -> Figures:
+    """From the moment at which the topic's records can be read to the last one's arrival, as the copy's ends tell."""
+    cluster = KafkaCluster(target.bootstrap)
+    cpu, broker = peer.cpu_s(), cost_of_node(target)
+    release()
+    began = last = time.monotonic()
+    ends, cpu_s, broker_s = -1, 0.0, 0.0
+    while ends < case.records or time.monotonic() - last < 2.0:
+        now = sum(end for _, end in cluster.end_offsets([topic], committed=False))
+        if now != ends:
+            ends, last = now, time.monotonic()
+            cpu_s, broker_s = peer.cpu_s() - cpu, cost_of_node(target) - broker
+        if time.monotonic() - last > 120:
+            raise RuntimeError(f"{topic}: {ends} of {case.records} offsets after two minutes of nothing")
+        time.sleep(0.1)
+    check(target, topic, case)
+    return Figures(case.records, last - began, cpu_s, broker_s, peer.peak_memory_mb())
+
+
+@contextmanager
+def peer_of(
+    source: TlsNode,
+    target: TlsNode,
+    folder: Path,
+    codec: str,
+    exactly_once: bool,
+    cases: Sequence[Case],
+    warm_up: int,
+) -> Iterator[tuple[MirrorMakerPeer, str]]:
+    """A warm MirrorMaker, for which the topics of the cases (and one for the lag) are there."""
+    who = f"{'eos' if exactly_once else 'alo'}.{codec}"
+    rounds = Case("warm up", 50_000, 600, codec, 1_000)
+    for each in (*cases, rounds):
+        make(source, each.topic(who))
+    make(source, lag_topic(who))
+    peer = MirrorMakerPeer(
+        source.settings, folder / who, source.bootstrap, target.bootstrap, rf"nyc[.]bench[.]{who}[.].*",
+        codec=codec, exactly_once=exactly_once,
+    )  # fmt: skip
+    try:
+        cluster, topic = KafkaCluster(target.bootstrap), rounds.topic(who)
+        deadline = time.monotonic() + 180
+        while topic not in cluster.topics():
+            peer.running.alive()
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"MirrorMaker makes no topic: {peer.running.log.read_text()[-3000:]}")
+            time.sleep(0.5)
+        gone = 0
+
+        def one_round() -> tuple[float, int]:
+            nonlocal gone
+            gone += rounds.records
+            fill(source.bootstrap, topic, rounds)
+            before, began = peer.cpu_s(), time.monotonic()
+            while sum(end for _, end in cluster.end_offsets([topic], committed=False)) < gone:
+                peer.running.alive()
+                if time.monotonic() - began > 120:
+                    raise RuntimeError(f"MirrorMaker stands: {peer.running.log.read_text()[-3000:]}")
+                time.sleep(0.1)
+            return peer.cpu_s() - before, rounds.records
+
+        warmed = peer.warm_up(one_round, warm_up)
+        reached = [
+            each
+            for each in (f"compression.type = {codec}", "max.poll.records = 5000")
+            if not peer.knows(each)
+        ]
+        if reached:
+            raise RuntimeError(f"settings did not reach MirrorMaker's clients: {reached}")
+        print(
+            f"MirrorMaker 2 ({who}) warmed up: {', '.join(f'{each:.1f}' for each in warmed)} us a record",
+            flush=True,
+        )
+        yield peer, who
+    finally:
+        peer.stop()
+
+
+# ---- lag
+
+
+def lag_topic(who: str) -> str:
+    return f"nyc.bench.{who}.lag"
+
+
+def lag(source: TlsNode, target: TlsNode, topic: str, seconds: float) -> tuple[float, float]:
+    """p50 and p99 in ms from ``produce`` at the source to a reader of committed records at the target, at 10,000 records
+    a second; the first fifth is left out."""
+    latencies: list[tuple[float, float]] = []
+    done, ready = threading.Event(), threading.Event()
+
+    def listen() -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": target.bootstrap,
+                "group.id": f"bench-{time.time_ns()}",
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 10,
+                "enable.auto.commit": False,
+            }
+        )
+        consumer.assign([KafkaTopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        while not done.is_set():
+            for message in consumer.consume(1_000, 0.02):
+                if message.error() is None:
+                    ready.set()
+                    now = time.monotonic()
+                    latencies.append((float(message.value()[:20]), now))
+        consumer.close()
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    producer = Producer({"bootstrap.servers": source.bootstrap, "compression.type": "lz4", "linger.ms": 5})
+    filler = b" " + random.Random(1).randbytes(90).hex().encode()
+
+    def send(number: int) -> None:
+        producer.produce(topic, b"%020.6f" % time.monotonic() + filler, partition=number % PARTITIONS)
+
+    try:
+        began = time.monotonic()
+        while not ready.wait(0.2):  # until the mirror carries this topic at all
+            send(0)
+            producer.poll(0)
+            if time.monotonic() - began > 120:
+                raise RuntimeError(f"{topic}: nothing arrives")
+        latencies.clear()
+        began, sent = time.monotonic(), 0
+        while (passed := time.monotonic() - began) < seconds:
+            for _ in range(min(1_000, int(passed * RATE) - sent)):
+                send(sent)
+                sent += 1
+            producer.poll(0)
+            time.sleep(0.005)
+        producer.flush(30)
+        until = time.monotonic() + 60
+        while len(latencies) < sent and time.monotonic() < until:
+            time.sleep(0.1)
+    finally:
+        done.set()
+        thread.join()
+    if len(latencies) < sent:
+        raise RuntimeError(f"{topic}: {len(latencies)} of {sent} records arrived")
+    waits = sorted((there - here) * 1e3 for here, there in latencies if here > began + seconds / 5)
+    return waits[len(waits) // 2], waits[int(len(waits) * 0.99)]
+
+
+def lag_of_worker(
+    source: TlsNode, target: TlsNode, folder: Path, seconds: float
+) -> tuple[float, float, float]:
+    """By ``hub mirror run``, as users have it; and its peak memory in MB."""
+    world = World(folder / "worker", source.bootstrap, target.bootstrap)
+    topic = lag_topic("hub")
+    make(source, topic)
+    world.declare([topic])
+    try:
+        worker = world.start_worker()
+        p50, p99 = lag(source, target, topic, seconds)
+        return p50, p99, peak_memory_mb(worker.process.pid)
+    finally:
+        world.close()
+
+
+# ---- what is printed
 
 
 def say(*cells: str) -> None:
-    widths = (30, 13, 10, 10, 8, 8, 11, 17, 6)
-    print("  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)), flush=True)
+    widths = (24, 28, 12, 14, 14, 10, 18)
+    print(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip(), flush=True
+    )
+
+
+def row(case: Case, who: str, found: Figures) -> None:
+    say(
+        case.name,
+        who,
+        f"{found.rate:,.0f}",
+        f"{found.cpu_each:.2f}",
+        f"{found.broker_s / found.records * 1e6:.2f}",
+        f"{found.memory_mb:,.0f} MB",
+        f"{found.passed:,} / {found.rewritten:,}" if found.passed or found.rewritten else "",
+    )
+
+
+def goals(
+    found: Mapping[tuple[Case, str], Figures], lags: Mapping[str, tuple[float, float]], worker_mb: float
+) -> None:
+    print("\ngoals")
+    for case in dict.fromkeys(case for case, _ in found):
+        hub, peer, anew = (found.get((case, who)) for who in (BATCHES, EXACTLY_ONCE, RECORDS))
+        if hub and peer and case.dense:
+            print(
+                f"  {case.name}: CPU of warm MirrorMaker 2 exactly once / hub's = {peer.cpu_each / hub.cpu_each:.1f}"
+                f" (goal: 20 or more); throughput hub / its = {hub.rate / peer.rate:.1f} (goal: 2 or more)"
+            )
+        if hub and anew and not case.dense:
+            print(
+                f"  {case.name}: CPU hub / record by record = {hub.cpu_each / anew.cpu_each:.2f} (goal: 1 or less)"
+                + (f"; MirrorMaker 2 exactly once / hub = {peer.cpu_each / hub.cpu_each:.1f}" if peer else "")
+            )
+    for who, (p50, p99) in lags.items():
+        goal = " (goal: p99 below 500 ms)" if who == BATCHES else ""
+        print(f"  lag at {RATE:,} records/s, {who}: p50 {p50:,.0f} ms, p99 {p99:,.0f} ms{goal}")
+    if worker_mb:
+        print(f"  memory of a worker at that rate: {worker_mb:,.0f} MB (goal: below 150 MB)")
+
+
+def cases_of(records: int, quick: bool) -> list[Case]:
+    tiny = max(1_000, records // 4)
+    if quick:
+        return [
+            Case("dense, 1 KB, lz4", records, 1_000, "lz4", 1_000),
+            Case("5 a batch, 200 B, lz4", tiny, 200, "lz4", 5),
+        ]
+    found = []
+    for codec in ("lz4", "zstd", "none"):
+        for size, said in ((1_000, "1 KB"), (200, "200 B")):
+            found.append(Case(f"dense, {said}, {codec}", records, size, codec, 1_000))
+            found.append(Case(f"5 a batch, {said}, {codec}", tiny, size, codec, 5))
+    return [*found, Case("1 a batch, 200 B, none", max(1_000, tiny // 2), 200, "none", 1)]
 
 
 def main(words: Sequence[str] | None = None) -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument(
-        "--records", type=int, default=400_000, help="of the dense topic; the tiny ones have a tenth"
+        "--records",
+        type=int,
+        help="of each dense topic; the tiny ones have a quarter. Default: 400,000, quick 100,000",
     )
-    arguments.add_argument("--copy", nargs=3, help=argparse.SUPPRESS)
+    arguments.add_argument("--quick", action="store_true", help="two cases, lz4 only: a few minutes")
+    arguments.add_argument("--no-peer", action="store_true", help="without MirrorMaker 2")
+    arguments.add_argument(
+        "--warm-up", type=int, help="MirrorMaker's warm-up at most. Default: 1,000,000, quick 300,000"
+    )
+    arguments.add_argument(
+        "--seconds", type=float, default=15.0, help="of each measurement of lag; 0 for none"
+    )
+    arguments.add_argument("--copy", help=argparse.SUPPRESS)
     given = arguments.parse_args(words)
     if given.copy:
-        source, target, case = given.copy
-        copy(source, target, Case(**json.loads(case)))
+        copy(given.copy)
         return
+    os.environ.pop("JAVA_TOOL_OPTIONS", None)
+    records = given.records or (100_000 if given.quick else 400_000)
+    warm_up = given.warm_up or (300_000 if given.quick else 1_000_000)
+    cases = cases_of(records, given.quick)
+    folder = Path(tempfile.mkdtemp(prefix="hub-bench-"))
+    found: dict[tuple[Case, str], Figures] = {}
+    lags: dict[str, tuple[float, float]] = {}
+    worker_mb = 0.0
     print(f"hub: {ROOT}   cores: {os.cpu_count()}, load before: {os.getloadavg()[0]:.1f}")
-    tiny = given.records // 10
-    cases = [
-        Case("dense, lz4", given.records, 600, "lz4", 1_000),
-        Case("5 a batch, merged", tiny, 200, "lz4", 5),
-        Case("5 a batch, passed", tiny, 200, "lz4", 5, merge=False),
-        Case("1 a batch, merged", tiny // 4, 200, "none", 1),
-        Case("1 a batch, passed", tiny // 4, 200, "none", 1, merge=False),
-    ]
-    with two_clusters() as (source, target):
-        say(
-            "case",
-            "records",
-            "CPU each",
-            "broker's",
-            "memory",
-            "a batch",
-            "as carried",
-            "passed / anew",
-            "txns",
-        )
-        for case in cases:
-            measure(source, target, case)
+    try:
+        with two_clusters(folder) as (source, target):
+            say("case", "by", "records/s", "CPU-s a million", "broker's", "peak RSS", "passed / anew")
+            for case in cases:
+                make(source, case.topic("hub"))
+                fill(source.bootstrap, case.topic("hub"), case)
+                for who in (BATCHES, RECORDS, TLS) if case.dense else (BATCHES, RECORDS):
+                    found[case, who] = by_hub(source, target, case, who)
+                    row(case, who, found[case, who])
+            if given.seconds:
+                *p, worker_mb = lag_of_worker(source, target, folder, given.seconds)
+                lags[BATCHES] = p[0], p[1]
+            for codec in () if given.no_peer else dict.fromkeys(case.codec for case in cases):
+                for exactly_once in (False, True):
+                    name = EXACTLY_ONCE if exactly_once else AT_LEAST_ONCE
+                    mine = [case for case in cases if case.codec == codec]
+                    with peer_of(source, target, folder, codec, exactly_once, mine, warm_up) as (peer, who):
+                        for case in mine:
+                            release = fill(source.bootstrap, case.topic(who), case, at_once=True)
+                            found[case, name] = by_peer(peer, target, case.topic(who), case, release)
+                            row(case, name, found[case, name])
+                        if given.seconds and codec == "lz4":
+                            lags[name] = lag(source, target, lag_topic(who), given.seconds)
+            goals(found, lags, worker_mb)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

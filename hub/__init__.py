@@ -13,4 +13,5 @@ Layers, importing downwards only::
     schema_registry                        Confluent's REST API over the log ``_schemas``
     config kafka runtime embedded          edges: settings, confluent-kafka, the loop, local processes
     log record histogram errors            [core] pure values and ports
+    tracing                                trace contexts in headers, spans to a collector; known to all
 """

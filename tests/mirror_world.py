@@ -24,10 +24,11 @@ from hub.embedded import KafkaNode
 from hub.errors import HubError
 from hub.kafka import KafkaCluster, KafkaWriter
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.clusters import Reached, reach, read_board, read_progress
+from hub.replication.clusters import Reached, read_board, read_progress
 from hub.replication.links import links
 from hub.replication.mirrors import load
 from hub.replication.summary import summary_of
+from hub.replication.wire import ClusterAccess
 from hub.runtime import die_with_parent, end, last_line
 
 PATIENCE_S = 90.0
@@ -64,6 +65,8 @@ class World:
     workers: list[Worker] = field(default_factory=list)
     label: str = "nyc.t"
     name: str = "nyc-lon"
+    through: dict[str, str] = field(default_factory=dict)
+    """Addresses for the workers, where they are others than the test's own."""
 
     def __post_init__(self) -> None:
         self.clusters = {"nyc": KafkaCluster(self.nyc), "lon": KafkaCluster(self.lon)}
@@ -75,8 +78,8 @@ class World:
     def declare(self, topics: Sequence[str], **more: Any) -> None:
         body = {
             "clusters": {
-                "nyc": {"bootstrap": self.nyc, "owns": ["nyc.**"]},
-                "lon": {"bootstrap": self.lon, "owns": ["lon.**"]},
+                "nyc": {"bootstrap": self.through.get("nyc", self.nyc), "owns": ["nyc.**"]},
+                "lon": {"bootstrap": self.through.get("lon", self.lon), "owns": ["lon.**"]},
             },
             "mirrors": {
                 self.name: {
@@ -123,7 +126,10 @@ class World:
         """What ``hub mirror status`` tells, asked for in this process: a process for each look takes seconds."""
         file = load(self.path)
         link = links(file)[name or self.name]
-        reached = self.reached.setdefault(link.target, reach(file, link.target, {}, self.folder))
+        if link.target not in self.reached:
+            direct = {name: ClusterAccess(bootstrap=each.bootstrap) for name, each in self.clusters.items()}
+            self.reached[link.target] = Reached(link.target, self.clusters[link.target], direct[link.target])
+        reached = self.reached[link.target]
         board, progress = read_board(reached), read_progress(reached, maps=False)
         return summary_of(file, link, board, progress, int(time.time() * 1000))
 
@@ -236,10 +242,10 @@ class World:
 
 
 @contextlib.contextmanager
-def node(home: Path, settings: Settings | None = None) -> Iterator[KafkaNode]:
+def node(home: Path, kind: type[KafkaNode] = KafkaNode) -> Iterator[KafkaNode]:
     """A cluster of its own, which a test may hurt."""
     port = free_pair()
-    made = KafkaNode(Settings(home=home, kafka_port=port, bootstrap=f"127.0.0.1:{port}"))
+    made = kind(Settings(home=home, kafka_port=port, bootstrap=f"127.0.0.1:{port}"))
     made.start()
     try:
         made.wait_ready()

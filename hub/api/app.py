@@ -20,6 +20,7 @@ from starlette.requests import HTTPConnection
 from hub.api.alerting import Ask, add_alerts, make_desk, sources_of
 from hub.api.dashboard import add_dashboard
 from hub.api.docs import add_docs
+from hub.api.web import ledgered
 from hub.completeness import canary_routes
 from hub.completeness import routes as completeness_routes
 from hub.completeness.audit import write_entries
@@ -48,6 +49,8 @@ from hub.topics.dead_letters import DeadLetters
 from hub.topics.gateway import Gateway
 from hub.topics.live_rules import LiveRules
 from hub.topics.tree import LiveTree
+from hub.tracing import spans
+from hub.tracing.asgi import Traced
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +71,8 @@ def create_app(settings: Settings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as opened:
+            # uvicorn ends the process by the signal it was sent: nothing runs after this.
+            opened.push_async_callback(run_in_threadpool, _close_traces)
             await compose(app, settings, opened)
             yield
 
@@ -78,6 +83,7 @@ def create_app(settings: Settings) -> FastAPI:
     own = app.openapi
     app.openapi = lambda: with_registry(own())  # type: ignore[method-assign]
 
+    app.add_middleware(Traced)
     add_docs(app)
 
     @app.get("/health")
@@ -121,6 +127,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
             *(desk.families() if desk is not None else ()),
         ),
         node=node,
+        completeness=lambda: ledgered(ledger),
         desk=desk,
     )
     if desk is not None:
@@ -248,6 +255,12 @@ async def add_queries(
         )
     )
     return partial(query_routes.rows_of, queries, topics)
+
+
+def _close_traces() -> None:
+    known = spans()
+    if known is not None:
+        known.close()
 
 
 def status_of(error: HubError) -> int:

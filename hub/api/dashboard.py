@@ -13,8 +13,10 @@ from typing import Any
 
 from fastapi import FastAPI
 from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily
 
 from hub.alerts.desk import Desk
+from hub.api.push_traces import PushTraces
 from hub.api.web import add_pages
 from hub.config import SERVING, Settings
 from hub.kafka import KafkaCluster
@@ -28,9 +30,11 @@ from hub.observability.latency_board import LatencyBoard
 from hub.observability.metrics import Counters, Families
 from hub.observability.monitor import Monitor
 from hub.observability.status import Rules
+from hub.observability.web.pages.completeness import Ledgered
 from hub.record import Positions
 from hub.schema_registry.node import Node
 from hub.topics.tree import LiveTree
+from hub.tracing import spans
 
 # The collector asks every second and shows what it knew meanwhile: it need not wait long for an answer.
 KAFKA_TIMEOUT_S = 5.0
@@ -50,6 +54,7 @@ def add_dashboard(
     watcher: Watcher | None = None,
     families: Families = tuple,
     node: Node | None = None,
+    completeness: Callable[[], Ledgered] = Ledgered,
     desk: Desk | None = None,
 ) -> tuple[Monitor, Collector, LatencyBoard]:
     """The page at ``/``, its JSON and metrics (with others' ``counters``), kept fresh until ``opened`` is closed; with a
@@ -69,10 +74,15 @@ def add_dashboard(
     opened.enter_context(latency.running())
     if watcher is not None:
         watcher.pushed = latency.pushed
+        known = spans()
+        if known is not None:
+            traces = PushTraces(known, lambda: collector.records)
+            opened.enter_context(traces.running())
+            watcher.sent = traces.sent
     app.include_router(latency_routes.create_router(latency))
 
     def both() -> Iterable[Metric]:
-        return (*latency.families(), *families())
+        return (*latency.families(), *families(), *_traces())
 
     app.include_router(
         routes.create_router(
@@ -86,8 +96,20 @@ def add_dashboard(
         )
     )
     if node is not None:
-        add_pages(app, settings, node, store, collector, monitor, views, tree, desk)
+        add_pages(app, settings, node, store, collector, monitor, views, tree, completeness, desk)
     return monitor, collector, latency
+
+
+def _traces() -> Iterable[Metric]:
+    """What became of this server's spans; nothing while it keeps none."""
+    known = spans()
+    if known is not None:
+        told = CounterMetricFamily(
+            "hub_traces_spans", "Spans of the server by what became of them", labels=["outcome"]
+        )
+        for outcome, number in known.counters().items():
+            told.add_metric([outcome], number)
+        yield told
 
 
 @dataclass
@@ -118,6 +140,8 @@ class StoreViews:
                 records[key] = {**records[key], "sources": _by_topic(covered)}
             records[f"applied:{view}"] = {"positions": _by_topic(self.store.positions(table, "changelog"))}
             served[table] = view
+            if table != view and f"trace:{table}" in records:
+                records[f"trace:{view}"] = records[f"trace:{table}"]
         for key in [key for key in records if key.startswith(LATENCY)]:
             own = served if key == f"{LATENCY}{SERVING}" else {view: view for view in served.values()}
             records[key] = _of_served(records[key], own)

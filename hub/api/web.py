@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from hub.alerts.desk import Desk
+from hub.completeness.follow import NOT_READ, Follower
 from hub.config import Settings
 from hub.errors import HubError, PeerError
 from hub.kafka import KafkaCluster
@@ -32,6 +33,7 @@ from hub.observability.lineage import Columns, Kept
 from hub.observability.monitor import Monitor
 from hub.observability.overview import lag_rows
 from hub.observability.reports import ViewSource
+from hub.observability.web.pages.completeness import Audited, Ledgered
 from hub.observability.web.pages.estate import Estate, NodeSchemas
 from hub.observability.web.pages.mirrors import Known
 from hub.observability.web.pages.routes import create_router, nowhere
@@ -61,6 +63,7 @@ def add_pages(
     monitor: Monitor,
     rows: ViewSource,
     tree: LiveTree,
+    completeness: Callable[[], Ledgered] = Ledgered,
     desk: Desk | None = None,
 ) -> None:
     """The pages, first: programs' routes at the same addresses come behind them."""
@@ -80,6 +83,7 @@ def add_pages(
         lag=lambda: monitor.rows() or lag_rows(collector.overview()),
         views=StoreFacts(store),
         mirrors=Mirrors(settings.project / "mirrors.yaml", settings.kafka_timeout_s).known,
+        completeness=completeness,
         saved=lambda: _saved(settings.project),
         bootstrap=settings.bootstrap,
         alerts=desk,
@@ -89,6 +93,14 @@ def add_pages(
     app.include_router(create_router(estate))
     routes[:] = routes[others:] + routes[:others]
     app.include_router(nowhere(estate))
+
+
+def ledgered(follower: Follower) -> Ledgered:
+    """What the follower of the ledger knows, as the heat map asks it."""
+    known = follower.known()
+    topics = [Audited(each.topic, each.state, each.cause, each.audited_at_ms) for each in known.audits]
+    error = None if known.error == NOT_READ else known.error
+    return Ledgered(topics, error, known.read, follower.heat)
 
 
 @dataclass(frozen=True)

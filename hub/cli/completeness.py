@@ -171,6 +171,7 @@ def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[Copy]:
     from hub.replication.compare import compared
     from hub.replication.links import links
     from hub.replication.mirrors import MIRRORS_FILE, load
+    from hub.replication.shape import shape_of
 
     path = settings.project / MIRRORS_FILE
     if not path.exists():
@@ -188,7 +189,9 @@ def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[Copy]:
             note(f"! mirror {name}: not compared: {error.message}")
             continue
         places = {each.place: each for each in every if each.place.topic == topic}
-        if places:
+        if places and (rules := shape_of(link.mirror, topic)) is not None:
+            note(f"! mirror {name}: its copy differs as it should ({rules}): see hub mirror verify {name}")
+        elif places:
             found.append(Copy(name, clusters[link.target], places))
     return found
 

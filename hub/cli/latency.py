@@ -51,7 +51,8 @@ def latency(
         if output is Output.json:
             show(rows, output)
         elif rows:
-            show([line(row) for row in rows], output, COLUMNS)
+            traced = any(row.get("exemplar") for row in rows)
+            show([line(row) for row in rows], output, (*COLUMNS, "trace") if traced else COLUMNS)
         else:
             note("no view is running")
         if not watch:
@@ -72,6 +73,7 @@ def line(row: dict[str, Any]) -> dict[str, object]:
         "within": "" if row["objective_s"] is None else _share(row["within"]),
         "freshness": format.seconds(row["freshness_s"]),
         "state": row["state"],
+        "trace": (row.get("exemplar") or {}).get("trace_id", ""),
         "cause": "its applier counts no more" if row["silent"] else row["cause"],
     }
 

@@ -285,6 +285,7 @@ def _show_plans(plans: Sequence[LinkPlan], output: Output) -> None:
                     "refusals": [
                         {"topic": r.topic, "reason": r.reason, "hint": r.hint} for r in each.made.refusals
                     ],
+                    "rules": each.shapes,
                 }
                 for each in plans
             ],
@@ -297,6 +298,8 @@ def _show_plans(plans: Sequence[LinkPlan], output: Output) -> None:
         )
         for line in (*each.changes, *each.made.cautions, *each.made.refusals):
             print(f"  {line}".replace("\n", "\n  "))
+        for topic, rules in each.shapes.items():
+            print(f"  * topic {topic}  {rules}")
     note(f"{changes} to change, {refused} refused.")
 
 
@@ -463,6 +466,9 @@ def _show_status(found: Sequence[Mapping[str, Any]], closely: bool, output: Outp
                 f"! {each['mirror']}, {gap['topic']} partition {gap['partition']}: offsets {gap['first']} up to"
                 f" {until} are not in the target ({gap['reason']})"
             )
+        rules = {row["topic"]: row["engine_why"] for row in each["partitions"] if row["engine_why"]}
+        for topic, why in rules.items() if closely else ():
+            note(f"{each['mirror']}, {topic}: its records are written anew: {why}")
         if closely:
             show(each["partitions"], output, _PARTITION_COLUMNS)
             if each["groups"]:
@@ -517,7 +523,9 @@ def verify(
             done += count
             advance(done, max(total, done))
 
-        verifier = Verifier(world.clusters[link.source], world.clusters[link.target], more)
+        verifier = Verifier(
+            world.clusters[link.source], world.clusters[link.target], more, link.mirror, _mask_keys(link)
+        )
         try:
             verdicts = [verifier.verify(each, newest) for each in every]
         finally:
@@ -534,6 +542,7 @@ def verify(
             "equal": each.equal,
             "differs_at": each.differs_at,
             "why": each.why,
+            "rules": each.rules,
         }
         for each in verdicts
     ]
@@ -541,6 +550,8 @@ def verify(
         show_one({"mirror": name, **found, "partitions": rows}, output)
     else:
         show(rows, output)
+    for topic_, rules in {each.place.topic: each.rules for each in verdicts if each.rules}.items():
+        note(f"{topic_}: compared with what its rules make of the source: {rules}")
     for each in verdicts:
         if each.differs_at is not None:
             note(
@@ -550,6 +561,87 @@ def verify(
     note(f"{found['equal']} equal, {found['different']} different, {found['not_compared']} not compared.")
     if found["different"] or found["not_compared"]:
         raise typer.Exit(1)
+
+
+def _mask_keys(link: Link) -> dict[str, str]:
+    """The keys of the mirror's hashes that are in the environment, by their references."""
+    keys = {rule.key for rule in link.mirror.mask if rule.key is not None}
+    return {key: os.environ[key[2:-1]] for key in keys if os.environ.get(key[2:-1])}
+
+
+# ---- from MirrorMaker 2
+
+
+@app.command("import")
+def import_copies(
+    name: NameArgument,
+    from_mm2: Annotated[
+        bool,
+        typer.Option(
+            "--from-mm2", help="The copies at the target are MirrorMaker 2's, which is stopped for good"
+        ),
+    ] = False,
+    file: FileOption = None,
+    source_alias: Annotated[
+        str | None,
+        typer.Option(metavar="ALIAS", help="What MirrorMaker calls the source. Default: as the file does"),
+    ] = None,
+    offset_syncs_topic: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC", help="Default: mm2-offset-syncs.<alias>.internal of either side"),
+    ] = None,
+    checkpoints_topic: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC", help="Default: <source alias>.checkpoints.internal at the target"),
+    ] = None,
+    newest: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Compare only from the last offset sync before the newest N offsets on"
+        ),
+    ] = None,
+    quiet: Annotated[
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="MirrorMaker must have written nothing for so long"),
+    ] = 15.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, change nothing")
+    ] = False,
+    typed: Annotated[
+        str | None, typer.Option("--name", metavar="MIRROR", help="The name again, instead of typing it")
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Go on where MirrorMaker 2 stopped, in the copies it made. Once, for a migration.
+
+    Both sides are read and compared record by record: where the mirror goes on is proven, or that topic is refused
+    with the way out. Stop MirrorMaker first. What has a checkpoint of this mirror is left alone.
+
+    Exit code 0: all is taken over (or could be). 1: a topic is refused; the others were done.
+
+    Example: hub mirror import nyc-lon --from-mm2 --dry-run
+    """
+    from hub.cli.mirror_import import take_over
+
+    if not from_mm2:
+        raise CallerError("import: say whose copies these are", hint=f"hub mirror import {name} --from-mm2")
+    world = _world(file)
+    done = take_over(
+        world.file,
+        world.link(name),
+        world.clusters,
+        world.control(),
+        lambda what: _confirm(name, typed, what),
+        source_alias=source_alias,
+        syncs=offset_syncs_topic,
+        checkpoints=checkpoints_topic,
+        newest=newest,
+        quiet_s=quiet,
+        dry_run=dry_run,
+        output=output,
+    )
+    if not done:
+        raise typer.Exit(EXIT_REFUSED)
 
 
 # ---- a person's wishes
@@ -753,12 +845,14 @@ def drill(
     steps = [{"step": each.name, "does": each.does, "at": ", ".join(each.at)} for each in operation.steps]
     report = operator.report(link.source, old, new)
     stuck = operator.not_mirrored(link.source, old, new)
+    masked = operator.masked(link.source, old, new)
     if output is Output.json:
         said = {"kind": kind, "old": old, "new": new, "steps": steps, **_as_json(report)}
-        show_one({**said, "not_mirrored": stuck}, output)
+        show_one({**said, "not_mirrored": stuck, "masked": masked}, output)
         return
     show(steps, output)
     _show_report(report)
+    _tell_masked(masked, link)
     for topic, why in stuck.items():
         note(f'✗ topic "{topic}" is not mirrored: {why}')
     if stuck and kind != "failover":
@@ -867,11 +961,20 @@ def _change(
     operator = _operator(world, wait)
     new = link.source if kind == "failback" else link.target
     operation = operator.begin(kind, name, link.source, new, id=uuid.uuid4().hex[:8], tail=tail)
+    _tell_masked(operator.masked(link.source, operation.old, new), link)
     if confirm:
         report = operator.report(link.source, operation.old, operation.new)
         note(f"{report.lost} offsets would be lost, {report.redelivered} records read again.")
         _confirm(name, typed, f"hand over what {link.source} owns to {new}")
     _finish(operator, operation, output)
+
+
+def _tell_masked(topics: Sequence[str], link: Link) -> None:
+    for topic in topics:
+        note(
+            f"! {topic}: its copy at {link.target} is masked: what is born of it there is never carried to"
+            f" {link.source}, where it would overwrite originals"
+        )
 
 
 def _finish(operator: Any, operation: Any, output: Output) -> None:

@@ -10,6 +10,7 @@ from hub.cli.context import load_settings
 from hub.config import Settings
 from hub.errors import ConfigError
 from hub.runtime import install_stop_signals
+from hub.tracing import begin
 
 
 def serve() -> None:
@@ -18,7 +19,7 @@ def serve() -> None:
 
     from hub.api import create_app
 
-    settings = _begin()
+    settings = _begin("hub-server")
     config = uvicorn.Config(
         create_app(settings),
         host=settings.http_host,
@@ -37,28 +38,29 @@ def audit_topics() -> None:
     """What anybody wrote, judged by its topic's schema, until a stop signal comes."""
     from hub.topics.auditor import run
 
-    run(*_begin_loop())
+    run(*_begin_loop("hub-auditor"))
 
 
 def apply_changelogs() -> None:
     """Changelog topics into the stores, until a stop signal comes."""
     from hub.materializers.store_threads import run
 
-    run(*_begin_loop())
+    run(*_begin_loop("hub-applier"))
 
 
 def materialize() -> None:
     """Every view of the project by Spark, until a stop signal comes."""
     from hub.materializers.engine import run
 
-    run(*_begin_loop())
+    run(*_begin_loop("hub-materializer"))
 
 
-def _begin_loop() -> tuple[Settings, threading.Event]:
-    return _begin(), install_stop_signals()
+def _begin_loop(service: str) -> tuple[Settings, threading.Event]:
+    return _begin(service), install_stop_signals()
 
 
-def _begin() -> Settings:
+def _begin(service: str) -> Settings:
+    """``service``: what its traces call it, where they are sent anywhere."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)-5s %(name)s: %(message)s"
     )
@@ -73,4 +75,5 @@ def _begin() -> Settings:
             hint="name another one: hub --home FOLDER, or HUB_HOME",
             code="HUB-1113",
         ) from None
+    begin(service, settings.otlp_endpoint)
     return settings

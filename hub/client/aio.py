@@ -55,9 +55,11 @@ class AsyncHub:
         receipts: str | None = None,
     ) -> None:
         from hub.client.wire import AsyncWire
+        from hub.tracing import of_client
 
         self._wire = AsyncWire(url, headers_of(token))
-        self._calls = Calls(timeout_s, retry, receipts=None if receipts is None else Receipts(receipts))
+        told = None if receipts is None else Receipts(receipts)
+        self._calls = Calls(timeout_s, retry, receipts=told, spans=of_client())
 
     async def produce(
         self,

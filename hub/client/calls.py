@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import orjson
@@ -28,6 +28,9 @@ from hub.client.errors import Broken, NotCovered, Reason, Refused, Unreachable, 
 from hub.client.receipts import EVERY_S, Receipts
 from hub.errors import CallerError, HubError, NotFound
 from hub.record import Positions
+
+if TYPE_CHECKING:
+    from hub.tracing import Span, Spans, Trace
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -157,6 +160,7 @@ class Calls:
     now: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = random.random
     receipts: Receipts | None = None
+    spans: Spans | None = None
 
     def budget(self, timeout_s: float | None) -> Budget:
         return Budget(self.now() + (self.timeout_s if timeout_s is None else timeout_s), self.retry, self.now)
@@ -217,6 +221,9 @@ class Calls:
 
     def _read(self, request: Request, after: Token | None, budget: Budget) -> Call[Reply]:
         """The server waits for the token, at most a minute a request; then it is asked again."""
+        trace = self._trace()
+        if trace is not None:
+            request = replace(request, headers=(*request.headers, *trace.headers()))
         token = str(after or "")
         if not token:
             return (yield from self._ask(request, budget))
@@ -264,14 +271,57 @@ class Calls:
         """The token of the writes. Raises Refused with a reason a record that was refused, when all others are written.
 
         Events are sent in requests of some megabytes; each has a key of its own, made from the call's."""
+        span = self._send_span(topic)
+        trace = self._trace() if span is None else span.trace
+        error = "_OTHER"  # a call that is given up is closed where it stands
+        try:
+            token = yield from self._written(topic, events, idempotency_key, timeout_s, trace)
+            error = ""
+            if span is not None:
+                _place(span, token)
+            return token
+        except HubError as failed:
+            error = failed.code or type(failed).__name__
+            raise
+        finally:
+            if span is not None:
+                span.end(error)
+
+    def _send_span(self, topic: str) -> Span | None:
+        if self.spans is None:
+            return None
+        return self.spans.start(
+            f"send {topic}",
+            "producer",
+            attributes={
+                "messaging.system": "kafka",
+                "messaging.operation.type": "send",
+                "messaging.operation.name": "send",
+                "messaging.destination.name": topic,
+            },
+        )
+
+    def _trace(self) -> Trace | None:
+        """What the program is in the middle of, where it traces itself."""
+        return None if self.spans is None else self.spans.current()
+
+    def _written(
+        self,
+        topic: str,
+        events: Iterable[Event],
+        idempotency_key: str | None,
+        timeout_s: float | None,
+        trace: Trace | None,
+    ) -> Call[Positions]:
         budget = self.budget(timeout_s)
         key = idempotency_key or uuid.uuid4().hex
+        context = () if trace is None else trace.headers()
         given = list(events) if self.receipts is None else self.receipts.named(events)
         requests = list(requests_of(topic, given))
         written, reasons, total = Positions(), [], 0
         for number, (request, count) in enumerate(requests):
             named = key if number == 0 else f"{key}.{number}"
-            keyed = replace(request, headers=(*request.headers, ("Idempotency-Key", named)))
+            keyed = replace(request, headers=(*request.headers, ("Idempotency-Key", named), *context))
             of = given[total : total + count]
             position, refused = yield from self._produce(topic, of, keyed, total, written, budget)
             written, total = written.advanced(position), total + count
@@ -367,6 +417,15 @@ class Calls:
 def pause_s(attempt: int, chance: float, first_s: float, longest_s: float) -> float:
     """Growing pauses with jitter, so that those who wait do not come at once. ``chance`` from 0 to 1."""
     return float(min(longest_s, first_s * 2 ** min(attempt, 20)) * (0.5 + chance / 2))
+
+
+def _place(span: Span, token: Positions) -> None:
+    """Of a write to one partition: which, and the last offset."""
+    places = list(token)
+    if len(places) == 1:
+        ((place, after),) = places
+        span.put(messaging__destination__partition__id=str(place.partition))
+        span.put(messaging__kafka__offset=after - 1)
 
 
 _JSON = (("Content-Type", "application/json"),)

@@ -59,10 +59,12 @@ class Hub:
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         from hub.client.wire import Wire
+        from hub.tracing import of_client
 
         self._url, self._token = url, token
         self._wire = Wire(url, headers_of(token))
-        self._calls = Calls(timeout_s, retry, receipts=None if receipts is None else Receipts(receipts))
+        told = None if receipts is None else Receipts(receipts)
+        self._calls = Calls(timeout_s, retry, receipts=told, spans=of_client())
         self._sleep = sleep
 
     def produce(

@@ -19,6 +19,7 @@ another one twice. Two sums of different records agree by chance with probabilit
     reading.py   [edge] a log's batches: records, and what its missing offsets were
     audit.py     [shell] a run: reads what is not audited yet, and its copies
     follow.py    [shell] the ledger followed, for those who ask
+    heat.py      [core] the ledger minute by minute, for the page /completeness
     routes.py    [edge] FastAPI
     canary.py canaries.py canary_routes.py   records a second that show whether the way is open
 """

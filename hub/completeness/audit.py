@@ -23,7 +23,9 @@ from hub.completeness.ledger import (
     MOST_CELLS,
     Cells,
     Entry,
+    Holes,
     Ledger,
+    Spot,
     bucket_of,
     covered,
     named,
@@ -177,14 +179,20 @@ class Audit:
     ) -> Entry:
         stretch, cells, ids = Stretch(self.cluster, place, first, end, compact), Cells(), Counter[int]()
         reached: int | None = None
+        again = Counter[int]()
         for seen in stretch.records():
             cells.add(seen.timestamp_ms, seen.id, seen.size)
             ids[seen.id] += 1
+            if ids[seen.id] > 1:
+                again[bucket_of(seen.timestamp_ms)] += 1
             seeking.take(seen)
             if len(cells) >= MOST_CELLS:
                 reached = seen.offset + 1
                 break
-        repeated = sum(count - 1 for count in ids.values() if count > 1)
+        spots = {
+            minute: Spot(stretch.spots.get(minute, Holes()), again[minute])
+            for minute in sorted({*stretch.spots, *again})
+        }
         return Entry(
             *(
                 "log",
@@ -197,7 +205,8 @@ class Audit:
             ),
             topic_id=self._topic_id,
             holes=stretch.holes,
-            repeated=repeated,
+            repeated=again.total(),
+            spots=spots,
             compact=compact,
         )
 

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from hub.completeness.heat import heat_of
 from hub.completeness.ledger import LEDGER_TOPIC, SEVERITY, Ledger, State, TopicAudit, audit_of
 from hub.errors import HubError, PeerError
 from hub.log import Cluster, Reader
+from hub.observability.web.pages.completeness import Heat
 from hub.runtime import Backoff
 
 log = logging.getLogger(__name__)
@@ -22,6 +24,10 @@ _READ_S = 60.0
 MOST_BUCKETS = 240
 # Topics with series of their own in /metrics, the worst.
 MOST_TOPICS = 200
+# Topics whose minutes are kept ready: those of the pages that people look at now.
+MOST_HEATS = 100
+
+NOT_READ = "the ledger is not read yet"
 
 Counter = tuple[str, str, Mapping[str, str], float]
 
@@ -32,11 +38,12 @@ class Log(Cluster, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is followed. ``error``: why nothing newer is known."""
+    """What is followed. ``error``: why nothing newer is known; ``read`` False: nothing is known at all, yet."""
 
     audits: tuple[TopicAudit, ...]
     error: str | None
     forgotten: int
+    read: bool = True
 
 
 class Follower:
@@ -46,7 +53,9 @@ class Follower:
         self.cluster = cluster
         self._ledger = Ledger()
         self._audits: dict[str, TopicAudit] = {}
-        self._error: str | None = "the ledger is not read yet"
+        self._heats: dict[str, Heat | None] = {}
+        self._error: str | None = NOT_READ
+        self._read = False
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -67,7 +76,16 @@ class Follower:
             for topic in stale:
                 self._audits[topic] = audit_of(topic, self._ledger.of(topic))
             found = sorted(self._audits.values(), key=lambda each: (SEVERITY[each.state], each.topic))
-            return Known(tuple(found), self._error, self._ledger.forgotten)
+            return Known(tuple(found), self._error, self._ledger.forgotten, self._read)
+
+    def heat(self, topic: str) -> Heat | None:
+        """A topic minute by minute; None when the ledger has nothing of it."""
+        with self._lock:
+            if topic not in self._heats:
+                if len(self._heats) >= MOST_HEATS:
+                    self._heats.clear()
+                self._heats[topic] = heat_of(self._ledger.of(topic))
+            return self._heats[topic]
 
     def families(self) -> Iterator[Counter]:
         """(series, help, labels, value); of the worst topics. What is not known has no sample."""
@@ -80,7 +98,7 @@ class Follower:
             reader: Reader | None = None
             try:
                 if LEDGER_TOPIC not in self.cluster.topics():
-                    self._error = None  # nobody has kept anything yet
+                    self._error, self._read = None, True  # nobody has kept anything yet
                     self._stop.wait(_LOOK_S)
                     continue
                 reader = self.cluster.reader()
@@ -107,7 +125,8 @@ class Follower:
             for record in reader.poll(5_000, 0.2):
                 ledger.apply(record)
         with self._lock:
-            self._ledger, self._audits, self._error = ledger, {}, None
+            self._ledger, self._audits, self._heats, self._error = ledger, {}, {}, None
+        self._read = True
         read()
         while not self._stop.is_set():
             records = reader.poll(1_000, 0.5)
@@ -116,7 +135,9 @@ class Follower:
                     ledger.apply(record)
                     key = (record.key or b"").split(b"|")
                     if len(key) > 2:
-                        self._audits.pop(key[2].decode(errors="replace"), None)
+                        topic = key[2].decode(errors="replace")
+                        self._audits.pop(topic, None)
+                        self._heats.pop(topic, None)
 
 
 def row_of(audit: TopicAudit, *, buckets: bool = False) -> dict[str, Any]:

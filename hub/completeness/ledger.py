@@ -19,7 +19,7 @@ BALANCED    the same records on both sides
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
@@ -117,12 +117,23 @@ class Holes:
         )
 
 
+class Spot(NamedTuple):
+    """What one minute of a stretch has beside its records: offsets without one, and ids that were there before."""
+
+    holes: Holes = Holes()
+    repeated: int = 0
+
+    def plus(self, other: Spot) -> Spot:
+        return Spot(self.holes.plus(other.holes), self.repeated + other.repeated)
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """What one tier has of the source offsets [first, end). ``instance``: the producer or the mirror, "" of the log.
 
     ``runs``: the offsets that receipts name, as (first, count); of source only. ``why``: it could not be counted.
-    ``repeated``: ids seen more than once in the stretch. ``dropped``: receipts that there was no room for."""
+    ``repeated``: ids seen more than once in the stretch. ``dropped``: receipts that there was no room for. ``spots``: holes
+    and repeats by minute; a hole is of its batch's minute, or of that of the record before it. Entries of older hubs have none."""
 
     tier: Tier
     instance: str
@@ -139,6 +150,7 @@ class Entry:
     compact: bool = False
     runs: tuple[tuple[int, int], ...] = ()
     why: str = ""
+    spots: Mapping[int, Spot] = field(default_factory=dict)
 
     @property
     def key(self) -> bytes:
@@ -166,6 +178,10 @@ class Entry:
         }
         if self.runs:
             body["runs"] = [list(each) for each in self.runs]
+        if self.spots:
+            body["spots"] = [
+                [bucket, *astuple(spot.holes), spot.repeated] for bucket, spot in sorted(self.spots.items())
+            ]
         return NewRecord(LEDGER_TOPIC, self.key, orjson.dumps(body))
 
 
@@ -194,6 +210,7 @@ def entry_of(record: Record) -> Entry:
             body["compact"],
             tuple((int(start), int(count)) for start, count in body.get("runs", ())),
             body["why"],
+            {at: Spot(Holes(*holes), repeated) for at, *holes, repeated in body.get("spots", ())},
         )
     except (ValueError, KeyError, TypeError) as error:
         raise HubFault(
@@ -223,36 +240,47 @@ class Ledger:
 
     most: int = 300_000
     entries: dict[bytes, Entry] = field(default_factory=dict)
+    by_topic: dict[str, dict[bytes, Entry]] = field(default_factory=dict)
     cells: int = 0
     forgotten: int = 0
 
     def apply(self, record: Record) -> None:
         """Take in a record of the topic; a tombstone forgets. Raises HubFault."""
         key = record.key or b""
-        before = self.entries.pop(key, None)
-        if before is not None:
-            self.cells -= _weight(before)
+        self._forget(key)
         if record.value is None:
             return
         entry = entry_of(record)
         self.entries[key] = entry
+        self.by_topic.setdefault(entry.topic, {})[key] = entry
         self.cells += _weight(entry)
         while self.cells > self.most and len(self.entries) > 1:
-            oldest = next(iter(self.entries))
-            self.cells -= _weight(self.entries.pop(oldest))
+            self._forget(next(iter(self.entries)))
             self.forgotten += 1
 
+    def _forget(self, key: bytes) -> None:
+        entry = self.entries.pop(key, None)
+        if entry is None:
+            return
+        self.cells -= _weight(entry)
+        those = self.by_topic[entry.topic]
+        del those[key]
+        if not those:
+            del self.by_topic[entry.topic]
+
     def topics(self) -> list[str]:
-        return sorted({entry.topic for entry in self.entries.values()})
+        return sorted(self.by_topic)
 
     def of(self, topic: str) -> list[Entry]:
         """By tier, instance, partition and offset."""
-        found = [entry for entry in self.entries.values() if entry.topic == topic]
-        return sorted(found, key=lambda each: (each.tier, each.instance, each.partition, each.first))
+        return sorted(
+            self.by_topic.get(topic, {}).values(),
+            key=lambda each: (each.tier, each.instance, each.partition, each.first),
+        )
 
 
 def _weight(entry: Entry) -> int:
-    return len(entry.cells) + len(entry.runs) + 1
+    return len(entry.cells) + len(entry.runs) + len(entry.spots) + 1
 
 
 def covered(entries: Iterable[Entry], place: TopicPartition, topic_id: str) -> list[tuple[int, int]]:
@@ -345,7 +373,7 @@ class TopicAudit:
 
 def audit_of(topic: str, entries: Sequence[Entry], mirrors: Iterable[str] = ()) -> TopicAudit:
     """What the ledger says of a topic. ``mirrors``: those that ought to carry it."""
-    logs = _alone(entry for entry in entries if entry.tier == "log")
+    logs = alone(entry for entry in entries if entry.tier == "log")
     holes, buckets = Holes(), Cells()
     for entry in logs:
         holes = holes.plus(entry.holes)
@@ -367,14 +395,14 @@ def audit_of(topic: str, entries: Sequence[Entry], mirrors: Iterable[str] = ()) 
         sum(entry.end - entry.first for entry in logs),
         holes,
         sum(entry.repeated for entry in logs),
-        tuple(_gaps(logs)),
+        tuple(unaudited(logs)),
         max((entry.at_ms for entry in logs), default=None),
         tuple(balances),
         dict(sorted(buckets.items())),
     )
 
 
-def _alone(entries: Iterable[Entry]) -> list[Entry]:
+def alone(entries: Iterable[Entry]) -> list[Entry]:
     """Entries of the newest log of each partition, none of which overlaps one before it."""
     by_place: dict[TopicPartition, list[Entry]] = {}
     for entry in entries:
@@ -390,7 +418,7 @@ def _alone(entries: Iterable[Entry]) -> list[Entry]:
     return found
 
 
-def _gaps(logs: Sequence[Entry]) -> Iterator[tuple[int, int, int]]:
+def unaudited(logs: Sequence[Entry]) -> Iterator[tuple[int, int, int]]:
     """(partition, first, end) between audited stretches."""
     reached: dict[int, int] = {}
     for entry in sorted(logs, key=lambda each: (each.partition, each.first)):
@@ -504,4 +532,4 @@ def _worst(balances: Sequence[Balance], holes: Holes, logs: Sequence[Entry]) -> 
 
 def named(entry: Entry, tier: Tier, cells: Cells, at_ms: int, **more: Any) -> Entry:
     """The other side of an entry, over the same offsets."""
-    return replace(entry, tier=tier, cells=cells, at_ms=at_ms, runs=(), dropped=0, **more)
+    return replace(entry, tier=tier, cells=cells, at_ms=at_ms, runs=(), dropped=0, spots={}, **more)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hub.completeness.ledger import EVENT_ID_HEADER, Holes, id_of
+from hub.completeness.ledger import EVENT_ID_HEADER, Holes, bucket_of, id_of
 from hub.errors import PeerError
 from hub.record import TopicPartition
 from hub.replication import wire
@@ -36,7 +36,7 @@ class Seen(NamedTuple):
 
 @dataclass
 class Stretch:
-    """What is read of [first, end) of a partition: iterate ``records`` once, then ``holes`` and ``reached`` are known."""
+    """What is read of [first, end) of a partition: iterate ``records`` once, then ``holes``, the same by minute (``spots``), and ``reached`` are known."""
 
     cluster: Cluster
     place: TopicPartition
@@ -44,7 +44,9 @@ class Stretch:
     end: int
     compact: bool = False
     holes: Holes = field(default_factory=Holes)
+    spots: dict[int, Holes] = field(default_factory=dict)
     reached: int = 0
+    _at_ms: int = 0
 
     def records(self) -> Iterator[Seen]:
         """Ascending. Raises PeerError (away, nothing comes for 30 s), CorruptBatch."""
@@ -60,10 +62,13 @@ class Stretch:
                 aborted = books.covers(batch)
                 if batch.next_offset <= position:
                     continue
+                if not self._at_ms:
+                    self._at_ms = batch.max_timestamp
                 if batch.magic == 2:  # of older formats the first offset is not known before unpacking
                     self._missing(position, batch.base_offset)
                     position = max(position, batch.base_offset)
                 if batch.is_control or aborted:
+                    self._at_ms = batch.max_timestamp
                     self._skipped(position, batch.next_offset, control=batch.is_control, held=batch.count)
                 else:
                     timed = not batch.attributes & APPEND_TIME
@@ -71,7 +76,7 @@ class Stretch:
                         if raw.offset < position:
                             continue
                         self._missing(position, raw.offset, compacted=True)
-                        position = raw.offset + 1
+                        position, self._at_ms = raw.offset + 1, raw.timestamp_ms
                         if raw.offset < self.end:
                             yield _seen(raw.offset, raw.timestamp_ms, raw.rest, timed)
                     self._missing(position, batch.next_offset, compacted=True)
@@ -104,15 +109,20 @@ class Stretch:
         count = max(0, min(end, self.end) - first)
         if count:
             by_compaction = compacted or self.compact
-            self.holes = self.holes.plus(
-                Holes(compacted=count) if by_compaction else Holes(unexplained=count)
-            )
+            self._hole(Holes(compacted=count) if by_compaction else Holes(unexplained=count))
 
     def _skipped(self, first: int, end: int, *, control: bool, held: int) -> None:
         count = max(0, min(end, self.end) - first)
         there = count if control else min(count, held)
-        self.holes = self.holes.plus(Holes(markers=there) if control else Holes(aborted=there))
-        self.holes = self.holes.plus(Holes(compacted=count - there))
+        if there:
+            self._hole(Holes(markers=there) if control else Holes(aborted=there))
+        if count > there:
+            self._hole(Holes(compacted=count - there))
+
+    def _hole(self, holes: Holes) -> None:
+        self.holes = self.holes.plus(holes)
+        minute = bucket_of(self._at_ms)
+        self.spots[minute] = self.spots.get(minute, Holes()).plus(holes)
 
 
 def _seen(offset: int, timestamp_ms: int, rest: bytes, timed: bool) -> Seen:

@@ -43,6 +43,11 @@ ROOTS = {
         ("org.springframework", "spring-jcl", "5.3.39", False),
         ("org.springframework", "spring-web", "5.3.39", False),
     ],
+    # Tests and benches only: MirrorMaker 2, to be run beside the set "kafka", which has some of its jars.
+    "mirror-maker": [
+        ("org.apache.kafka", "connect-mirror", "4.3.1", True),
+        ("org.apache.kafka", "connect-runtime", "4.3.1", True),
+    ],
 }
 
 
@@ -69,7 +74,9 @@ def resolve(settings: Settings) -> list[Jar]:
                 group, artifact, version = path.parts[-3], path.parts[-2], path.stem
                 content = path.read_bytes()
                 digest = hashlib.sha256(content).hexdigest()
-                jars.append(Jar(set_name, group, artifact, version, digest, len(content)))
+                jar = Jar(set_name, group, artifact, version, digest, len(content))
+                if all(jar.file_name != other.file_name for other in jars):  # an earlier set has it
+                    jars.append(jar)
     return jars
 
 

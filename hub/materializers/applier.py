@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,12 +34,15 @@ from hub.materializers.versions import PREFIX as VERSIONS
 from hub.materializers.view import View, changelog_of, load_view, view_files
 from hub.record import Positions, Record, TopicPartition
 from hub.schema_registry.client import RegisteredSchema
+from hub.tracing import MOST_LINKS, Span, parse, spans
 
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.25
 # How often it is told what rows of a realtime view show to be read; between its checkpoints nothing else tells.
 _SEEN_EVERY_MS = 500
+# Applied batches of a view whose contexts the store holds, for who pushes their rows.
+MOST_TRACED = 16
 SOURCES_HEADER = "hub.sources"
 # hub.version is generation · 2⁴⁰ + events folded into the key.
 GENERATION_SHIFT = 40
@@ -82,6 +86,8 @@ class _Followed:
     stopped_at_ms: int = 0
     due: list[Due] = field(default_factory=list)
     covered: list[Progress] = field(default_factory=list)
+    traced: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=MOST_TRACED))
+    traced_to: Positions | None = None
 
 
 class Applier:
@@ -96,6 +102,7 @@ class Applier:
         latencies: Latencies | None = None,
     ) -> None:
         self.latencies = latencies
+        self.name = "" if latencies is None else latencies.store
         self.log = log_
         self.schemas = schemas
         self.store = store
@@ -196,8 +203,11 @@ class Applier:
                     if followed.view.mode == "realtime":
                         _see(followed, batch)
             _tell_seen(followed, told)
+        traced = self._traced(batches, told)
         self._apply(batches, told)
         now_ms = time.time_ns() // 1_000_000
+        for name, span in traced.items():
+            span.end("refused" if self.followed[name].stopped else "")
         for batch in batches:
             followed = self.followed[batch.view]
             if followed.stopped is None:
@@ -207,6 +217,38 @@ class Applier:
         if any(each.stopped for each in running):
             self._assign(_PROGRESS in reached.offsets)  # without what nobody takes any more
         return len(records)
+
+    def _traced(self, batches: Sequence[ViewBatch], told: dict[str, Any]) -> dict[str, Span]:
+        """A span for each batch that covers traced progress, linked to it. Its context goes into the store with the rows,
+        with the stretch of the changelog that it stands for: by that a push finds it."""
+        known, found = spans(), {}
+        for batch in batches if known is not None else ():
+            followed = self.followed[batch.view]
+            links = [trace for each in followed.covered if (trace := parse(each.trace)) is not None]
+            if known is None or not links:
+                continue
+            span = known.start(
+                f"apply {batch.view}",
+                "consumer",
+                links=links[-MOST_LINKS:],
+                attributes={
+                    "messaging.system": "kafka",
+                    "messaging.operation.type": "process",
+                    "messaging.operation.name": "apply",
+                    "messaging.destination.name": followed.view.changelog,
+                    "messaging.batch.message_count": len(batch.changes),
+                    "hub.view": batch.view,
+                    "hub.store": self.name,
+                },
+            )
+            end = followed.covered[-1].changelog
+            if followed.traced_to is not None:
+                stretch = {"first": _by_partition(followed.traced_to), "end": _by_partition(end)}
+                followed.traced.append({"traceparent": span.trace.traceparent, **stretch})
+                told[f"trace:{batch.view}"] = {"batches": list(followed.traced)}
+            followed.traced_to = end
+            found[batch.view] = span
+        return found
 
     def _count(self, followed: _Followed, now_ms: int) -> None:
         """How long the events took that are readable now."""
@@ -359,6 +401,10 @@ def _state(followed: _Followed) -> dict[str, Any]:
     )
     said: dict[str, Any] = orjson.loads(state.record().value or b"{}")
     return said
+
+
+def _by_partition(positions: Positions) -> dict[str, int]:
+    return {str(tp.partition): offset for tp, offset in positions}
 
 
 def _see(followed: _Followed, batch: ViewBatch) -> None:

@@ -46,8 +46,8 @@ from hub.materializers.dataframes import (
 from hub.materializers.delta_engine import DELETED, ORDER, DeltaRun, DeltaState, Emitted
 from hub.materializers.delta_plan import DeltaPlan, Table
 from hub.materializers.progress import Mode, Progress
-from hub.materializers.spark import code_settings, logged_offsets
-from hub.materializers.sql_stream import BYTES, EVENTS, WHY, SqlPlan, reading, refused, typed
+from hub.materializers.spark import code_settings, logged_offsets, reading
+from hub.materializers.sql_stream import BYTES, EVENTS, WHY, SqlPlan, refused, typed
 from hub.materializers.sql_view import SqlSource, SqlView
 from hub.materializers.transform_functions import register
 from hub.record import NewRecord, Positions

@@ -29,7 +29,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ from hub.kafka import KafkaCluster
 from hub.log import TopicDescription, Writer
 from hub.materializers import delta_inputs, delta_stream, spark, sql_stream
 from hub.materializers.avro_shape import AvroType, field_types
+from hub.materializers.batch_traces import BatchTraces
 from hub.materializers.classify import Classified, classify
 from hub.materializers.dataframes import DLQ_SUFFIX, UNKNOWN_SCHEMA, Answered, Input
 from hub.materializers.dataframes import Writer as EventWriter
@@ -229,6 +230,10 @@ class Board:
     live: dict[str, Progress] = field(default_factory=dict)
     # The view's own name, of the version of it that is served; None of others.
     public: Callable[[str], str | None] = lambda table: table
+    traces: BatchTraces = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.traces = BatchTraces(self.cluster)
 
     def report(self, progress: Progress, changelog: str) -> None:
         with self.lock:
@@ -251,11 +256,12 @@ class Board:
             self.progress, self.states = {}, {}
         if not progress and not states:
             return
+        progress = {name: (self.traces.told(done), changelog) for name, (done, changelog) in progress.items()}
         try:
             records: list[NewRecord] = [state.record() for state in states.values()]
             # Read after the commit: at or past the end of everything the batch wrote.
             told = [
-                _with_changelog(done, self.cluster.end_offsets([changelog]))
+                replace(done, changelog=self.cluster.end_offsets([changelog]))
                 for done, changelog in progress.values()
             ]
             self.writer.append([*records, *(each.record() for each in told)])
@@ -269,22 +275,6 @@ class Board:
             with self.lock:
                 self.progress = {**progress, **self.progress}
                 self.states = {**states, **self.states}
-
-
-def _with_changelog(progress: Progress, end: Positions) -> Progress:
-    return Progress(
-        progress.view,
-        progress.generation,
-        progress.batch_id,
-        progress.mode,
-        progress.sources,
-        end,
-        progress.input_rows,
-        progress.batch_ms,
-        progress.committed_at_ms,
-        progress.dead_records,
-        progress.late_records,
-    )
 
 
 AnyPlan = spark.Plan | SqlPlan

@@ -29,6 +29,7 @@ import orjson
 from hub.histogram import Histogram, edges_with
 from hub.materializers.progress import PROGRESS_TOPIC, Progress
 from hub.record import NewRecord, Positions
+from hub.tracing import Trace
 
 PREFIX = "latency:"
 REPLAY_S = 1_800.0
@@ -38,6 +39,8 @@ MOST_NAMED = 4
 MOST_ROWS = 500
 # Stretches of source offsets that wait to be sampled, over all SQL views of a store.
 MOST_WAITING = 256
+# Events of keyed views that wait to have their trace looked up, the newest.
+MOST_UNSEEN = 8
 
 Stage = Literal["changelog", "readable"]
 Origin = Literal["live", "replay"]
@@ -77,6 +80,8 @@ class _View:
     counted: int = 0
     newest_event_ms: int | None = None
     named: deque[Due] = field(default_factory=lambda: deque(maxlen=MOST_NAMED))
+    # Of each series the newest event that was traced: its trace, seconds, and when (epoch ms).
+    exemplars: dict[tuple[Stage, Origin], tuple[str, float, int]] = field(default_factory=dict)
 
     def add(self, stage: Stage, origin: Origin, span_ms: int, count: int) -> None:
         known = self.counts.get((stage, origin))
@@ -101,6 +106,7 @@ class Latencies:
         self._views: dict[str, _View] = {}
         self._reached: dict[str, Positions] = {}
         self._waiting: deque[Stretch] = deque(maxlen=MOST_WAITING)
+        self._unseen: deque[tuple[str, Due, int]] = deque(maxlen=MOST_UNSEEN)
         self._lock = threading.Lock()
 
     # ---- told by the applier
@@ -111,6 +117,7 @@ class Latencies:
             known = self._of(view, sampled=False)
             for each in due:
                 self._count(known, each, readable_ms)
+                self._unseen.append((view, each, readable_ms))
 
     def covered(self, view: str, progress: Iterable[Progress], readable_ms: int) -> None:
         """The store covers what these say (of a SQL view). The first one says only where counting begins."""
@@ -150,11 +157,34 @@ class Latencies:
             self._waiting.clear()
             return found
 
-    def sampled(self, of: Stretch, offset: int, event_ms: int) -> None:
-        """The time of one event of a stretch."""
+    def sampled(self, of: Stretch, offset: int, event_ms: int, trace: Trace | None = None) -> None:
+        """The time of one event of a stretch, and the trace that it is of."""
         with self._lock:
             due = Due(of.topic, of.partition, offset, event_ms, of.committed_ms)
             self._count(self._of(of.view, sampled=True), due, of.readable_ms)
+            self._exemplify(of.view, due, of.readable_ms, trace)
+
+    def unseen(self) -> list[tuple[str, Due, int]]:
+        """Events of keyed views whose trace nobody has looked up: (view, event, when it was readable). Each is given once."""
+        with self._lock:
+            found = list(self._unseen)
+            self._unseen.clear()
+            return found
+
+    def exemplify(self, view: str, due: Due, readable_ms: int, trace: Trace | None) -> None:
+        """The trace of an event that was counted."""
+        with self._lock:
+            self._exemplify(view, due, readable_ms, trace)
+
+    def _exemplify(self, view: str, due: Due, readable_ms: int, trace: Trace | None) -> None:
+        known = self._views.get(view)
+        if known is None or trace is None or not trace.sampled:
+            return
+        for stage, at_ms in _stages(due, readable_ms):
+            span_ms = at_ms - due.event_ms
+            if span_ms >= 0:
+                origin: Origin = "live" if span_ms <= self.replay_s * 1000 else "replay"
+                known.exemplars[stage, origin] = (trace.trace_id, span_ms / 1000, at_ms)
 
     # ---- what is known
 
@@ -172,6 +202,16 @@ class Latencies:
                         {"stage": stage, "origin": origin, **counts.body()}
                         for (stage, origin), counts in sorted(each.counts.items())
                     ],
+                    "exemplars": [
+                        {
+                            "stage": stage,
+                            "origin": origin,
+                            "trace_id": trace_id,
+                            "seconds": seconds,
+                            "at_ms": at,
+                        }
+                        for (stage, origin), (trace_id, seconds, at) in sorted(each.exemplars.items())
+                    ],
                 }
                 for name, each in self._views.items()
             }
@@ -186,13 +226,16 @@ class Latencies:
         return known
 
     def _count(self, known: _View, due: Due, readable_ms: int) -> None:
-        stages: tuple[tuple[Stage, int], ...] = (("changelog", due.changelog_ms), ("readable", readable_ms))
-        for stage, at_ms in stages:
+        for stage, at_ms in _stages(due, readable_ms):
             span_ms = at_ms - due.event_ms
             known.add(stage, "live" if span_ms <= self.replay_s * 1000 else "replay", span_ms, due.rows)
         known.named.append(due)
         known.counted += due.rows
         known.newest_event_ms = max(known.newest_event_ms or 0, due.event_ms)
+
+
+def _stages(due: Due, readable_ms: int) -> tuple[tuple[Stage, int], ...]:
+    return (("changelog", due.changelog_ms), ("readable", readable_ms))
 
 
 def latest_event(origins: Mapping[str, Any] | None) -> tuple[str, int, int, int] | None:

@@ -28,7 +28,7 @@ class Progress:
     """One committed batch of a view. ``generation`` counts the view's recomputations from the start of its log.
 
     Of a SQL view, ``dead_records`` and ``late_records`` count the events of this generation that were not taken and
-    that came behind the watermark.
+    that came behind the watermark. ``trace``: the traceparent of the batch's span, where it has one.
     """
 
     view: str
@@ -42,6 +42,7 @@ class Progress:
     committed_at_ms: int
     dead_records: int = 0
     late_records: int = 0
+    trace: str = ""
 
     def record(self) -> NewRecord:
         body = {
@@ -58,6 +59,8 @@ class Progress:
             "dead_records": self.dead_records,
             "late_records": self.late_records,
         }
+        if self.trace:
+            body["trace"] = self.trace
         return NewRecord(PROGRESS_TOPIC, f"progress:{self.view}".encode(), orjson.dumps(body))
 
 
@@ -121,6 +124,7 @@ def progress_of(record: Record, changelog: str) -> Progress | None:
             body["committed_at_ms"],
             body.get("dead_records", 0),
             body.get("late_records", 0),
+            str(body.get("trace", "")),
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise HubFault(

@@ -55,6 +55,8 @@ class Watcher:
     subscriptions: Counter[str] = field(default_factory=Counter)
     # Hears of each change that a subscriber took: the view, and the events that the row is made of.
     pushed: Callable[[str, Mapping[str, Any] | None], None] = lambda _view, _sources: None
+    # Hears, while traces are kept, of the same with its row, and when it was begun to be told (epoch ns).
+    sent: Callable[[str, StoredRow, int], None] | None = None
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def run(self) -> None:
@@ -265,9 +267,12 @@ async def _from(
         for index, row in enumerate(rows):
             # Only the last event of a page carries an id: resuming in the middle repeats rows, never skips one.
             mark = place() if index == len(rows) - 1 else None
+            began_ns = time.time_ns() if watcher.sent is not None else 0
             yield Event("delete" if row.values is None else "upsert", mark, _body(row))
             if live:
                 watcher.pushed(view, row.sources)
+                if watcher.sent is not None:
+                    watcher.sent(view, row, began_ns)
         pace.took_s = time.monotonic() - begun_at
         if rows:
             told_at, unmarked = time.monotonic(), False

@@ -11,7 +11,7 @@ import orjson
 from fastapi import APIRouter, Header, Query, Request, Response, WebSocket
 from starlette.datastructures import QueryParams
 
-from hub.errors import CallerError, NotFound, PeerError, nearest
+from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
 from hub.materializers.push import Event, Wanted, Watcher, parse_event_id, subscribe
 from hub.materializers.push_wire import ServerSentEvents, over_websocket
 from hub.materializers.query import (
@@ -30,6 +30,7 @@ from hub.materializers.tokens import POSITION_HEADER, row_covers, wanted
 from hub.materializers.version_routes import shown_versions
 from hub.materializers.view import changelog_of
 from hub.record import Positions
+from hub.tracing import ACTIVE, spans
 
 _LONGEST_WAIT_MS = 60_000
 # Each asks the store for itself whenever something was applied.
@@ -183,6 +184,25 @@ async def _wait(
     """The key's row (None without a key) once the store covers the token, and what is covered at that moment.
 
     Raises PeerError with the lag."""
+    known = spans()
+    if known is None:
+        return await _covering(store, watcher, view, key, token, timeout_s)
+    span = known.start(f"wait {view}", "internal", parent=ACTIVE.get(), attributes={"hub.view": view})
+    error = "_OTHER"
+    try:
+        found = await _covering(store, watcher, view, key, token, timeout_s)
+        error = ""
+        return found
+    except HubError as failed:
+        error = failed.code or type(failed).__name__
+        raise
+    finally:
+        span.end(error)
+
+
+async def _covering(
+    store: Store, watcher: Watcher, view: str, key: str | None, token: Positions, timeout_s: float
+) -> tuple[StoredRow | None, Positions]:
     deadline = time.monotonic() + timeout_s
     row: StoredRow | None = None
     while True:

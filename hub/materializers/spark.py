@@ -7,20 +7,24 @@ system that forks a process a file operation, adaptive plans that streams cannot
 
 from __future__ import annotations
 
+import ipaddress
 import re
+import socket
 import threading
+import time
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from hub.config import Settings
 from hub.embedded import SparkGateway, ensure_jars, find_java, start_spark_gateway
-from hub.errors import ConfigError
+from hub.errors import ConfigError, PeerError
 from hub.materializers import dataframes
 from hub.materializers.avro_shape import AvroType
 from hub.materializers.dataframes import Answered, Input
@@ -75,16 +79,6 @@ _SINK = {
     "kafka.delivery.timeout.ms": "30000",
     "kafka.request.timeout.ms": "10000",
     "kafka.max.block.ms": "15000",
-}
-
-# Spark asks a consumer for a partition's first and last offset after each poll, and the broker answers a connection in
-# order: behind the consumer's read-ahead, which waits for events that this batch does not want. So nobody waits; and one
-# poll takes what one fetch brought (500 records by default), for the fewer questions.
-_AT_ONCE = {"kafka.fetch.max.wait.ms": "0", "kafka.max.poll.records": "50000"}
-_READING: Mapping[Mode, Mapping[str, str]] = {
-    "bulk": _AT_ONCE,
-    "live": _AT_ONCE,
-    "realtime": {"kafka.fetch.max.wait.ms": "50"},
 }
 
 # Spark generates and compiles code for every task: a bulk batch earns it back, a small live one is done sooner by
@@ -157,21 +151,78 @@ def open_session(
     settings: Settings, slots: Slots, log: Path | None = None
 ) -> tuple[SparkSession, SparkGateway]:
     """Start Spark's JVM and connect to it. The JVM ends with this process. A cluster's slots are counted here. ``log``:
-    the file for what the JVM says, in the place of standard error."""
+    the file for what the JVM says, in the place of standard error.
+
+    Raises PeerError (HUB-3058) when a cluster gives no executor.
+    """
     java = find_java(settings)
     jars = ensure_jars(settings, ("spark",))["spark"]
     conf = dict(_SESSION)
-    conf["spark.master"] = settings.spark_master if slots.most is None else f"local[{slots.capacity}]"
+    if slots.most is None:
+        conf |= _of_cluster(settings, jars)
+    else:
+        conf["spark.master"] = f"local[{slots.capacity}]"
     conf["spark.local.dir"] = str(settings.home.absolute() / "spark")
     conf["spark.sql.warehouse.dir"] = str(settings.home.absolute() / "spark" / "warehouse")
+    conf |= settings.spark_conf
     gateway = start_spark_gateway(settings, java, jars, conf, log=log)
     gateway.install()
-    session = SparkSession.builder.appName("hub").getOrCreate()
+    try:
+        session = SparkSession.builder.appName("hub").getOrCreate()
+    except Py4JError as error:
+        raise PeerError(
+            f"{settings.spark_master} did not take the materializer: {_first_said(error)}",
+            hint="its log says why; the cluster needs the same version of Spark as the hub, and workers that run",
+            code="HUB-3058",
+        ) from error
     session.sparkContext.setLogLevel("WARN")
     if slots.most is None:
+        _await_executor(session, settings)
         slots.capacity = session.sparkContext.defaultParallelism
         slots.shared = min(settings.live_tasks, slots.capacity)
     return session, gateway
+
+
+def _of_cluster(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
+    """What differs where executors are processes of their own: they reach the driver by name, and fetch its jars."""
+    host = settings.spark_driver_host or socket.getfqdn()
+    return {
+        "spark.master": settings.spark_master,
+        "spark.driver.host": host,
+        # A name may be one that others have for this machine: then every address of it is listened on.
+        "spark.driver.bindAddress": host if _is_address(host) else "0.0.0.0",
+        "spark.jars": ",".join(map(str, jars)),
+    }
+
+
+def _await_executor(session: SparkSession, settings: Settings) -> None:
+    """Spark itself would wait for ever, and say so only in its log."""
+    context = session.sparkContext._jsc.sc()
+    deadline = time.monotonic() + settings.spark_executors_wait_s
+    while context.getExecutorMemoryStatus().size() < 2:  # the driver is one
+        if time.monotonic() > deadline:
+            raise PeerError(
+                f"{settings.spark_master} gave no executor within {settings.spark_executors_wait_s:g} s",
+                hint="it needs free cores and memory for one (spark_conf: spark.executor.memory), and its executors must reach"
+                f" {session.sparkContext.getConf().get('spark.driver.host')} (spark_driver_host)",
+                code="HUB-3058",
+            )
+        time.sleep(0.2)
+
+
+def _first_said(error: Py4JError) -> str:
+    """Java's own words; the first line only tells which call it was."""
+    said = str(error).splitlines()
+    return next((line.removeprefix(": ") for line in said if line.startswith(": ")), said[0])
+
+
+def _is_address(host: str) -> bool:
+    """Whether it is an IP address and not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def wider_session(session: SparkSession, slots: Slots) -> SparkSession:
@@ -222,20 +273,15 @@ def start(
 
     Raises ConfigError (HUB-2108) when Spark's real-time mode does not take the view.
     """
-    reading = (
+    source = (
         session.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", settings.bootstrap)
+        .options(**reading(settings, mode))
         .option("subscribe", ",".join(plan.topics))
         .option("startingOffsets", "earliest")
         .option("failOnDataLoss", "true")
-        .option("kafka.isolation.level", "read_committed")
-        .option("kafka.request.timeout.ms", "10000")
-        .option("kafka.default.api.timeout.ms", "15000")
-        .option("includeHeaders", "true")
-        .options(**_READING[mode])
     )
     if mode == "realtime":
-        events = reading.load()  # a task a partition: each holds its own slot and waits there for its events
+        events = source.load()  # a task a partition: each holds its own slot and waits there for its events
     else:
         # Not a task a partition: a task has a cost of its own, which a small batch feels, and in a large one each task
         # has a partial row of almost every key, so that fewer tasks leave fewer rows to sort, send and merge.
@@ -244,7 +290,7 @@ def start(
             if mode == "live"
             else (settings.bulk_events_per_batch, settings.bulk_tasks)
         )
-        events = reading.option("maxOffsetsPerTrigger", str(per_batch)).load().coalesce(tasks)
+        events = source.option("maxOffsetsPerTrigger", str(per_batch)).load().coalesce(tasks)
     events = dataframes.taken_by(events, plan.shape.view)
     out = dataframes.records(
         _rows(events, plan.shape, plan.inputs, plan.answered),
@@ -370,6 +416,26 @@ def positions_of(offsets: str | Mapping[str, Mapping[str, int]]) -> Positions:
         for topic, by_partition in parsed.items()
         for partition, offset in by_partition.items()
     )
+
+
+def reading(settings: Settings, mode: Mode = "live") -> Mapping[str, str]:
+    """How the hub's queries read from Kafka.
+
+    Spark asks a consumer for a partition's first and last offset after each poll, and the broker answers a connection in
+    order: behind the consumer's read-ahead, which waits there for events that this batch does not want. So it may not
+    wait, but in real-time mode, where events are what it waits for. And one poll takes all that one fetch brought, not
+    the first 500 records of it: fewer such questions.
+    """
+    waiting = {"kafka.fetch.max.wait.ms": "50"}
+    at_once = {"kafka.fetch.max.wait.ms": "0", "kafka.max.poll.records": "50000"}
+    return {
+        "kafka.bootstrap.servers": settings.bootstrap,
+        "kafka.isolation.level": "read_committed",
+        "kafka.request.timeout.ms": "10000",
+        "kafka.default.api.timeout.ms": "15000",
+        "includeHeaders": "true",
+        **(waiting if mode == "realtime" else at_once),
+    }
 
 
 def sink_options() -> Mapping[str, str]:

@@ -48,7 +48,7 @@ from hub.materializers.dataframes import (
 from hub.materializers.delta_plan import DeltaPlan
 from hub.materializers.progress import Mode
 from hub.materializers.shape import META, SourceShape
-from hub.materializers.spark import code_settings, executed, logged_offsets, sink_options
+from hub.materializers.spark import code_settings, executed, logged_offsets, reading, sink_options
 from hub.materializers.sql_view import VERSION, Query, SqlSource, SqlView
 from hub.materializers.transform_functions import register
 from hub.record import Positions, TopicPartition, lag_records
@@ -191,17 +191,6 @@ def refused(view: SqlView, error: PySparkException) -> ConfigError:
         hint="it is Spark SQL over the sources' columns; `hub view explain` shows what was understood",
         code="HUB-2105",
     )
-
-
-def reading(settings: Settings) -> Mapping[str, str]:
-    return {
-        "kafka.bootstrap.servers": settings.bootstrap,
-        "kafka.isolation.level": "read_committed",
-        "kafka.request.timeout.ms": "10000",
-        "kafka.default.api.timeout.ms": "15000",
-        "kafka.fetch.max.wait.ms": "50",
-        "includeHeaders": "true",
-    }
 
 
 def _read(session: SparkSession, settings: Settings, given: Input) -> DataFrame:

@@ -43,10 +43,20 @@ class Series(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Exemplar:
+    """An event that was counted and traced: its trace, how long it took, and when it got to the stage (epoch ms)."""
+
+    trace_id: str
+    seconds: float
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class LatencyRow:
     """One series over the last ``window_s``. ``events`` 0: none came; None: not measured. ``p50_s``… None: of no events; the
     true one is longer where ``beyond`` names it. ``within``: the share that met ``objective_s``. ``sampled``: of some events,
-    not of all. ``freshness_s``, ``state``, ``cause``: of the worst of the view and its applier; ``silent``: nobody counts."""
+    not of all. ``freshness_s``, ``state``, ``cause``: of the worst of the view and its applier; ``silent``: nobody counts.
+    ``exemplar``: the newest that was traced."""
 
     view: str
     stage: str
@@ -68,6 +78,7 @@ class LatencyRow:
     state: str = LagState.UNKNOWN
     cause: str = ""
     silent: bool = False
+    exemplar: Exemplar | None = None
 
 
 @dataclass
@@ -80,6 +91,7 @@ class Track:
     skewed: int = 0
     heard_ms: int = 0
     since_ms: int = 0
+    exemplar: Exemplar | None = None
     states: deque[tuple[int, Histogram]] = field(default_factory=deque)
 
     def update(self, counts: Histogram, at_ms: int, since_ms: int) -> None:
@@ -122,6 +134,7 @@ class Tracks:
             # Before that nothing had been counted; None: it may be hours of counts, only what comes after is of now.
             zero_ms = since_ms if since_ms >= now_ms - WINDOW_MS else self.heard.get(store)
             for view, told in body["views"].items():
+                traced = {(each["stage"], each["origin"]): each for each in told.get("exemplars", ())}
                 for each in told["counts"]:
                     stage = str(each["stage"])
                     if stage == "changelog" and store != SERVING:
@@ -138,6 +151,11 @@ class Tracks:
                         since_ms=since_ms,
                         zero_ms=zero_ms,
                     )
+                    named = traced.get((each["stage"], each["origin"]))
+                    if named is not None and series in self.series:
+                        self.series[series].exemplar = Exemplar(
+                            str(named["trace_id"]), float(named["seconds"]), int(named["at_ms"])
+                        )
             self.heard[store] = now_ms
         except (KeyError, TypeError, ValueError, AttributeError):
             return
@@ -229,5 +247,6 @@ def _row(series: Series, track: Track | None, lag: LagRow | None, now_ms: int) -
         sampled=track.sampled,
         skewed=track.skewed,
         window_s=round(window_s, 1),
+        exemplar=track.exemplar,
         silent=series.stage in ("changelog", "readable") and now_ms - track.heard_ms > SILENT_MS,
     )

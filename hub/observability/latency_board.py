@@ -7,18 +7,20 @@ A step a second, in a thread of its own; no step asks Kafka or the store: the co
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Exemplar as Named
 
 from hub.histogram import Histogram, edges_with
 from hub.observability.anchors import Ring, arrival
 from hub.observability.collector import wall_clock_ms
 from hub.observability.consumers import LagRow
-from hub.observability.latency import SERVING, LatencyRow, Series, Tracks, freshness_of, rows_of
+from hub.observability.latency import SERVING, Exemplar, LatencyRow, Series, Tracks, freshness_of, rows_of
 from hub.observability.reports import Report
 from hub.runtime import repeating
 
@@ -130,10 +132,14 @@ class LatencyBoard:
         """Prometheus' series: histograms of at most ``MOST_VIEWS`` views, freshness of as many. Unknown has no sample."""
         with self.lock:
             series = sorted(
-                (key, track.now.copy(), track.skewed) for key, track in self.tracks.series.items()
+                (
+                    (key, track.now.copy(), track.skewed, track.exemplar)
+                    for key, track in self.tracks.series.items()
+                ),
+                key=lambda each: each[0],
             )
             objectives = sorted(self.objectives.items())
-        views = sorted({key.view for key, _, _ in series})
+        views = sorted({key.view for key, *_ in series})
         shown = set(views[:MOST_VIEWS])
         latency = HistogramMetricFamily(
             "hub_view_latency_seconds",
@@ -143,9 +149,9 @@ class LatencyBoard:
         skewed = CounterMetricFamily(
             "hub_view_latency_skewed", "Events whose time lies after the stage's", labels=["view"]
         )
-        for key, counts, negative in series:
+        for key, counts, negative, exemplar in series:
             if key.view in shown:
-                latency.add_metric(list(key), counts.cumulative(), counts.sum_s)
+                latency.add_metric(list(key), buckets_of(counts, exemplar), counts.sum_s)
                 if (key.stage, key.store) == ("readable", SERVING) and key.origin == "live":
                     skewed.add_metric([key.view], negative)
         objective = GaugeMetricFamily(
@@ -169,3 +175,15 @@ class LatencyBoard:
             value=len(views) - len(shown),
         )
         yield from (latency, skewed, objective, freshness, hidden)
+
+
+def buckets_of(counts: Histogram, exemplar: Exemplar | None) -> list[Any]:
+    """Prometheus' buckets; the one that the traced event fell into names its trace, where the format has a place for it."""
+    buckets: list[Any] = list(counts.cumulative())
+    if exemplar is not None:
+        at = bisect_left(counts.edges, exemplar.seconds)
+        edge, number = buckets[at]
+        if number:
+            named = Named({"trace_id": exemplar.trace_id}, exemplar.seconds, exemplar.at_ms / 1000)
+            buckets[at] = (edge, number, named)
+    return buckets

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.openmetrics.exposition import generate_latest as as_openmetrics
 
 from hub.observability.consumers import LagRow
 from hub.observability.overview import Overview
@@ -19,6 +20,8 @@ from hub.observability.status import LagState
 
 # Consumers with series of their own, unless the settings say otherwise.
 SERIES = 200
+OPENMETRICS = "application/openmetrics-text"
+OPENMETRICS_TYPE = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Samples = Iterable[tuple[list[str], float | None]]
@@ -37,10 +40,16 @@ def exposition(
     series: int = SERIES,
     round_s: float | None = None,
     more: Iterable[Metric] = (),
+    *,
+    openmetrics: bool = False,
 ) -> bytes:
-    """All series of this moment, and others' families (``more``). Of ``rows``, worst first, ``series`` have their own; all are counted by state."""
+    """All series of this moment, and others' families (``more``). Of ``rows``, worst first, ``series`` have their own; all are counted by state.
+    ``openmetrics``: in that format, which has a place for exemplars."""
     registry = CollectorRegistry()
     registry.register(_Families(overview, counters, rows, series, round_s, more))
+    if openmetrics:
+        text: bytes = as_openmetrics(registry)  # type: ignore[no-untyped-call]
+        return text
     return generate_latest(registry)
 
 

@@ -127,14 +127,16 @@ def create_router(
         return Response(orjson.dumps(rows[:limit]), media_type="application/json")
 
     @router.get("/metrics", include_in_schema=False)
-    def prometheus() -> Response:
+    def prometheus(request: Request) -> Response:
+        openmetrics = metrics.OPENMETRICS in request.headers.get("accept", "")
         overview = collector.overview()
         rows = monitor.rows() if monitor is not None else ()
         round_s = monitor.round_s if monitor is not None else None
         text = metrics.exposition(
-            overview, counters(), rows or lag_rows(overview), series, round_s, families()
+            *(overview, counters(), rows or lag_rows(overview), series, round_s, families()),
+            openmetrics=openmetrics,
         )
-        return Response(text, media_type=metrics.MEDIA_TYPE)
+        return Response(text, media_type=metrics.OPENMETRICS_TYPE if openmetrics else metrics.MEDIA_TYPE)
 
     return router
 

@@ -29,12 +29,15 @@ from hub.replication.plan import (
     ImportSchema,
     MirrorPlan,
     NewGeneration,
+    RegisterSchema,
     Remember,
     Side,
     Step,
     plan,
 )
 from hub.replication.progress import Progress
+from hub.replication.registries import carry_schema
+from hub.replication.shape import shape_of
 from hub.topics.plan import Caution
 
 _SETTLE_S = 10.0
@@ -57,6 +60,12 @@ class LinkPlan:
         """What people want to see: every step but what is only remembered."""
         said = [f"+ topic {step.topic} at {where}  (the mirrors' own)" for where, step in self.own]
         return (*said, *(str(step) for step in self.made.steps if not isinstance(step, Remember)))
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        """By topic what is done to its records on the way, where anything is."""
+        found = {topic: shape_of(self.link.mirror, topic) for topic in self.topics}
+        return {topic: str(shape) for topic, shape in found.items() if shape is not None}
 
     def carries(self, now_ms: int) -> Carries:
         """What the workers shall carry, once the steps are done."""
@@ -167,6 +176,8 @@ def _do(step: Step, source: Reached, target: Reached) -> None:
     match step:
         case ImportSchema():
             _import(step, target)
+        case RegisterSchema():
+            carry_schema(source, target, step.schema.id, step.schema.subject)
         case CreateTopic():
             _create(step, target)
         case AddPartitions():

@@ -65,6 +65,7 @@ from hub.replication.reencode import (
     patched,
     records_in,
 )
+from hub.replication.shape import Shaper, Unshapable, stretches
 from hub.replication.wire import ClusterAccess, Connection, Fetched, FetchFrom, Producer
 
 log = logging.getLogger(__name__)
@@ -204,6 +205,15 @@ class _Sent:
     count: int
 
 
+class _Asked(NamedTuple):
+    """A fetch under way: what was asked for from where, and when it is given up."""
+
+    connection: Connection
+    version: int
+    positions: dict[TopicPartition, int]
+    until: float
+
+
 @dataclass(slots=True)
 class _Transaction:
     begun_at: float
@@ -215,7 +225,8 @@ class _Transaction:
 class BatchEngine:
     """See the module. Use from one thread. ``partitions`` have the same names on both sides.
 
-    ``foreign``: stretches of source offsets that came from the target and do not go back (joint_map.py).
+    ``foreign``: stretches of source offsets that came from the target and do not go back (joint_map.py). ``shapers``: by
+    topic, what leaves records out or changes them; all batches of these topics are written anew.
     """
 
     def __init__(
@@ -229,6 +240,7 @@ class BatchEngine:
         settings: EngineSettings | None = None,
         reencoder: Reencoder | None = None,
         foreign: Mapping[TopicPartition, Sequence[tuple[int, int]]] | None = None,
+        shapers: Mapping[str, Shaper] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.link = link
@@ -242,6 +254,7 @@ class BatchEngine:
         self._clock = clock
         self._reencoder: Reencoder = reencoder or Reencode()
         self._foreign = foreign or {}
+        self._shapers = shapers or {}
         self._transactions = wire.Transactions(
             self.target, self.transactional_id, self.settings.transaction_timeout_s
         )
@@ -253,7 +266,7 @@ class BatchEngine:
         self._source_retry_at: dict[int, float] = {}
         self._source_failures = 0
         self._refresh_at: float | None = None
-        self._fetching: dict[int, tuple[Connection, int, dict[TopicPartition, int]]] = {}
+        self._fetching: dict[int, _Asked] = {}
         self._own_sequences: dict[TopicPartition, int] = {}
         self._acknowledging: deque[tuple[Connection, int, dict[TopicPartition, _Sent]]] = deque()
         self._transaction: _Transaction | None = None
@@ -615,17 +628,21 @@ class BatchEngine:
             except HubError as error:
                 self._source_failed(node, error)
                 continue
-            self._fetching[node] = (connection, version, {each.tp: each.position for each in wanted})
+            until = now + self.settings.fetch_wait_ms / 1000 + self.source.access.request_timeout_s
+            self._fetching[node] = _Asked(
+                connection, version, {each.tp: each.position for each in wanted}, until
+            )
 
     def _receive_fetches(self, wait_s: float) -> None:
         """Take the answers that are there; wait for the first of them."""
+        self._give_up_fetches()
         if not self._fetching:
             time.sleep(min(wait_s, 0.05))
             return
         poll = select.poll()
         by_file: dict[int, int] = {}
         ready = []
-        for node, (connection, _, _) in self._fetching.items():
+        for node, (connection, *_) in self._fetching.items():
             if connection.buffered():
                 ready.append(node)
             by_file[connection.fileno()] = node
@@ -633,7 +650,7 @@ class BatchEngine:
         if not ready:
             ready = [by_file[file] for file, _ in poll.poll(int(wait_s * 1000))]
         for node in ready:
-            connection, version, asked = self._fetching.pop(node)
+            connection, version, asked, _ = self._fetching.pop(node)
             try:
                 frame, at = connection.receive()
                 code, parts = wire.fetched(frame, at, version, self.source.names())
@@ -651,6 +668,15 @@ class BatchEngine:
         # The next batches travel while these are written.
         self._send_fetches()
 
+    def _give_up_fetches(self) -> None:
+        """A link that is half open gives neither an answer nor an error; and a mirror that had caught up has no lag to
+        show for it."""
+        now = self._clock()
+        for node, asked in [each for each in self._fetching.items() if now > each[1].until]:
+            del self._fetching[node]
+            asked.connection.close()
+            self._source_failed(node, wire.ConnectionLost(f"broker {asked.connection.where} does not answer"))
+
     def _take(self, each: _Partition, part: Fetched) -> None:
         if part.error:
             self._fetch_failed(each, part)
@@ -663,7 +689,8 @@ class BatchEngine:
         if limits.largest_bytes != each.largest:
             limits = Limits(limits.tiny_records, limits.tiny_bytes, limits.merged_bytes, each.largest)
         foreign = self._foreign.get(each.tp, ())
-        answer = answer_of(part.buffer, part.start, part.end, floor, part.aborted, limits, foreign)
+        anew = each.tp.topic in self._shapers
+        answer = answer_of(part.buffer, part.start, part.end, floor, part.aborted, limits, foreign, anew)
         for piece in answer.pieces:
             last = piece.batches[-1]
             staged = _Staged(
@@ -910,12 +937,17 @@ class BatchEngine:
         return payloads
 
     def _rewritten(self, each: _Partition, piece: Piece, floor: int) -> list[NewBatch] | None:
+        shaper = self._shapers.get(each.tp.topic)
         try:
-            return self._reencoder.reencode(piece.batches, floor, each.largest)
-        except (CorruptBatch, RecordTooLarge) as error:
+            made = (shaper or self._reencoder).reencode(piece.batches, floor, each.largest)
+        except (CorruptBatch, RecordTooLarge, Unshapable) as error:
             each.failed = type(error)(f"{_named(each.tp)} in the source, {error.message}", hint=error.hint)
             each.staged.clear()
             return None
+        now_ms = int(time.time() * 1000)
+        for first, end in stretches(shaper.unreadable if shaper is not None else ()):
+            each.gaps.append(Gap(self.link, *each.tp, each.topic_id, first, end, "skipped", now_ms))
+        return made
 
     def _count(self, each: _Partition, records: int, size: int) -> None:
         transaction = self._open()
@@ -1038,6 +1070,7 @@ class BatchEngine:
             target_start=each.target_start,
             source_timestamp_ms=each.timestamp_ms,
             committed_at_ms=now_ms,
+            engine="record" if each.tp.topic in self._shapers else "batch",
         )
 
     @staticmethod

@@ -294,11 +294,12 @@ def answer_of(
     aborted: Sequence[tuple[int, int]] = (),
     limits: Limits = DEFAULT_LIMITS,
     foreign: Sequence[tuple[int, int]] = (),
+    anew: bool = False,
 ) -> Answer:
     """Cut ``buffer[start:end]``, which a broker gave for ``position``, into pieces in order.
 
     ``foreign``: stretches of offsets, ascending, whose batches are left out (they came from the target; a producer's
-    batch is all of one origin). The first damaged batch ends it: ``corrupt`` says so, and what is before it can be carried.
+    batch is all of one origin). ``anew``: no batch may pass as it is. The first damaged batch ends it: ``corrupt`` says so, and what is before it can be carried.
     """
     answer = Answer(next_offset=position)
     books = Aborted(aborted)
@@ -317,7 +318,7 @@ def answer_of(
                 continue
             answer.end_leader_epoch = batch.leader_epoch
             answer.end_timestamp_ms = batch.max_timestamp
-            rewrite = becomes is not Fate.PASS
+            rewrite = anew or becomes is not Fate.PASS
             joins = rewrite or (batch.count < limits.tiny_records and batch.size < limits.tiny_bytes)
             if (
                 joins

@@ -41,7 +41,14 @@ def links(file: MirrorsFile) -> dict[str, Link]:
     for name, mirror in file.mirrors.items():
         found[name] = Link(name, mirror, name)
         if file.clusters[mirror.source].owns:
-            turned = {"source": mirror.target, "target": mirror.source, "start": "earliest"}
+            # Home gets everything that was born away: what the copy is spared is nothing that home is spared.
+            turned = {
+                "source": mirror.target,
+                "target": mirror.source,
+                "start": "earliest",
+                "only": [],
+                "mask": [],
+            }
             back = mirror.model_copy(update=turned)
             found[name + BACK] = Link(name + BACK, back, name)
     return found
@@ -54,14 +61,25 @@ def home_of(file: MirrorsFile, topic: str) -> str | None:
 
 
 def way_back(file: MirrorsFile, topic: str, home: str, away: str) -> str | None:
-    """The link that takes records of a topic from ``away`` to its home; None when none leads there and back."""
+    """The link that takes records of a topic from ``away`` to its home; None when none leads there and back, and where
+    the copy is masked: what is born of masked values must never take the place of originals."""
     forward = None
+    if masked(file, topic, home, away):
+        return None
     for name, mirror in file.mirrors.items():
         if (mirror.source, mirror.target) == (away, home) and mirror.selects(topic):
             return name
         if (mirror.source, mirror.target) == (home, away) and name in route(file, topic).mirrors:
             forward = name
     return forward + BACK if forward is not None else None
+
+
+def masked(file: MirrorsFile, topic: str, home: str, away: str) -> bool:
+    """Whether a mirror from ``home`` masks the copy of a topic that ``away`` has."""
+    return any(
+        (mirror.source, mirror.target) == (home, away) and mirror.selects(topic) and mirror.masks(topic)
+        for mirror in file.mirrors.values()
+    )
 
 
 def opposite(file: MirrorsFile, link: Link, topic: str) -> str | None:

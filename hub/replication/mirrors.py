@@ -19,7 +19,7 @@ a connection is made. Which mirror carries which topic is decided in graph.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -223,6 +223,70 @@ class Acls(_Said):
     principals: dict[str, str] = Field(default_factory=dict)
 
 
+Comparable = str | int | float | bool | None
+
+
+class Where(_Said):
+    """Which records are wanted: by a header, or by a field of the value. A header or field that is missing is null."""
+
+    header: str | None = None
+    field: str | None = Field(None, min_length=1)
+    in_: list[Comparable] | None = Field(None, alias="in", min_length=1)
+    not_in: list[Comparable] | None = Field(None, min_length=1)
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Self:
+        if (self.header is None) == (self.field is None):
+            raise ValueError("say header or field, one of them")
+        if (self.in_ is None) == (self.not_in is None):
+            raise ValueError("say in or not_in, one of them")
+        if self.header is not None and any(
+            not isinstance(each, str | None) for each in self.in_ or self.not_in or ()
+        ):
+            raise ValueError(f'header "{self.header}" is compared as text: put its values in quotes')
+        return self
+
+    def accepts(self, said: Sequence[object]) -> bool:
+        """Whether values that stand there (of several fields of an array, say) make the record a wanted one."""
+        listed = {(isinstance(each, bool), each) for each in self.in_ or self.not_in or ()}
+        found = any(
+            (isinstance(each, bool), each) in listed
+            for each in said
+            if isinstance(each, str | int | float | None)
+        )
+        return found == (self.in_ is not None)
+
+    def __str__(self) -> str:
+        place = f"header {self.header}" if self.header is not None else f"field {self.field}"
+        said = ", ".join("null" if each is None else str(each) for each in self.in_ or self.not_in or ())
+        return f"{place} {'in' if self.in_ is not None else 'not in'} [{said}]"
+
+
+class Only(_Said):
+    topics: list[Pattern] = Field(min_length=1)
+    where: Where
+
+
+class MaskRule(_Said):
+    """Fields of values by their paths, with dots; ``key`` is a hash's secret."""
+
+    topics: list[Pattern] = Field(min_length=1)
+    fields: list[Annotated[str, Field(pattern=r"^[^.]+(\.[^.]+)*$")]] = Field(min_length=1)
+    how: Literal["hash", "null", "redact"] = Field(alias="with")
+    key: Secret | None = None
+
+    @field_validator("how", mode="before")
+    @classmethod
+    def _null(cls, value: object) -> object:
+        return "null" if value is None else value
+
+    @model_validator(mode="after")
+    def _keyed(self) -> Self:
+        if (self.how == "hash") != (self.key is not None):
+            raise ValueError('a hash needs a key, "${NAME}", and nothing else does')
+        return self
+
+
 class Mirror(_Said):
     """What goes from where to where. ``owner`` None: "source" when the source owns anything, else "any".
 
@@ -246,7 +310,26 @@ class Mirror(_Said):
     groups: Groups = Groups()
     acls: Acls = Acls()
     configs: list[str] = Field(default_factory=list)
+    only: list[Only] = Field(default_factory=list)
+    mask: list[MaskRule] = Field(default_factory=list)
+    schema_ids: Literal["keep", "rewrite"] = "keep"
+    on_unreadable: Literal["stop", "drop"] = "stop"
     paused: bool = False
+
+    @model_validator(mode="after")
+    def _batches_stay_as_they_are(self) -> Self:
+        if self.engine == "batch" and self.rewrites:
+            raise ValueError("only, mask and schema_ids write records anew: leave engine: batch away")
+        return self
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether records are left out of the copy, or changed in it."""
+        return bool(self.only or self.mask) or self.schema_ids == "rewrite"
+
+    def masks(self, topic: str) -> bool:
+        """Whether the copy has values that are not the originals."""
+        return any(matches(pattern, topic) for each in self.mask for pattern in each.topics)
 
     def selects(self, topic: str) -> bool:
         """Whether the name fits; the hub's and Kafka's own topics never do."""
@@ -286,6 +369,14 @@ def load(path: Path) -> MirrorsFile:
                     hint=f'did you mean "{guess}"?'
                     if guess
                     else f"known: {', '.join(sorted(file.clusters))}",
+                    where=place(path, "mirrors", name, end),
+                    code="HUB-1601",
+                )
+        for end, cluster in (("source", mirror.source), ("target", mirror.target)):
+            if mirror.schema_ids == "rewrite" and file.clusters[cluster].registry is None:
+                raise ConfigError(
+                    f'mirror "{name}": schema_ids: rewrite needs a registry on both sides, and "{cluster}" has none',
+                    hint=f"say `registry` of cluster {cluster}",
                     where=place(path, "mirrors", name, end),
                     code="HUB-1601",
                 )
@@ -367,6 +458,24 @@ def connection(
             )
         secrets[reference] = environ[variable]
     return Connection(cluster, tuple(found.bootstrap.split(",")), found.tls, found.sasl, secrets, folder)
+
+
+def mask_secrets(file: MirrorsFile, environ: Mapping[str, str]) -> dict[str, str]:
+    """The keys of hashes by their references. Raises ConfigError (HUB-1602) naming the variable that is not set."""
+    found: dict[str, str] = {}
+    for name, mirror in file.mirrors.items():
+        for rule in mirror.mask:
+            if rule.key is None:
+                continue
+            variable = rule.key[2:-1]
+            if not environ.get(variable):
+                raise ConfigError(
+                    f'mirror "{name}": the variable {variable}, the key of a mask, is not set',
+                    hint=f"export {variable}=… where the workers run, the same everywhere",
+                    code="HUB-1602",
+                )
+            found[rule.key] = environ[variable]
+    return found
 
 
 def is_open(schedule: Schedule | None, now: datetime) -> bool:

@@ -41,7 +41,7 @@ from hub.replication.compare import complete_tables
 from hub.replication.failover import Control, Operation, Partition, Report, Step, assess
 from hub.replication.groups import Carried, Mark, Seen, carry, marks_for
 from hub.replication.joint_map import JointMap
-from hub.replication.links import Link, home_of, links, opposite, way_back
+from hub.replication.links import Link, home_of, links, masked, opposite, way_back
 from hub.replication.mirrors import MirrorsFile
 from hub.replication.offset_map import OffsetMap
 from hub.replication.progress import Progress
@@ -111,6 +111,22 @@ class Operator:
     def _topics(self, home: str, at: str) -> list[str]:
         return [name for name in topics_of(self.clusters[at]) if home_of(self.file, name) == home]
 
+    def _carried(self, home: str, source: str, target: str) -> list[str]:
+        """The topics that a change from ``source`` to ``target`` waits for: none that is masked goes home."""
+        every = self._topics(home, source)
+        if source == home:
+            ways = self.ways(home, source, target)
+            return [topic for topic in every if any(way.mirror.selects(topic) for way in ways)]
+        return [topic for topic in every if way_back(self.file, topic, home, source) is not None]
+
+    def masked(self, home: str, old: str, new: str) -> list[str]:
+        """The topics of which one side has a masked copy: what is born of it away stays away, for at home it would
+        overwrite originals."""
+        away, at = (old, old) if new == home else (new, old)
+        if not self.is_up(at):
+            at = new
+        return [topic for topic in self._topics(home, at) if masked(self.file, topic, home, away)]
+
     # ---- report
 
     def report(self, home: str, old: str, new: str) -> Report:
@@ -145,8 +161,7 @@ class Operator:
     ) -> dict[TopicPartition, tuple[int, int]]:
         """What is to be mirrored and of which nothing is: source offsets [first, end). ``known``: topic ids by partition."""
         there, kafka = topics_of(self.clusters[old]), self.clusters[old].kafka
-        ways = self.ways(home, old, new)
-        meant = [topic for topic in self._topics(home, old) if any(w.mirror.selects(topic) for w in ways)]
+        meant = self._carried(home, old, new)
         ends, begins = kafka.end_offsets(meant), kafka.beginning_offsets(meant)
         return {
             tp: (begins.get(tp), end)
@@ -230,7 +245,7 @@ class Operator:
             old_is_up=self.is_up(old),
             tail=tail,
         )
-        if not self.ways(home, old, new):
+        if not self.ways(home, old, new) and not self.masked(home, old, new):
             raise Conflict(
                 f"no mirror leads from {old} to {new} for what {home} owns",
                 hint="declare one, and let it catch up first",
@@ -355,11 +370,9 @@ class Operator:
         self, progress: Progress, source: str, target: str, home: str
     ) -> tuple[dict[str, int], Positions]:
         """By topic how many offsets are to be carried yet (none is left out), and the source's ends."""
-        topics = self._topics(home, source)
         positions: dict[TopicPartition, int] = {}
-        carried: set[str] = set()
+        carried = self._carried(home, source, target)
         for link in self.ways(home, source, target):
-            carried.update(topic for topic in topics if link.mirror.selects(topic))
             for tp, mark in progress.of(link.name).items():
                 positions[tp] = max(mark.source_next, positions.get(tp, 0))
         ends = self.clusters[source].kafka.end_offsets(sorted(carried), committed=False)

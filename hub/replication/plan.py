@@ -20,6 +20,7 @@ from hub.log import TopicDescription, same_setting
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.replication.checkpoint import CONTROL_TOPIC, Checkpoint
 from hub.replication.mirrors import Mirror
+from hub.replication.shape import objection, shape_of
 from hub.topics.plan import Caution, Refusal
 from hub.topics.tree import collisions
 
@@ -148,6 +149,17 @@ class ImportSchema:
 
 
 @dataclass(frozen=True, slots=True)
+class RegisterSchema:
+    """As any other schema there, with an id of the target's registry."""
+
+    topic: str
+    schema: SchemaVersion
+
+    def __str__(self) -> str:
+        return f"+ schema {self.schema.subject} v{self.schema.version}  with an id of the target's"
+
+
+@dataclass(frozen=True, slots=True)
 class CreateTopic:
     topic: str
     partitions: int
@@ -220,10 +232,20 @@ class Remember:
         return f"= topic {self.topic}  remembered as synced"
 
 
-Step = ImportSchema | CreateTopic | AddPartitions | AlterConfig | AlterAcls | NewGeneration | Remember
+Step = (
+    ImportSchema
+    | RegisterSchema
+    | CreateTopic
+    | AddPartitions
+    | AlterConfig
+    | AlterAcls
+    | NewGeneration
+    | Remember
+)
 
 _RANK: Mapping[type[Step], int] = {
     ImportSchema: 0,
+    RegisterSchema: 0,
     CreateTopic: 1,
     AddPartitions: 2,
     AlterConfig: 3,
@@ -278,10 +300,13 @@ def plan(
                     "Kafka's metrics have _ for .: exclude one of the two",
                 )
             )
-        found += _schema_refusals(topic, source, target)
+        rewrites = mirror.schema_ids == "rewrite"
+        if not rewrites:
+            found += _schema_refusals(topic, source, target)
+        found += _mask_refusals(mirror, topic, source)
         refusals += found
         if not found:
-            steps += _schema_steps(topic, source, target)
+            steps += (_own_schema_steps if rewrites else _schema_steps)(topic, source, target)
             steps += one.steps()
             cautions += one.cautions
     steps.sort(key=lambda step: _RANK[type(step)])
@@ -591,6 +616,39 @@ def _schema_steps(topic: str, source: Side, target: Side) -> Iterator[Step]:
     for each in _schemas(topic, source):
         if (each.subject, each.id) not in there:
             yield ImportSchema(topic, each)
+
+
+def _own_schema_steps(topic: str, source: Side, target: Side) -> Iterator[Step]:
+    there = {(each.subject, each.kind, _meaning(each)) for each in target.schemas or ()}
+    for each in _schemas(topic, source):
+        if (each.subject, each.kind, _meaning(each)) not in there:
+            yield RegisterSchema(topic, each)
+
+
+def _meaning(schema: SchemaVersion) -> bytes:
+    """The text, however a registry spaces it."""
+    try:
+        return orjson.dumps(orjson.loads(schema.text))
+    except ValueError:
+        return schema.text.encode("utf-8", "surrogatepass")
+
+
+def _mask_refusals(mirror: Mirror, topic: str, source: Side) -> Iterator[Refusal]:
+    """A mask that the schema of a value does not allow: better now than at the first such record."""
+    shape = shape_of(mirror, topic)
+    if shape is None:
+        return
+    for each in _schemas(topic, source):
+        if each.subject != f"{topic}-value":
+            continue
+        why = objection(shape, each.kind, each.text)
+        if why is not None:
+            yield _refusal(
+                topic,
+                f"a mask does not fit {each.subject} v{each.version}: {why}",
+                "mask it otherwise (`with: hash`, `null` or `redact`), mend the schema, or exclude the topic",
+            )
+            return
 
 
 def _schema_refusals(topic: str, source: Side, target: Side) -> Iterator[Refusal]:

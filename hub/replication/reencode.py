@@ -34,6 +34,7 @@ _FROM_ATTRIBUTES = struct.Struct(">hiqqqhii")
 _HEAD = struct.Struct(">qiibI")
 _AFTER_LENGTH = HEADER_BYTES - 12
 _MOST_SPLITS = 24
+_MOST_AT_ONCE = 16 << 20
 
 
 class RecordTooLarge(CallerError):
@@ -76,17 +77,34 @@ class Reencode:
     """See Reencoder."""
 
     def reencode(self, batches: Sequence[Batch], position: int, largest_bytes: int) -> list[NewBatch]:
-        codec = batches[0].codec
-        records: list[RawRecord] = []
+        return anew(self._parts(batches, position), batches[0].codec, largest_bytes)
+
+    @staticmethod
+    def _parts(batches: Sequence[Batch], position: int) -> Iterator[Sequence[RawRecord]]:
         for batch in batches:
             try:
-                records += [record for record in records_in(batch) if record.offset >= position]
+                yield [record for record in records_in(batch) if record.offset >= position]
             except CorruptBatch as error:
                 raise CorruptBatch(f"offset {batch.base_offset}: {error.message}") from None
-        return list(_fitting(records, codec, largest_bytes))
 
 
-def _fitting(records: Sequence[RawRecord], codec: int, largest_bytes: int) -> Iterator[NewBatch]:
+def anew(parts: Iterable[Sequence[RawRecord]], codec: int, largest_bytes: int) -> list[NewBatch]:
+    """The records as new batches. What a few small batches hold may inflate a thousandfold: it is written as soon as it is
+    much, never in memory all at once."""
+    made: list[NewBatch] = []
+    records: list[RawRecord] = []
+    size = 0
+    for part in parts:
+        records += part
+        size += sum(len(record.rest) for record in part)
+        if size >= _MOST_AT_ONCE:
+            made += fitting(records, codec, largest_bytes)
+            records, size = [], 0
+    made += fitting(records, codec, largest_bytes)
+    return made
+
+
+def fitting(records: Sequence[RawRecord], codec: int, largest_bytes: int) -> Iterator[NewBatch]:
     """One batch when it fits, else both halves, and so on."""
     waiting = [records] if records else []
     while waiting:

@@ -31,6 +31,8 @@ from hub.replication.joint_map import foreign_ranges
 from hub.replication.lag import Bucket
 from hub.replication.links import Link
 from hub.replication.mirrors import From, Mirror, is_open
+from hub.replication.registries import Registries, registries
+from hub.replication.shape import NoSchemas, Shaper, shape_of
 from hub.replication.shards import Shard
 from hub.runtime import Backoff
 
@@ -56,6 +58,7 @@ class ShardRun(threading.Thread):
     """See the module. ``wish`` is set by the fleet, everything else is read by it.
 
     ``may``: which of some topics may be carried now, asked of both clusters' control topics, current as of the call.
+    ``secrets``: the keys of masks by their references.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class ShardRun(threading.Thread):
         link: Link,
         clusters: Mapping[str, Reached],
         may: Callable[[Link, Sequence[str]], frozenset[str]],
+        secrets: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(name=f"{shard.link}.{shard.number}", daemon=True)
         self.shard, self.link = shard, link
@@ -78,6 +82,8 @@ class ShardRun(threading.Thread):
         self.ticked_at_s = time.monotonic()
         self.throttled = False
         self._may = may
+        self._secrets = secrets or {}
+        self._schemas: Registries | NoSchemas = NoSchemas()
         self._halt = threading.Event()
         self._again = False
         self._engine: BatchEngine | None = None
@@ -169,6 +175,7 @@ class ShardRun(threading.Thread):
             partitions=partitions,
             settings=settings_of(self.link.mirror, self.shards_here, self.shards_of_link),
             foreign=foreign,
+            shapers=self._shapers(topics),
         )
         try:
             engine.start()
@@ -177,6 +184,7 @@ class ShardRun(threading.Thread):
                 raise NotYet("hands were changed meanwhile: beginning anew")
         except BaseException:
             engine.close()
+            self._close()
             raise
         self._engine, self._of = engine, wish
         self._retry_at_s = 0.0
@@ -190,6 +198,18 @@ class ShardRun(threading.Thread):
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.close()
+        schemas, self._schemas = self._schemas, NoSchemas()
+        if isinstance(schemas, Registries):
+            schemas.close()
+
+    def _shapers(self, topics: Sequence[str]) -> dict[str, Shaper]:
+        """What leaves out or changes records, of the topics of which the file says so."""
+        shapes = {
+            topic: shape for topic in topics if (shape := shape_of(self.link.mirror, topic)) is not None
+        }
+        if shapes:
+            self._schemas = registries(self.source, self.target)
+        return {topic: Shaper(shape, self._schemas, self._secrets) for topic, shape in shapes.items()}
 
     def _tell(self, engine: BatchEngine) -> None:
         self.progress = tuple(engine.progress())

@@ -7,14 +7,17 @@ saw last, and how long ago is said. Without a worker that is alive a mirror does
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from hub.record import TopicPartition
 from hub.replication.board import Board, GroupStatus, PartitionStatus
 from hub.replication.checkpoint import Checkpoint
 from hub.replication.links import Link, home_of
-from hub.replication.mirrors import MirrorsFile
+from hub.replication.mirrors import Mirror, MirrorsFile, is_open, opens_at
 from hub.replication.progress import Progress
+from hub.replication.shape import shape_of
 
 _STALE_MS = 30_000
 
@@ -42,6 +45,9 @@ def summary_of(
                 row["reason"] = carries.trouble.get(str(row["topic"])) or _why_left(
                     file, board, str(row["topic"])
                 )
+    for row in partitions:
+        shape = shape_of(link.mirror, str(row["topic"]))
+        row["engine_why"] = str(shape) if shape is not None else ""
     groups = [
         _group(status, {(row["topic"], row["partition"]): row for row in partitions})
         for (name, _), status in sorted(board.groups.items())
@@ -66,6 +72,8 @@ def summary_of(
         state, reason = "paused", f"paused by {paused}: hub mirror resume {link.declared}"
     elif file.mirrors[link.declared].paused:
         state, reason = "paused", "paused in the file"
+    elif (closed := _closed(link.mirror, now_ms)) is not None:
+        state, reason = "paused", closed
     elif not workers:
         state, reason = "no worker", "nobody mirrors it now: hub mirror run"
     elif carries is None:
@@ -105,6 +113,18 @@ def summary_of(
         "groups": groups,
         "gaps": gaps,
     }
+
+
+def _closed(mirror: Mirror, now_ms: int) -> str | None:
+    """Until when a schedule lets nothing through; None when it lets."""
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
+    if mirror.schedule is None or is_open(mirror.schedule, now):
+        return None
+    opens = opens_at(mirror.schedule, now)
+    if opens is None:
+        return "its schedule has no window"
+    local = opens.astimezone(ZoneInfo(mirror.schedule.zone))
+    return f"outside its schedule: goes on {local:%a %Y-%m-%d %H:%M} {mirror.schedule.zone}"
 
 
 def _why_left(file: MirrorsFile, board: Board, topic: str) -> str:

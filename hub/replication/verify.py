@@ -6,12 +6,16 @@ as a wrong record. Digests are of ranges of source offsets; in the first range t
 by one, and the first that differs is named.
 
 What compaction took on one side only is no difference: of compacted topics only what both sides have is compared.
+
+Of topics whose records are left out or changed on the way the source's records are taken as the mirror's rules make them
+now; so a record that went through under former rules, unmasked say, is a difference. Without the key of a hash the values
+of that topic are not compared, and that is told.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hub.record import TopicPartition
 from hub.replication import wire
@@ -19,8 +23,11 @@ from hub.replication.batches import Aborted, CorruptBatch, batches_in, is_intact
 from hub.replication.checkpoint import Checkpoint, Gap
 from hub.replication.clusters import Reached
 from hub.replication.digest import Difference, Digest, Range, differences, hash_of
+from hub.replication.mirrors import Mirror
 from hub.replication.offset_map import OffsetMap
-from hub.replication.reencode import records_in
+from hub.replication.reencode import RawRecord, fields_of, records_in, rest_of
+from hub.replication.registries import Registries, registries
+from hub.replication.shape import Shaper, Unshapable, shape_of
 from hub.replication.wire import Cluster, FetchFrom
 
 RANGE = 10_000
@@ -33,7 +40,8 @@ Hashed = Iterator[tuple[int, int]]
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """One partition compared over source offsets [first, end). ``differs_at``: the first source offset at which the sides
-    differ, None when they do not. ``why``: how they differ, or why the partition was not compared."""
+    differ, None when they do not. ``why``: how they differ, or why the partition was not compared. ``rules``: what was done
+    to the source's records before they were compared."""
 
     place: TopicPartition
     first: int
@@ -44,6 +52,7 @@ class Verdict:
     ranges: tuple[Difference, ...] = ()
     why: str = ""
     compared: bool = True
+    rules: str = ""
 
     @property
     def equal(self) -> bool:
@@ -67,17 +76,42 @@ class Verifier:
     """Reads both clusters. ``progress`` hears how many source offsets more were compared. Close it."""
 
     def __init__(
-        self, source: Reached, target: Reached, progress: Callable[[int], None] = lambda more: None
+        self,
+        source: Reached,
+        target: Reached,
+        progress: Callable[[int], None] = lambda more: None,
+        mirror: Mirror | None = None,
+        secrets: Mapping[str, str] | None = None,
     ) -> None:
         self.source, self.target = Cluster(source.access, source.name), Cluster(target.access, target.name)
-        self._progress = progress
+        self._progress, self._mirror, self._secrets = progress, mirror, secrets or {}
+        self._schemas = registries(source, target, registers=False)
+        self._shaper: Shaper | None = None
+        self._blind = False
 
     def close(self) -> None:
         self.source.close()
         self.target.close()
+        if isinstance(self._schemas, Registries):
+            self._schemas.close()
 
     def verify(self, each: Compared, newest: int | None = None) -> Verdict:
         """Compare one partition, or the ``newest`` source offsets of it. Raises PeerError, CallerError."""
+        shape = shape_of(self._mirror, each.place.topic) if self._mirror is not None else None
+        blind = shape is not None and not shape.secrets <= self._secrets.keys()
+        rules = "" if shape is None else str(shape)
+        if shape is not None and blind:
+            missing = ", ".join(sorted(key[2:-1] for key in shape.secrets - self._secrets.keys()))
+            shape, rules = shape.unmasked(), f"{rules}; values not compared: {missing} is not set"
+        self._blind = blind
+        self._shaper = Shaper(shape, self._schemas, self._secrets) if shape is not None else None
+        try:
+            return replace(self._verify(each, newest), rules=rules)
+        except Unshapable as error:
+            why = f"its rules cannot be applied: {error.message}"
+            return Verdict(each.place, 0, 0, 0, Digest(), why=why, compared=False, rules=rules)
+
+    def _verify(self, each: Compared, newest: int | None) -> Verdict:
         place = each.place
         for cluster in (self.source, self.target):
             refused = cluster.refresh([place.topic])
@@ -117,7 +151,7 @@ class Verifier:
         return first, mark.source_next
 
     def _ours(self, each: Compared, first: int, end: int) -> Hashed:
-        for offset, hashed in self._read(self.source, each.place, first, end):
+        for offset, hashed in self._read(self.source, each.place, first, end, self._shaped):
             if not within(each.foreign, offset):
                 yield offset, hashed(offset)
 
@@ -126,7 +160,9 @@ class Verifier:
         begins = max(
             table.translate(first).offset, self.target.offsets([each.place], wire.EARLIEST)[each.place]
         )
-        for offset, hashed in self._read(self.target, each.place, begins, table.target_next):
+        for offset, hashed in self._read(
+            self.target, each.place, begins, table.target_next, self._without_value
+        ):
             back = table.reverse(offset)
             # What is not in the map was not brought by this mirror: of the other direction, or born here.
             if back.kind == "exact" and first <= back.offset < end and offset < table.target_next:
@@ -152,7 +188,8 @@ class Verifier:
                 if ours.get(offset) == theirs.get(offset):
                     continue
                 if offset in ours and offset in theirs:
-                    return offset, "the records differ"
+                    now = " from what the mirror's rules make of the source's now" if self._shaper else ""
+                    return offset, f"the records differ{now}"
                 if each.compacted:
                     continue
                 if offset in ours:
@@ -163,35 +200,68 @@ class Verifier:
                 return offset, "the target has it, the source does not"
         return None, ""
 
+    def _shaped(self, offset: int, rest: bytes) -> bytes | None:
+        """A record of the source as the copy shall have it; None: not at all."""
+        if self._shaper is None:
+            return rest
+        try:
+            made = self._shaper.apply(rest)
+        except Unshapable as error:
+            if self._shaper.shape.drops_unreadable:
+                return None
+            raise Unshapable(f"offset {offset}: {error.message}") from None
+        return None if made is None else self._without_value(offset, made)
+
+    def _without_value(self, offset: int, rest: bytes) -> bytes | None:
+        if not self._blind:
+            return rest
+        found = fields_of(rest)
+        return rest_of(found.key, None, found.headers)
+
     def _read(
-        self, cluster: Cluster, place: TopicPartition, first: int, end: int
+        self,
+        cluster: Cluster,
+        place: TopicPartition,
+        first: int,
+        end: int,
+        shaped: Callable[[int, bytes], bytes | None],
     ) -> Iterator[tuple[int, Callable[[int], int]]]:
         """Committed records of [first, end): offset, and the hash given the source offset that it has or had."""
-        position = first
-        while position < end:
-            leader = cluster.leader(place)
-            connection = cluster.connection(leader.node, "verify")
-            wanted = [FetchFrom(place, cluster.topics[place.topic].uuid, leader.epoch, position)]
-            version = wire.send_fetch(
-                connection, wanted, max_wait_ms=250, max_bytes=_FETCH_BYTES, partition_bytes=_FETCH_BYTES
-            )
-            frame, at = connection.receive()
-            code, (part,) = wire.fetched(frame, at, version, cluster.names())
-            where = f'cluster "{cluster.name}", topic "{place.topic}" partition {place.partition}'
-            wire.raise_for(code or part.error, f"{where}: read")
-            books, before = Aborted(part.aborted), position
-            for batch in batches_in(part.buffer, part.start, part.end):
-                if not is_intact(batch):
-                    raise CorruptBatch(f"{where}, offset {batch.base_offset}: its checksum is wrong")
-                aborted = books.covers(batch)
-                position = max(position, batch.next_offset)
-                if aborted or batch.is_control:
-                    continue
-                for raw in records_in(batch):
-                    if before <= raw.offset < end:
-                        yield raw.offset, _hasher(raw.timestamp_ms, raw.rest)
-            if position == before and part.last_stable >= 0 and part.last_stable <= position:
-                return  # the rest is not committed
+        for raw in committed_records(cluster, place, first, end):
+            if (rest := shaped(raw.offset, raw.rest)) is not None:
+                yield raw.offset, _hasher(raw.timestamp_ms, rest)
+
+
+def committed_records(cluster: Cluster, place: TopicPartition, first: int, end: int) -> Iterator[RawRecord]:
+    """Committed records of [first, end), ascending; fewer when the rest is not committed yet. ``cluster`` knows the topic.
+
+    Raises CorruptBatch, PeerError, CallerError.
+    """
+    position = first
+    while position < end:
+        leader = cluster.leader(place)
+        connection = cluster.connection(leader.node, "verify")
+        wanted = [FetchFrom(place, cluster.topics[place.topic].uuid, leader.epoch, position)]
+        version = wire.send_fetch(
+            connection, wanted, max_wait_ms=250, max_bytes=_FETCH_BYTES, partition_bytes=_FETCH_BYTES
+        )
+        frame, at = connection.receive()
+        code, (part,) = wire.fetched(frame, at, version, cluster.names())
+        where = f'cluster "{cluster.name}", topic "{place.topic}" partition {place.partition}'
+        wire.raise_for(code or part.error, f"{where}: read")
+        books, before = Aborted(part.aborted), position
+        for batch in batches_in(part.buffer, part.start, part.end):
+            if not is_intact(batch):
+                raise CorruptBatch(f"{where}, offset {batch.base_offset}: its checksum is wrong")
+            aborted = books.covers(batch)
+            position = max(position, batch.next_offset)
+            if aborted or batch.is_control:
+                continue
+            for raw in records_in(batch):
+                if before <= raw.offset < end:
+                    yield raw
+        if position == before and part.last_stable >= 0 and part.last_stable <= position:
+            return  # the rest is not committed
 
 
 def _hasher(timestamp_ms: int, rest: bytes) -> Callable[[int], int]:

@@ -38,7 +38,7 @@ from hub.replication.failover import Control
 from hub.replication.lag import Arrivals, Rate
 from hub.replication.links import Link, carries, checked, links, opposite
 from hub.replication.listener import Listener
-from hub.replication.mirrors import MirrorsFile, load
+from hub.replication.mirrors import MirrorsFile, load, mask_secrets
 from hub.replication.shard_run import ShardRun, Wish
 from hub.replication.shards import Lease, Moves, Shard, Watch, moves, watch
 from hub.runtime import Backoff
@@ -59,8 +59,9 @@ FILE_S = 2.0
 def run(path: Path, environ: Mapping[str, str], stop: threading.Event, timeout_s: float = 15.0) -> None:
     """Work until ``stop`` is set. Raises ConfigError when the file is wrong at the beginning."""
     file, stamp = checked(load(path)), _stamp(path)
+    secrets = mask_secrets(file, environ)
     while not stop.is_set():
-        worker = Worker(file, reach_all(file, environ, path.parent, timeout_s))
+        worker = Worker(file, reach_all(file, environ, path.parent, timeout_s), secrets=secrets)
         worker.start()
         try:
             while not stop.wait(FILE_S) and (now := _stamp(path)) == stamp:
@@ -69,7 +70,8 @@ def run(path: Path, environ: Mapping[str, str], stop: threading.Event, timeout_s
                 return
             stamp = now
             try:
-                file = checked(load(path))
+                changed = checked(load(path))
+                file, secrets = changed, mask_secrets(changed, environ)
                 log.info("%s has changed: beginning anew with it", path)
             except HubError as error:
                 log.error("%s has changed and is wrong, the former one stays: %s", path, error.message)
@@ -88,7 +90,13 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 class Worker:
     """All fleets of one process. ``start`` and ``stop`` from one thread."""
 
-    def __init__(self, file: MirrorsFile, clusters: Mapping[str, Reached], name: str | None = None) -> None:
+    def __init__(
+        self,
+        file: MirrorsFile,
+        clusters: Mapping[str, Reached],
+        name: str | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
         every = links(file)
         targets = {link.target for link in every.values()}
@@ -102,6 +110,7 @@ class Worker:
                 {name: link for name, link in every.items() if link.target == target},
                 clusters,
                 self.listeners,
+                secrets or {},
             )
             for target in sorted(targets)
         ]
@@ -134,11 +143,12 @@ class Fleet(threading.Thread):
         mine: Mapping[str, Link],
         clusters: Mapping[str, Reached],
         listeners: Mapping[str, Listener],
+        secrets: Mapping[str, str],
     ) -> None:
         self.target = next(iter(mine.values())).target
         super().__init__(name=f"fleet.{self.target}", daemon=True)
         self.worker, self.file, self.links = worker, file, mine
-        self.clusters, self.listeners = clusters, listeners
+        self.clusters, self.listeners, self.secrets = clusters, listeners, secrets
         self.listener = listeners[self.target]
         self._halt = threading.Event()
         self._runs: dict[Shard, ShardRun] = {}
@@ -269,7 +279,7 @@ class Fleet(threading.Thread):
             self._chores[shard] = chores
             chores.start()
             return
-        run = ShardRun(shard, link, self.clusters, self._may)
+        run = ShardRun(shard, link, self.clusters, self._may, self.secrets)
         run.held = self._held(link) or "starting"
         self._runs[shard] = run
         run.start()

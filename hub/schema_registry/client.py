@@ -70,6 +70,24 @@ class RegistryClient:
                 self._by_id[schema_id] = known
         return known
 
+    def text_of(self, schema_id: int) -> tuple[str, str, list[Reference]]:
+        """(text, type, references) of the schema with this id, as it was registered."""
+        answer = self._ask("GET", f"/schemas/ids/{schema_id}")
+        references = [
+            Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
+            for each in answer.get("references") or ()
+        ]
+        return str(answer["schema"]), str(answer.get("schemaType") or "AVRO"), references
+
+    def lookup(
+        self, subject: str, schema: str, schema_type: str = "AVRO", references: Sequence[Reference] = ()
+    ) -> RegisteredSchema:
+        """The version of the subject that is this schema. Raises NotFound; nothing is registered."""
+        body: dict[str, Any] = {"schema": schema, "schemaType": schema_type}
+        if references:
+            body["references"] = [each.as_json() for each in references]
+        return _registered(self._ask("POST", f"/subjects/{quote(subject, safe='')}", body))
+
     def source(self, schema_id: int) -> Source:
         """The schema with this id with all that it refers to, ready to be parsed."""
         return self._source(self._ask("GET", f"/schemas/ids/{schema_id}"), {}, 0)

@@ -21,7 +21,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import orjson
@@ -57,6 +57,7 @@ from hub.topics.produce_request import (
     written_line,
 )
 from hub.topics.tree import LiveTree
+from hub.tracing import Span, Trace, spans, with_trace
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +78,8 @@ _SEARCH_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A body for a topic. ``form`` record: API v3; event: the short form, whose key is ``key_field``'s value."""
+    """A body for a topic. ``form`` record: API v3; event: the short form, whose key is ``key_field``'s value. ``trace``: what
+    the request is a part of."""
 
     topic: str
     body: bytes
@@ -86,6 +88,7 @@ class Request:
     key_field: str | None = None
     producer: str | None = None
     idempotency_key: str | None = None
+    trace: Trace | None = None
 
     def fingerprint(self) -> str:
         about = (self.form, self.key_field, self.producer, self.lines)
@@ -314,8 +317,15 @@ class Gateway:
             written = any(line["error_code"] == 200 for line in lines)
             self._finish(request, answer, made, keep=written and not batch.unknown, sought=batch.unknown)
 
+        span = _begun(request, len(records))
+
+        def traced(batch: _Batch) -> None:
+            if span is not None:
+                _ended(span, batch)
+            settled(batch)
+
         give_up_at_s = time.monotonic() + self.cluster.timeout_s + 5.0
-        batch = _Batch(len(records), settled, give_up_at_s)
+        batch = _Batch(len(records), traced, give_up_at_s)
         self._batches.add(batch)
         encoded = 0
         for index, asked in enumerate(records):
@@ -334,6 +344,7 @@ class Gateway:
                 continue
             if request.producer is not None:
                 new = _with_header(new, PRODUCER_HEADER, request.producer.encode())
+            new = replace(new, headers=with_trace(new.headers, request.trace if span is None else span.trace))
             if key is not None:
                 said = mark(key, print_, index, len(records), now_ms)
                 new = _with_header(new, IDEMPOTENCY_HEADER, said)
@@ -651,6 +662,36 @@ def _unknown(error: HubError) -> PeerError:
         hint="send it again with the same Idempotency-Key, or with the event's own id",
         code="HUB-3013",
     )
+
+
+def _begun(request: Request, count: int) -> Span | None:
+    known = spans()
+    if known is None:
+        return None
+    return known.start(
+        f"send {request.topic}",
+        "producer",
+        parent=request.trace,
+        attributes={
+            "messaging.system": "kafka",
+            "messaging.operation.type": "send",
+            "messaging.operation.name": "send",
+            "messaging.destination.name": request.topic,
+            "messaging.batch.message_count": count,
+        },
+    )
+
+
+def _ended(span: Span, batch: _Batch) -> None:
+    """Where it is, when it is in one partition; and with what it failed, when nothing was written."""
+    lines = [line for line in batch.lines if line is not None]
+    first = next((line for line in lines if line["error_code"] == 200), None)
+    if first is None:
+        return span.end(str(lines[0]["error_code"]) if lines else "_OTHER")
+    if len({line.get("partition_id") for line in lines}) == 1:
+        span.put(messaging__destination__partition__id=str(first["partition_id"]))
+        span.put(messaging__kafka__offset=int(first["offset"]))
+    return span.end()
 
 
 def _with_header(new: NewRecord, name: str, value: bytes) -> NewRecord:

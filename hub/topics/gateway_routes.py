@@ -20,6 +20,7 @@ from hub.topics import gateway as shell
 from hub.topics.gateway import Answer, Gateway, Slot
 from hub.topics.idempotency import checked_key
 from hub.topics.produce_request import MOST_REQUEST_BYTES, TooLarge, refused_line, status_of
+from hub.tracing import ACTIVE, parse
 
 POSITION_HEADER = "Hub-Position"
 _LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
@@ -103,6 +104,9 @@ def create_router(gateway: Gateway) -> APIRouter:
     async def produce(request: Request, topic: str, form: Any, key_field: str | None) -> Response:
         given = request.headers.get("idempotency-key")
         key = None if given is None else checked_key(given)
+        # Passed on to the record even where this server traces nothing.
+        told = request.headers
+        trace = ACTIVE.get() or parse(told.get("traceparent"), told.get("tracestate"))
         kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
         slot = gateway.admit(_announced(request))
         try:
@@ -111,7 +115,7 @@ def create_router(gateway: Gateway) -> APIRouter:
             slot.release()
             raise
         asked = shell.Request(
-            topic, body, form, kind in _LINES, key_field, request.headers.get("hub-producer"), key
+            topic, body, form, kind in _LINES, key_field, request.headers.get("hub-producer"), key, trace
         )
         # Shielded: a client that hangs up does not take the answer from another one with the same key.
         return _answered(await asyncio.shield(asyncio.wrap_future(gateway.submit(asked, slot))))

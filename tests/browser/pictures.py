@@ -33,6 +33,7 @@ PAGES = {
     "views": "/views",
     "view": f"/views/{staged_hub.VIEW}?key=C-1007",
     "lag": "/lag",
+    "completeness": f"/completeness?topic={staged_estate.ORDERS}",
     "mirrors": "/mirrors",
     "query": "/query",
     "search": "/search?q=customer",

@@ -36,6 +36,7 @@ from hub.topics.describe import PartitionFacts, Setting, TopicFacts
 from hub.topics.tree import Slo, TopicSpec
 
 from .staged_hub import SOURCES, VIEW, StagedHub, customers
+from .staged_ledger import StagedLedger, staged
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 ORDERS = "shop.orders"
@@ -128,6 +129,7 @@ class StagedEstate(StagedHub):
     rows: list[LagRow] = field(default_factory=list)
     mirrors: Known = field(default_factory=Known)
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ledger: StagedLedger = field(default_factory=StagedLedger)
     node: Node | None = None
     collector: Collector | None = None
     alerts: StagedAlerts = field(default_factory=StagedAlerts)
@@ -147,6 +149,7 @@ class StagedEstate(StagedHub):
             lag=lambda: self.rows,
             views=StagedViewFacts(self),
             mirrors=lambda: self.mirrors,
+            completeness=lambda: self.ledger.known(),
             saved=lambda: [{"name": "big", "doc": "Big spenders", "sql": "SELECT 1"}],
             alerts=self.alerts,
         )
@@ -442,6 +445,7 @@ def estate(seed: int = 7) -> StagedEstate:
     }
     away = {"mirror": "lon-tyo", "state": "unknown", "reason": "cluster tyo does not answer", "ok": False}
     hub.mirrors = Known([mirror, away], now)
+    hub.ledger = staged(now)
     return hub
 
 

@@ -213,6 +213,7 @@ def test_the_keyboard_reaches_everything_in_reading_order(hub: StagedHub, open_p
         "Views",
         "Lineage",
         "Lag",
+        "Completeness",
         "Alerts",
         "Mirrors",
         "Query",

@@ -14,6 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from browser.conftest import Opener
 from browser.staged_estate import HOSTILE, LATE, ORDERS, StagedEstate, estate, late
 from browser.staged_hub import VIEW, served, visit
+from browser.staged_ledger import StagedLedger
 from playwright.sync_api import expect
 
 from hub.alerts.engine import State
@@ -35,6 +36,8 @@ PAGES = {
     "view": f"/views/{VIEW}?key=C-1003",
     "lag": "/lag",
     "lineage": f"/lineage?of=view:{VIEW}",
+    "completeness": f"/completeness?topic={ORDERS}",
+    "completeness of a day": "/completeness?range=24h&order=tree",
     "alerts": "/alerts?silence=topic%3Dshop.**",
     "runbook": "/alerts/runbooks/lag",
     "mirrors": "/mirrors",
@@ -227,6 +230,78 @@ def test_a_row_changes_on_its_views_page(site: StagedEstate, open_page: Opener) 
     page.keyboard.press("Enter")
     expect(page.get_by_test_id("card").locator("h3")).to_have_text("C-1010")
     expect(page).to_have_url(f"{site.url}/views/{VIEW}?key=C-1010")
+
+
+def test_a_gap_is_found_on_the_map_by_keys_and_its_command_named(
+    site: StagedEstate, open_page: Opener
+) -> None:
+    page = open_page(f"{site.url}/completeness")
+    gaps = page.get_by_test_id(f"heat-{ORDERS}").locator("[data-state=GAP]")
+    expect(gaps).to_have_count(2)
+    expect(gaps.first).to_have_attribute("aria-label", re.compile(r"gap, .* 3 records are not at the target"))
+    signs = {
+        state: page.locator(f".key [data-state={state}]").evaluate(
+            "e => getComputedStyle(e, '::before').content"
+        )
+        for state in ("GAP", "DUPLICATES", "UNKNOWN", "EXPLAINED", "EMPTY", "COMPLETE")
+    }
+    assert len(set(signs.values())) == 6, signs  # never by colour alone
+    # One stop of the tab order, then arrows.
+    page.locator("#map").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    while page.evaluate("document.activeElement.className") != "swatch":
+        page.keyboard.press("Tab")
+    newest = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert newest.startswith(ORDERS) and "unknown" in newest and " 0 records" not in newest
+    for _ in range(60):
+        page.keyboard.press("ArrowLeft")
+        if page.evaluate("document.activeElement.dataset.state") == "GAP":
+            break
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(rf"topic={re.escape(ORDERS)}&at=\d+#cell"))
+    panel = page.get_by_test_id("cell")
+    expect(panel).to_contain_text("17 records are not at the target")
+    expect(panel.get_by_test_id("command").first).to_contain_text(f"hub audit missing {ORDERS} 20")
+    expect(panel.get_by_test_id("tiers")).to_contain_text("receipts of gateway-5f2c09")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('#cell') !== null")
+    page.get_by_role("link", name="Close").click()
+    expect(panel).to_have_count(0)
+
+
+def test_the_map_is_filtered_and_ranged_by_its_address(site: StagedEstate, open_page: Opener) -> None:
+    page = open_page(f"{site.url}/completeness")
+    page.locator("[data-filter]").fill("crm.*")
+    page.locator("select[name=range]").select_option("24h")
+    page.get_by_role("button", name="Show").click()
+    expect(page).to_have_url(re.compile(r"topics=crm\.\*.*range=24h"))
+    expect(page.locator("[data-heat] tbody tr[data-testid]")).to_have_count(2)
+    expect(page.locator("[data-heat] thead th")).to_have_count(49)
+    page.get_by_role("link", name="older").click()
+    expect(page.get_by_test_id("heat-crm.consent").locator("[data-state=GAP]")).to_have_count(0)
+    page.get_by_test_id("heat-crm.consent").get_by_role("link", name="trouble at").click()
+    expect(page.get_by_test_id("cell")).to_contain_text("5 offsets hold nothing")
+    page.goto(f"{site.url}/completeness?topics=nothing.like.it")
+    expect(page.get_by_test_id("none-fit")).to_be_visible()
+
+
+def test_the_map_says_when_it_is_not_read_away_or_empty(site: StagedEstate, open_page: Opener) -> None:
+    before = site.ledger
+    try:
+        site.ledger = StagedLedger(read=False)
+        page = open_page(f"{site.url}/completeness")
+        expect(page.get_by_test_id("loading")).to_contain_text("Reading the ledger")
+        site.ledger = StagedLedger()
+        expect(page.get_by_test_id("nothing-audited")).to_be_visible()
+        expect(page.locator("[data-heat] [data-state=EMPTY]")).to_have_count(0)
+        before.error = "Kafka does not answer"
+        site.ledger = before
+        page.reload()
+        expect(page.get_by_test_id("trouble")).to_contain_text("Kafka does not answer. What is shown is what")
+        expect(page.get_by_test_id(f"heat-{ORDERS}")).to_be_visible()
+    finally:
+        before.error, site.ledger = None, before
 
 
 def test_a_query_is_asked_refused_with_a_caret_and_remembered(site: StagedEstate, open_page: Opener) -> None:

@@ -17,6 +17,7 @@ from hub.cli import app
 from hub.cli.context import environment_of
 from hub.client import Event, Hub
 from hub.completeness.audit import Audit, read_ledger
+from hub.completeness.heat import heat_of
 from hub.completeness.ledger import BUCKET_MS, State, audit_of, bucket_of
 from hub.completeness.receipts import Receipts
 from hub.config import Settings
@@ -79,6 +80,11 @@ def test_every_offset_is_accounted_for(cluster: KafkaCluster, topic: str) -> Non
         0,
         0,
     )
+    heat = heat_of(read_ledger(cluster).of(topic))
+    assert heat is not None and heat.unplaced == 0  # each hole and repeat is in a minute of the map
+    assert sum(each.aborted for each in heat.minutes.values()) == 7
+    assert sum(each.markers for each in heat.minutes.values()) == 2
+    assert sum(each.repeated for each in heat.minutes.values()) == 1
     again = audited(cluster, topic)
     assert again == audit  # nothing new: nothing read, nothing written
     write(cluster, topic, range(5))

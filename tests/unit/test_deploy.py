@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
+import pyspark
+import pytest
 import yaml
 
 from hub.cli import COMMANDS
@@ -69,3 +73,66 @@ def test_what_the_image_copies_exists() -> None:
     ]
     assert sources
     assert all((ROOT / source).exists() for source in sources)
+
+
+def manifests() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "hub.yaml").read_text()))
+
+
+def named(kind: str, name: str) -> dict[str, Any]:
+    return next(each for each in manifests() if each["kind"] == kind and each["metadata"]["name"] == name)
+
+
+def workloads() -> list[dict[str, Any]]:
+    return [each for each in manifests() if "template" in each.get("spec", {})]
+
+
+@pytest.mark.parametrize(
+    "manifest", manifests(), ids=lambda each: f"{each['kind']}-{each['metadata']['name']}"
+)
+def test_kubernetes_takes_the_manifest(manifest: dict[str, Any]) -> None:
+    """By the schemas of its API, with no key that it does not know."""
+    for release in ("1.30", kubernetes_validate.latest_version()):
+        kubernetes_validate.validate(manifest, release, strict=True)
+
+
+def test_the_manifests_settings_and_commands_are_the_hubs() -> None:
+    settings = named("ConfigMap", "hub")["data"]
+    parsed = {name.removeprefix("HUB_").lower(): value for name, value in settings.items()}
+    parsed["spark_conf"] = json.loads(parsed["spark_conf"])
+    assert (
+        Settings(**parsed).spark_conf["spark.kubernetes.container.image"]
+        == f"apache/spark:{pyspark.__version__}"
+    )
+    containers = [each["spec"]["template"]["spec"]["containers"][0] for each in workloads()]
+    assert {each["args"][0] for each in containers} <= set(COMMANDS)
+    assert {"serve", "apply-changelogs", "materialize"} <= {each["args"][0] for each in containers}
+
+
+def test_the_manifests_name_what_is_there() -> None:
+    there = {(each["kind"], each["metadata"]["name"]) for each in manifests()}
+    settings = named("ConfigMap", "hub")["data"]
+    conf = json.loads(settings["HUB_SPARK_CONF"])
+    claim = "spark.kubernetes.executor.volumes.persistentVolumeClaim.hub-checkpoints"
+    assert ("PersistentVolumeClaim", conf[f"{claim}.options.claimName"]) in there
+    assert ("Service", settings["HUB_SPARK_DRIVER_HOST"]) in there
+    assert ("Service", settings["HUB_REGISTRY_URL"].split("/")[2].split(":")[0]) in there
+    ports = {port["name"]: port["port"] for port in named("Service", "hub-materializer")["spec"]["ports"]}
+    assert ports == {
+        "driver": int(conf["spark.driver.port"]),
+        "blocks": int(conf["spark.driver.blockManager.port"]),
+    }
+    assert (
+        conf["spark.kubernetes.driver.pod.name"]
+        == named("StatefulSet", "hub-materializer")["metadata"]["name"] + "-0"
+    )
+    spec = named("StatefulSet", "hub-materializer")["spec"]["template"]["spec"]
+    mounts = {each["name"]: each["mountPath"] for each in spec["containers"][0]["volumeMounts"]}
+    # The driver's checkpoints and the executors' are the same folder under the same name.
+    assert (
+        mounts["checkpoints"] == conf[f"{claim}.mount.path"] == re.findall(r"HUB_HOME=(\S+)", DOCKERFILE)[0]
+    )
+    assert ("ServiceAccount", spec["serviceAccountName"]) in there
+    template = named("ConfigMap", "hub-executor")["data"]
+    kubernetes_validate.validate(yaml.safe_load(template["executor.yaml"]), "1.30", strict=True)
+    assert Path(conf["spark.kubernetes.executor.podTemplateFile"]).name in template

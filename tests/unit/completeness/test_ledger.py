@@ -19,6 +19,7 @@ from hub.completeness.ledger import (
     Entry,
     Holes,
     Ledger,
+    Spot,
     State,
     audit_of,
     covered,
@@ -217,3 +218,21 @@ def test_a_minute_is_named_as_people_write_it() -> None:
 
 def test_sums_wrap_and_never_grow() -> None:
     assert Cell(1, 2**64 - 1).plus(Cell(1, 2)) == Cell(2, 1)
+
+
+def test_spots_come_back_and_older_entries_have_none() -> None:
+    made = log(0, 3, spots={MINUTE: Spot(Holes(aborted=2, unexplained=1), 4)})
+    assert entry_of(stored(made)) == made
+    assert entry_of(stored(log(0, 3))).spots == {}
+    assert named(made, "mirror", Cells(), 2).spots == {}
+
+
+def test_a_topic_is_found_without_reading_all_of_the_ledger_and_forgotten_with_its_last_entry() -> None:
+    ledger = Ledger()
+    first, second = log(0, 3), replace(log(0, 3), topic="u")
+    for each in (first, second, first):
+        ledger.apply(stored(each))
+    assert ledger.topics() == ["t", "u"] and ledger.of("t") == [first] and ledger.of("none") == []
+    gone = stored(second)
+    ledger.apply(Record(gone.topic, 0, 9, 0, gone.key, None))
+    assert ledger.topics() == ["t"] and ledger.of("u") == []

@@ -81,3 +81,8 @@ def test_a_damaged_batch_stops_it() -> None:
     damaged[-1] ^= 1
     with pytest.raises(CorruptBatch, match='topic "t" partition 0, offset 0'):
         read([damaged], 0, 1, compact=False)
+
+
+def test_holes_are_of_the_minute_of_the_record_before_them() -> None:
+    _, stretch = read([batch(0, [b"a", b"b"]), batch(7, [b"c"])], 0, 8, compact=False)
+    assert stretch.holes == Holes(unexplained=5) and stretch.spots == {60_000: Holes(unexplained=5)}

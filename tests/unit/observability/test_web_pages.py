@@ -40,6 +40,8 @@ PAGES = [
     "/lineage",
     f"/lineage?of=view:{VIEW}&steps=2",
     f"/lineage?of={ORDERS}",
+    "/completeness",
+    f"/completeness?topics=shop.*&state=SHORT&range=24h&order=tree&topic={ORDERS}",
     "/alerts",
     "/alerts?severity=page&owner=web&name=lag&silence=topic%3Dshop.**",
     "/alerts/runbooks/lag",

@@ -378,6 +378,20 @@ def test_a_bomb_is_not_unpacked(codec: int) -> None:
         compression.decompress(codec, packed, 100_000)
 
 
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_small_batches_that_inflate_a_thousandfold_are_written_piece_by_piece(
+    codec: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hub.replication.reencode._MOST_AT_ONCE", 2_000_000)
+    zeros = [RawRecord(n, n, 0, rest_of(b"k%d" % n, bytes(1_000_000))) for n in range(9)]
+    batches = [only(log_batch([each], codec=codec)) for each in zeros]
+    made = Reencode().reencode(batches, 0, 1_000_000)
+    assert [each.count for each in made] == [2, 2, 2, 2, 1]
+    found = [record for each in made for record in records_in(patched(each.payload))]
+    assert [each[1:] for each in found] == [each[1:] for each in zeros]
+    assert [run.source for each in made for run in each.runs] == [0, 2, 4, 6, 8]
+
+
 def test_gzip_of_another_library() -> None:
     assert compression.decompress(compression.GZIP, gzip.compress(b"x" * 100)) == b"x" * 100
     assert zlib.decompress(compression.compress(compression.GZIP, b"y"), 31) == b"y"

@@ -14,6 +14,7 @@ from hub.observability.consumers import LagRow
 from hub.observability.lineage import Columns, Kept
 from hub.observability.overview import Overview, TopicLine
 from hub.observability.reports import ViewSource
+from hub.observability.web.pages.completeness import Ledgered
 from hub.observability.web.pages.mirrors import Known
 from hub.schema_registry.node import Node
 from hub.schema_registry.refusals import Refused
@@ -90,6 +91,7 @@ class Estate:
     tree: Callable[[], Mapping[str, TopicSpec]] = dict
     lag: Callable[[], Sequence[LagRow]] = tuple
     mirrors: Callable[[], Known] = Known
+    completeness: Callable[[], Ledgered] = Ledgered
     saved: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     bootstrap: str = ""
     alerts: HasAlerts | None = None

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import wraps
+from itertools import groupby
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -34,6 +35,7 @@ from hub.observability.lineage import Columns, Kept, Lineage, drawn, lineage_of,
 from hub.observability.web.page import html, render, takes_html
 from hub.observability.web.pages import (
     alerts,
+    completeness,
     lag,
     lineage,
     messages,
@@ -304,6 +306,29 @@ def create_router(
         states = [each for text in state or () for each in text.split(",")]
         wanted = lag.LagFilter(lag.checked(states), owner, prefix.strip(), name.strip(), kind)
         return lag.lag_page(estate.lag(), wanted, page)
+
+    # ---- completeness
+
+    @page("/completeness", "completeness.html", "completeness", for_programs=True, more=map_of)
+    def completeness_map(
+        request: Request,
+        topics: Text = "",
+        state: Annotated[list[str] | None, Query()] = None,
+        span: Annotated[str, Query(alias="range", max_length=10)] = "1h",
+        until: Text = "",
+        order: Annotated[str, Query(max_length=10)] = "worst",
+        topic: Text = "",
+        at: Text = "",
+        page: int = 1,
+    ) -> completeness.CompletenessPage:
+        """Topics by time: is everything there that was written? ``topics`` a pattern, ``range`` up to ``until``, and one cell
+        (``topic``, ``at``) looked at closely."""
+        states = tuple(each for text in state or () for each in text.split(",") if each)
+        wanted = completeness.HeatFilter(topics.strip(), states, span, until.strip(), order)
+        names = [line.name for line in estate.topics.overview().topics]
+        return completeness.completeness_page(
+            estate.completeness(), names, wanted, now_ms(), page, topic.strip(), at.strip()
+        )
 
     # ---- alerts
 
@@ -588,6 +613,18 @@ def create_router(
         return tail_of(request, name, partition, q, as_html=True)
 
     return router
+
+
+def map_of(_request: Request, facts: completeness.CompletenessPage) -> Mapping[str, Any]:
+    """What the heat map's template needs beside its facts."""
+    branches = [(name, list(rows)) for name, rows in groupby(facts.rows, lambda row: row.branch)]
+    return {
+        "branches": branches,
+        "meaning": completeness.MEANING,
+        "ranges": completeness.RANGES,
+        "minute": completeness.minute,
+        "tick": completeness.tick,
+    }
 
 
 MOST_POSTED = 20_000

@@ -27,6 +27,7 @@ SECTIONS = (
     Section("views", "Views", "/views", "v"),
     Section("lineage", "Lineage", "/lineage", "n"),
     Section("lag", "Lag", "/lag", "l"),
+    Section("completeness", "Completeness", "/completeness", "c"),
     Section("alerts", "Alerts", "/alerts", "a"),
     Section("mirrors", "Mirrors", "/mirrors", "m"),
     Section("query", "Query", "/query", "q"),

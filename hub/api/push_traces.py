@@ -1,0 +1,116 @@
+"""[shell] Pushes as spans: a sampled row that a subscriber took, linked to the span that applied it.
+
+Which span that was is known a moment later, when the view's progress is in the store with it (hub.materializers.applier). So a
+push is noted, at most ``PER_S`` a second and view, and becomes a span when the store says so, with the times it had. What is not
+found within ``PATIENCE_S`` was not traced.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from hub.runtime import repeating
+from hub.tracing import Spans, Trace, parse
+
+PER_S = 4.0
+MOST_WAITING = 32
+MOST_VIEWS = 1_000
+PATIENCE_S = 30.0
+STEP_S = 1.0
+
+
+class Row(Protocol):
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def offset(self) -> int: ...
+
+
+class Push(NamedTuple):
+    """A row at its place in the changelog, told to a subscriber between the two times."""
+
+    partition: int
+    offset: int
+    began_ns: int
+    ended_ns: int
+
+
+@dataclass
+class PushTraces:
+    """``records`` gives what the store tells by key, ``trace:<view>`` among it."""
+
+    spans: Spans
+    records: Callable[[], Mapping[str, Mapping[str, Any]]]
+    now_ns: Callable[[], int] = time.time_ns
+    waiting: dict[str, deque[Push]] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def running(self) -> Iterator[PushTraces]:
+        with repeating(
+            self.step, name="push-traces", pause_s=lambda _: STEP_S, failed="pushes were not traced"
+        ):
+            yield self
+
+    def sent(self, view: str, row: Row, began_ns: int) -> None:
+        """A subscriber took a row. Called for each: it costs a microsecond."""
+        now_ns = self.now_ns()
+        with self.lock:
+            known = self.waiting.get(view)
+            if known is None:
+                if len(self.waiting) >= MOST_VIEWS:
+                    return
+                known = self.waiting[view] = deque(maxlen=MOST_WAITING)
+            if not known or now_ns - known[-1].ended_ns >= 1e9 / PER_S:
+                known.append(Push(row.partition, row.offset, began_ns, now_ns))
+
+    def step(self) -> None:
+        """Make spans of the pushes whose batches are known by now."""
+        records, now_ns = self.records(), self.now_ns()
+        with self.lock:
+            taken = {view: list(pushes) for view, pushes in self.waiting.items()}
+            self.waiting.clear()
+        kept: dict[str, list[Push]] = {}
+        for view, pushes in taken.items():
+            told = records.get(f"trace:{view}", {}).get("batches", ())
+            for push in pushes:
+                trace = applied_by(push, told)
+                if trace is not None:
+                    self._tell(view, push, trace)
+                elif now_ns - push.ended_ns < PATIENCE_S * 1e9:
+                    kept.setdefault(view, []).append(push)
+        with self.lock:
+            for view, pushes in kept.items():
+                newer = self.waiting.get(view, ())
+                self.waiting[view] = deque([*pushes, *newer][-MOST_WAITING:], MOST_WAITING)
+
+    def _tell(self, view: str, push: Push, trace: Trace) -> None:
+        span = self.spans.start(
+            f"push {view}",
+            "producer",
+            links=(trace,),
+            attributes={
+                "hub.view": view,
+                "hub.changelog.partition": push.partition,
+                "hub.changelog.offset": push.offset,
+            },
+            at_ns=push.began_ns,
+        )
+        span.end(at_ns=push.ended_ns)
+
+
+def applied_by(push: Push, told: Any) -> Trace | None:
+    """The context of the batch whose stretch of the changelog has the row."""
+    place = str(push.partition)
+    for each in told:
+        first, end = each["first"].get(place), each["end"].get(place)
+        if first is not None and end is not None and first <= push.offset < end:
+            return parse(each["traceparent"])
+    return None

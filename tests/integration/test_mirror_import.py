@@ -1,0 +1,362 @@
+"""``hub mirror import --from-mm2``: a mirror goes on in copies that MirrorMaker 2 made, a real one and one written by hand."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from mirror_maker import MirrorMaker, properties
+from mirror_world import World, node
+from pipeline import wait_until
+
+from hub.config import Settings
+from hub.errors import Conflict, NotFound
+from hub.record import NewRecord, Positions, TopicPartition
+from hub.replication.clusters import reach, read_progress
+from hub.replication.mirror_maker import checkpoint_of, sync_of
+from hub.replication.mirrors import load
+
+_numbers = itertools.count()
+SYNCS, CHECKPOINTS = "mm2-offset-syncs.lon.internal", "nyc.checkpoints.internal"
+
+
+@pytest.fixture(scope="module")
+def away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with node(tmp_path_factory.mktemp("lon")) as made:
+        yield made.bootstrap
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with node(tmp_path_factory.mktemp("nyc")) as made:
+        yield made.bootstrap
+
+
+@pytest.fixture
+def world(home: str, away: str, tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path / "project", home, away)
+    made.label = f"nyc.i{next(_numbers)}"
+    made.name = made.label.replace(".", "-")
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def taken(world: World, *more: str, ok: Sequence[int] = (0,)) -> Any:
+    return world.json("import", world.name, "--from-mm2", "--name", world.name, "--quiet", "1", *more, ok=ok)
+
+
+def by_place(found: Any) -> dict[tuple[str, int], Any]:
+    return {(row["topic"], row["partition"]): row for row in found["partitions"]}
+
+
+@pytest.mark.timeout(420)
+def test_a_mirror_goes_on_where_a_real_mirror_maker_was_killed(
+    world: World, settings: Settings, tmp_path: Path
+) -> None:
+    chat, group = f"{world.label}.chat", f"{world.label}.readers"
+    world.make(chat, 2)
+    odd_ones(world, chat)
+    world.produce(chat, 400)
+    maker_of = properties(world.nyc, world.lon, chat, {"offset.lag.max": 0})
+    maker = MirrorMaker(settings, tmp_path / "mm2", maker_of)
+    try:
+        copied(world, maker, chat)
+        world.clusters["nyc"].publish_group(
+            group, Positions.of([(chat, 0, 57), (chat, 1, world.end(chat, 1))])
+        )
+        wait_until(lambda: told_of(world, group), 90.0, lambda: maker.log.read_text()[-3000:])
+        # Killed while it copies, so the copy ends anywhere; started again, it begins where it had told of last.
+        world.produce(chat, 3_000, mark="more")
+        wait_until(lambda: world.ends(chat, "lon") > 500, 60.0, lambda: maker.log.read_text()[-3000:])
+        maker.kill()
+        maker = MirrorMaker(settings, tmp_path / "mm2", maker_of)
+        copied(world, maker, chat)
+        world.produce(chat, 500, mark="even more")
+        maker.kill()
+    finally:
+        maker.kill()
+    world.declare([f"{world.label}.**"])
+    world.produce(chat, 300, mark="after")
+
+    # The copy is refused as what it is to the mirror: somebody else's.
+    assert "no checkpoint of this mirror" in world.hub("plan", world.name, ok=(1,))
+    before = everything(world)
+    rehearsed = taken(world, "--dry-run")
+    assert everything(world) == before
+    found = taken(world)
+    assert by_place(found).keys() == {(chat, 0), (chat, 1)}
+    assert {row["state"] for row in found["partitions"]} == {"taken over"}
+    for place, row in by_place(rehearsed).items():
+        assert (row["state"], row["source_next"]) == ("ready", by_place(found)[place]["source_next"])
+    doubled = sum(row["duplicates"] for row in found["partitions"])
+    at = {tp.partition: n for tp, n in world.clusters["lon"].group_positions(group)}
+    assert {(row["group"], row["partition"], row["state"]) for row in found["groups"]} == {
+        (group, 0, "exact"),
+        (group, 1, "exact"),
+    }
+
+    again = taken(world)
+    assert {row["state"] for row in again["partitions"]} == {"has a checkpoint"}
+    world.start_worker()
+    world.caught_up({chat: world.ends(chat, "nyc")})
+    here, there = world.values(chat, "nyc"), world.values(chat, "lon")
+    assert len(there) == len(here) + doubled
+    assert without_doubles(world, chat) == here
+    verdict = world.json("verify", world.name)
+    assert (verdict["equal"], verdict["different"], verdict["not_compared"]) == (2, 0, 0)
+    assert sum(row["records"] for row in verdict["partitions"]) == len(here)
+    for partition, position in ((0, 57), (1, None)):
+        place = TopicPartition(chat, partition)
+        if position is not None:
+            assert (
+                world.from_position("lon", place, at[partition])[:1]
+                == world.from_position("nyc", place, position)[:1]
+            )
+
+
+@pytest.mark.timeout(180)
+def test_the_copy_is_the_source_record_by_record(world: World) -> None:
+    """Half of it MirrorMaker's, half of it ours; nothing twice, nothing missing; groups at the very record."""
+    chat, group, gone = f"{world.label}.chat", f"{world.label}.readers", f"{world.label}.gone"
+    world.make(chat, 3)
+    world.make(chat, 3, at="lon")
+    odd_ones(world, chat)
+    world.produce(chat, 300, partitions=2)  # nothing in the third: MirrorMaker never told of it
+    by_hand(world, chat, {0: 140, 1: 121}, groups=[(gone, 0, 100), (group, 0, 20)])
+    world.clusters["nyc"].publish_group(group, Positions.of([(chat, 0, 88), (chat, 1, 150)]))
+    world.declare([f"{world.label}.**"])
+    found = taken(world)
+    places = by_place(found)
+    assert {place: (row["source_next"], row["records"]) for place, row in places.items()} == {
+        (chat, 0): (140, 140),
+        (chat, 1): (121, 121),
+        (chat, 2): (0, 0),
+    }
+    states = {(row["group"], row["partition"]): (row["state"], row["position"]) for row in found["groups"]}
+    assert states == {
+        (gone, 0): ("exact", 100),
+        (group, 0): ("exact", 88),  # where it is, not where MirrorMaker saw it last
+        (group, 1): ("pending", 121),
+    }
+    world.produce(chat, 300, mark="later", partitions=3)
+    world.start_worker()
+    world.caught_up({chat: world.ends(chat, "nyc")})
+    assert world.values(chat, "lon") == world.values(chat, "nyc")
+    wait_until(
+        lambda: world.clusters["lon"].group_positions(group).get(TopicPartition(chat, 1)) > 121,
+        60.0,
+        lambda: str(world.clusters["lon"].group_positions(group)),
+    )
+    place = TopicPartition(chat, 1)
+    theirs = world.clusters["lon"].group_positions(group).get(place)
+    assert world.from_position("lon", place, theirs) == world.from_position("nyc", place, 150)
+
+
+@pytest.mark.timeout(180)
+def test_what_cannot_be_proven_is_refused_with_the_way_out(world: World) -> None:
+    good, foreign, prefixed = (f"{world.label}.{name}" for name in ("good", "foreign", "prefixed"))
+    for topic in (good, foreign):
+        world.make(topic)
+        world.make(topic, at="lon")
+        world.produce(topic, 100)
+    by_hand(world, good, {0: 50, 1: 30})
+    by_hand(world, foreign, {0: 50, 1: 30})
+    world.clusters["lon"].writer().append([NewRecord(foreign, b"k", b"somebody else's", partition=1)])
+    world.make(prefixed)
+    world.make(f"nyc.{prefixed}", at="lon")
+    world.produce(prefixed, 10)
+    world.declare([f"{world.label}.**"])
+    found = by_place(taken(world, ok=(1,)))
+    assert {place: row["state"] for place, row in found.items()} == {
+        (good, 0): "taken over",
+        (good, 1): "taken over",
+        (foreign, 0): "held",
+        (foreign, 1): "refused",
+        (prefixed, 0): "renamed",
+        (prefixed, 1): "renamed",
+    }
+    assert found[foreign, 1]["reason"] == "offset 30 of the copy is not at the source"
+    assert "delete the topic at the target" in found[foreign, 1]["hint"]
+    assert (
+        f"nyc.{prefixed}" in found[prefixed, 0]["reason"]
+        and "DefaultReplicationPolicy" in found[prefixed, 0]["reason"]
+    )
+    known = read_progress(reach(load(world.path), "lon", {}, world.folder), maps=False).of(world.name)
+    assert {tp.topic for tp in known} == {good}
+    # With the newest part alone the older difference does not matter, but a group that reads before it does.
+    world.clusters["lon"].delete_topic(foreign)
+    wait_until(lambda: foreign not in world.clusters["lon"].topics(), 30.0, lambda: "")
+    world.make(foreign, at="lon")
+    world.clusters["lon"].writer().append([NewRecord(foreign, b"k", b"older", partition=0)])
+    by_hand(world, foreign, {0: 50, 1: 30})
+    assert by_place(taken(world, ok=(1,)))[foreign, 0]["state"] == "refused"
+    world.clusters["nyc"].publish_group(f"{world.label}.slow", Positions.of([(foreign, 0, 5)]))
+    slow = by_place(taken(world, "--newest", "30", ok=(1,)))[foreign, 0]
+    assert f'group "{world.label}.slow" is at 5' in slow["reason"]
+    world.clusters["nyc"].publish_group(f"{world.label}.slow", Positions.of([(foreign, 0, 22)]))
+    row = by_place(taken(world, "--newest", "30", ok=(1,)))[foreign, 0]
+    assert (row["state"], row["from"], row["source_next"]) == ("taken over", 20, 50)
+
+
+@pytest.mark.timeout(120)
+def test_nothing_is_taken_over_while_mirror_maker_writes(world: World) -> None:
+    chat = f"{world.label}.chat"
+    world.make(chat)
+    world.make(chat, at="lon")
+    world.produce(chat, 100)
+    world.declare([f"{world.label}.**"])
+    with pytest.raises(NotFound, match=r"neither .*nowhere"):
+        raise_of(world, "--offset-syncs-topic", "nowhere")
+    by_hand(world, chat, {0: 50, 1: 30})
+    stop = threading.Event()
+
+    def write() -> None:
+        writer = world.clusters["nyc"].writer()
+        while not stop.wait(0.1):
+            writer.append([sync(chat, 0, 49, 49)])
+        writer.close()
+
+    still = threading.Thread(target=write)
+    still.start()
+    try:
+        assert taken(world, "--dry-run")["still_written"] == [f"{SYNCS} at nyc"]
+        with pytest.raises(Conflict, match="still writes"):
+            raise_of(world)
+    finally:
+        stop.set()
+        still.join()
+    assert {row["state"] for row in taken(world)["partitions"]} == {"taken over"}
+
+
+# ---- what the tests do
+
+
+def raise_of(world: World, *more: str) -> None:
+    from typer.testing import CliRunner
+
+    from hub.cli import app
+
+    words = ["mirror", "import", world.name, "--from-mm2", "--name", world.name, "--quiet", "1", *more]
+    done = CliRunner().invoke(app, [*words, "-f", str(world.path)], env={"HUB_PROJECT": str(world.folder)})
+    assert done.exception is not None
+    raise done.exception
+
+
+def odd_ones(world: World, topic: str) -> None:
+    """Records that a copier may spoil: null, empty, headers twice and without a value."""
+    producer = Producer({"bootstrap.servers": world.nyc, "compression.type": "zstd"})
+    for partition in (0, 1):
+        producer.produce(topic, None, b"gone", partition=partition)
+        producer.produce(topic, b"", None, partition=partition)
+        headers: list[tuple[str, bytes | None]] = [("h", b"1"), ("h", b""), ("n", None)]
+        producer.produce(topic, b"v", "ключ", partition, headers=headers, timestamp=1_600_000_000_000)
+    assert producer.flush(30) == 0
+
+
+def copied(world: World, maker: MirrorMaker, topic: str) -> None:
+    """Until the copy has everything; a record that came twice may be among it."""
+
+    def all_there() -> bool:
+        maker.alive()
+        here = {record.value for record in world.records(topic, "nyc")}
+        return topic in world.clusters["lon"].topics() and here == {
+            record.value for record in world.records(topic, "lon")
+        }
+
+    wait_until(all_there, 150.0, lambda: maker.log.read_text()[-3000:])
+
+
+def told_of(world: World, group: str) -> bool:
+    """Whether the real one's topics can be read as ours say, and name the group."""
+    if CHECKPOINTS not in world.clusters["lon"].topics():
+        return False
+    syncs = [sync_of(record) for record in world.records(SYNCS, "nyc")]
+    marks = [checkpoint_of(record) for record in world.records(CHECKPOINTS, "lon")]
+    assert any(syncs)
+    # Of a group further behind than its last restart it says nothing: one partition is enough.
+    return any(mark is not None and mark.group == group for mark in marks)
+
+
+def without_doubles(world: World, topic: str) -> list[bytes]:
+    """The copy's values in order, those that came a second time left out."""
+    seen: set[tuple[int, int, bytes | None, bytes | None]] = set()
+    found = []
+    for record in world.records(topic, "lon"):
+        one = (record.partition, record.timestamp_ms, record.key, record.value)
+        if one not in seen:
+            found.append(record.value or b"")
+        seen.add(one)
+    return found
+
+
+def sync(topic: str, partition: int, upstream: int, downstream: int) -> NewRecord:
+    name = topic.encode()
+    key = struct.pack(">h", len(name)) + name + struct.pack(">i", partition)
+    return NewRecord(SYNCS, key, struct.pack(">qq", upstream, downstream))
+
+
+def by_hand(
+    world: World, topic: str, ends: dict[int, int], groups: Sequence[tuple[str, int, int]] = ()
+) -> None:
+    """What MirrorMaker leaves: records up to ``ends``, a sync every ten, and groups as (group, partition, position)."""
+    for name, at in ((SYNCS, "nyc"), (CHECKPOINTS, "lon")):
+        if name not in world.clusters[at].topics():
+            world.make(name, 1, at, cleanup_policy="compact")
+    offsets: dict[int, int] = {n: world.end(topic, n, "lon") for n in ends}
+    producer = Producer({"bootstrap.servers": world.lon, "compression.type": "lz4"})
+    syncs = []
+    for record in world.records(topic, "nyc"):
+        if record.offset < ends.get(record.partition, 0):
+            headers = list(record.headers) if record.headers else None
+            producer.produce(
+                topic,
+                record.value,
+                record.key,
+                record.partition,
+                headers=headers,
+                timestamp=record.timestamp_ms,
+            )
+            if record.offset % 10 == 0:
+                syncs.append(sync(topic, record.partition, record.offset, offsets[record.partition]))
+            offsets[record.partition] += 1
+    assert producer.flush(30) == 0
+    writer = world.clusters["nyc"].writer()
+    writer.append(syncs)
+    writer.close()
+    text = topic.encode()
+    marks = []
+    for group, partition, position in groups:
+        who = group.encode()
+        key = (
+            struct.pack(">h", len(who))
+            + who
+            + struct.pack(">h", len(text))
+            + text
+            + struct.pack(">i", partition)
+        )
+        marks.append(NewRecord(CHECKPOINTS, key, struct.pack(">hqqh", 0, position, position, 0)))
+    if marks:
+        writer = world.clusters["lon"].writer()
+        writer.append(marks)
+        writer.close()
+
+
+def everything(world: World) -> dict[str, Any]:
+    """Topics, their ends and groups of both clusters, without what Kafka itself keeps."""
+    time.sleep(0.5)
+    return {
+        name: (
+            {topic: str(cluster.end_offsets([topic], committed=False)) for topic in cluster.topics()},
+            {group: str(cluster.group_positions(group)) for group in cluster.groups()},
+        )
+        for name, cluster in world.clusters.items()
+    }

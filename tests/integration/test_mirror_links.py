@@ -1,0 +1,175 @@
+"""The batch engine over links that are cut, slow or half open, and requests that arrive late: nothing is lost, doubled or
+held up for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+from link_proxy import END_TXN, FETCH, PRODUCE, LinkedNode, linked_node
+from pipeline import wait_until
+
+from hub.errors import Conflict
+from hub.kafka import KafkaCluster
+from hub.log import WriterFenced
+from hub.record import Record, TopicPartition
+from hub.replication.batch_engine import BatchEngine, EngineSettings
+from hub.replication.checkpoint import CHECKPOINTS_CONFIG, CHECKPOINTS_TOPIC, MAP_CONFIG, MAP_TOPIC
+from hub.replication.wire import ClusterAccess
+
+_numbers = itertools.count()
+REQUEST_S = 2.0
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LinkedNode, LinkedNode]]:
+    with (
+        linked_node(tmp_path_factory.mktemp("nyc")) as source,
+        linked_node(tmp_path_factory.mktemp("lon")) as target,
+    ):
+        for name, config in ((CHECKPOINTS_TOPIC, CHECKPOINTS_CONFIG), (MAP_TOPIC, MAP_CONFIG)):
+            with contextlib.suppress(Conflict):
+                KafkaCluster(target.bootstrap).create_topic(
+                    name, partitions=4, config=config, replication_factor=1
+                )
+        yield source, target
+
+
+class Way:
+    """A topic of one partition on both sides, and engines that take the links."""
+
+    def __init__(self, source: LinkedNode, target: LinkedNode) -> None:
+        self.source, self.target = source, target
+        self.topic = f"nyc.link{next(_numbers)}"
+        self.sides = [KafkaCluster(each.bootstrap) for each in (source, target)]
+        for each in self.sides:
+            each.create_topic(self.topic, partitions=1, config={}, replication_factor=1)
+        self.sent: list[bytes] = []
+
+    def engine(self) -> BatchEngine:
+        return BatchEngine(
+            self.access(self.source.through),
+            self.access(self.target.through),
+            link=f"{self.topic}-lon",
+            shard=0,
+            partitions=[TopicPartition(self.topic, 0)],
+            settings=EngineSettings(commit_interval_s=0.02),
+        )
+
+    @staticmethod
+    def access(bootstrap: str) -> ClusterAccess:
+        return ClusterAccess(bootstrap=bootstrap, request_timeout_s=REQUEST_S, connect_timeout_s=REQUEST_S)
+
+    def produce(self, count: int) -> None:
+        producer = Producer({"bootstrap.servers": self.source.bootstrap, "linger.ms": 5})
+        for _ in range(count):
+            self.sent.append(b"r%d" % len(self.sent))
+            producer.produce(self.topic, self.sent[-1], partition=0)
+        assert producer.flush(30) == 0
+
+    def until_all(self, engine: BatchEngine, timeout_s: float = 60.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while engine.progress()[0].source_next < len(self.sent):
+            assert time.monotonic() < deadline, (engine.progress(), engine.error)
+            engine.step()
+
+    def check(self) -> None:
+        assert [record.value for record in self.committed()] == self.sent
+
+    def committed(self) -> list[Record]:
+        reader, cluster = self.sides[1].reader(), self.sides[1]
+        found: list[Record] = []
+        try:
+            ends = cluster.end_offsets([self.topic])
+            reader.assign(cluster.beginning_offsets([self.topic]))
+            wait_until(
+                lambda: bool(found.extend(reader.poll(5_000, 0.2)) or reader.position().covers(ends)),
+                30.0,
+                lambda: f"{reader.position()} {ends}",
+            )
+        finally:
+            reader.close()
+        return found
+
+
+@pytest.fixture
+def way(nodes: tuple[LinkedNode, LinkedNode]) -> Iterator[Way]:
+    made = Way(*nodes)
+    try:
+        yield made
+    finally:
+        for each in nodes:
+            each.link.heal()
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("what", ["cut", "half_open", "delay"])
+def test_a_link_that_fails_costs_time_only(way: Way, side: str, what: str) -> None:
+    """Also when the mirror had caught up, and nothing but an answer that never comes says that anything is wrong."""
+    link = {"source": way.source, "target": way.target}[side].link
+    engine = way.engine()
+    try:
+        way.produce(100)
+        way.until_all(engine)
+        engine.step()  # a fetch is under way
+        if what == "delay":
+            link.delay_s = 0.05
+        else:
+            getattr(link, what)()
+        way.produce(50)
+        before = link.seen[FETCH]
+        for _ in range(3):
+            engine.step()
+        assert what == "delay" or engine.progress()[0].source_next < len(way.sent)
+        link.heal()
+        way.until_all(engine)
+        assert side == "target" or link.seen[FETCH] > before
+    finally:
+        engine.close()
+    way.check()
+
+
+@pytest.mark.parametrize("api", [END_TXN, PRODUCE])
+def test_a_request_that_comes_after_another_worker_has_the_shard_changes_nothing(way: Way, api: int) -> None:
+    """The late commit, or the late records, of a worker that was fenced meanwhile."""
+    first, second = way.engine(), way.engine()
+    link = way.target.link
+    try:
+        way.produce(20)
+        way.until_all(first)
+        link.hold(api)
+        way.produce(30)
+        before = link.seen[api]
+        late = threading.Thread(target=_steps, args=(first,), daemon=True)
+        late.start()
+        wait_until(lambda: link.seen[api] > before, 30.0, lambda: f"{link.seen}")
+        # The other one comes by a way that is not held back.
+        second.target.close()
+        second = BatchEngine(
+            ClusterAccess(bootstrap=way.source.bootstrap),
+            ClusterAccess(bootstrap=way.target.bootstrap),
+            link=first.link,
+            shard=0,
+            partitions=[TopicPartition(way.topic, 0)],
+        )
+        way.until_all(second)
+        link.heal()
+        late.join(60.0)
+        assert not late.is_alive() and first.fenced
+        way.produce(10)
+        way.until_all(second)
+    finally:
+        first.close()
+        second.close()
+    way.check()
+
+
+def _steps(engine: BatchEngine) -> None:
+    with contextlib.suppress(WriterFenced):
+        for _ in range(1_000):
+            engine.step()

@@ -1,0 +1,353 @@
+"""Mirrors that leave records out, mask fields and put the target's schema ids in, between two real clusters, each with a
+registry of its own."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from confluent_kafka import Producer
+from conftest import wait_for_server
+from mirror_world import World, node
+from ports import free_ports
+
+from hub.cli.context import environment_of
+from hub.config import Settings
+from hub.errors import NotFound
+from hub.replication.compare import complete_tables
+from hub.runtime import die_with_parent, end
+from hub.schema_registry.client import RegistryClient
+
+_numbers = itertools.count()
+KEY = "MASK_KEY"
+KEY_REFERENCE = "${MASK_KEY}"
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[str, str]]]:
+    """Bootstrap servers and the registry's URL of either side."""
+    homes = {name: tmp_path_factory.mktemp(name) for name in ("nyc", "lon")}
+    with node(homes["nyc"]) as nyc, node(homes["lon"]) as lon:
+        started = []
+        found = {}
+        try:
+            for name, each in (("nyc", nyc), ("lon", lon)):
+                (port,) = free_ports(1)
+                settings = Settings(
+                    home=homes[name], project=homes[name], bootstrap=each.bootstrap, http_port=port
+                )
+                log = homes[name] / "server.log"
+                with log.open("ab") as output:
+                    process = subprocess.Popen(
+                        die_with_parent([sys.executable, "-m", "hub.cli", "serve"]),
+                        env={**os.environ, **environment_of(settings)},
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                    )
+                started.append((process, log))
+                found[name] = each.bootstrap, f"http://127.0.0.1:{port}"
+            for (_, url), (process, log) in zip(found.values(), started, strict=True):
+                wait_for_server(url, process, log)
+            yield found
+        finally:
+            for process, _ in started:
+                end(process, 10.0)
+
+
+@pytest.fixture
+def world(
+    sides: dict[str, tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
+    monkeypatch.setenv(KEY, "pepper")
+    made = World(tmp_path / "project", sides["nyc"][0], sides["lon"][0])
+    made.label = f"nyc.r{next(_numbers)}"
+    made.name = made.label.replace(".", "-")
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def declare(world: World, sides: Mapping[str, tuple[str, str]], **more: Any) -> None:
+    world.declare([f"{world.label}.**"], **more)
+    body = json.loads(world.path.read_text())
+    for name, (_, url) in sides.items():
+        body["clusters"][name]["registry"] = url
+    world.path.write_text(json.dumps(body))
+
+
+def well(found: Mapping[str, Any]) -> bool:
+    return bool(found["state"] == "mirroring" and found["lag_records"] == 0 and found["partitions"])
+
+
+def settled(world: World, topic: str) -> dict[str, Any]:
+    """Until all that the source has is judged: what is left out moves the position too."""
+    ends = {n: world.end(topic, n) for n in range(world.clusters["nyc"].topics()[topic].partitions)}
+    return world.until(
+        lambda found: all(
+            any(
+                row["topic"] == topic and row["partition"] == n and (row["source_next"] or 0) >= last
+                for row in found["partitions"]
+            )
+            for n, last in ends.items()
+        )
+    )
+
+
+def exact(world: World, topic: str, kept: Any) -> int:
+    """Every kept offset leads to its record, every other to the next one that is kept; the number left out."""
+    ours = world.records(topic, "nyc")
+    theirs = world.records(topic, "lon")
+    wanted = [record for record in ours if kept(record)]
+    assert [(r.partition, r.timestamp_ms, r.key, r.headers) for r in wanted] == [
+        (r.partition, r.timestamp_ms, r.key, r.headers) for r in theirs
+    ]
+    at = {(mine.partition, mine.offset): yours.offset for mine, yours in zip(wanted, theirs, strict=True)}
+    _, tables = complete_tables(world.reached["lon"], world.name)
+    for tp, table in tables.items():
+        if tp.topic != topic:
+            continue
+        following = table.target_next
+        for offset in range(world.end(topic, tp.partition) - 1, -1, -1):
+            found = table.translate(offset)
+            here = at.get((tp.partition, offset))
+            if here is not None:
+                following = here
+                assert (found.kind, table.reverse(here).offset) == ("exact", offset)
+            assert found.offset == following, (tp, offset, found)
+            assert here is not None or found.kind in ("hole", "clamped_low")
+    return len(ours) - len(wanted)
+
+
+@pytest.mark.timeout(240)
+def test_what_is_not_wanted_is_left_out_and_fields_are_masked(
+    world: World, sides: dict[str, tuple[str, str]]
+) -> None:
+    chat, loot = f"{world.label}.chat", f"{world.label}.loot"
+    for topic in (chat, loot):
+        world.make(topic, 2)
+    producer = Producer(
+        {"bootstrap.servers": world.nyc, "transactional.id": world.label, "compression.type": "lz4"}
+    )
+    producer.init_transactions(30)
+    number = 0
+    for round_ in range(12):
+        producer.begin_transaction()
+        for _ in range(25):
+            region = ("eu", "us", None)[number % 3]
+            value = (
+                None
+                if number % 10 == 9
+                else json.dumps({"n": number, "email": f"u{number % 4}@x", "s": {"e": "é"}})
+            )
+            producer.produce(
+                chat,
+                value,
+                f"k{number}",
+                partition=number % 2,
+                headers=[("region", region), ("x", b"\xff")],
+                timestamp=1_700_000_000_000 - number,
+            )
+            number += 1
+        producer.flush(30)
+        (producer.abort_transaction if round_ % 4 == 3 else producer.commit_transaction)(30)
+    world.produce(loot, 40)
+    declare(
+        world,
+        sides,
+        only=[{"topics": [chat], "where": {"header": "region", "in": ["eu", None]}}],
+        mask=[
+            {"topics": [chat], "fields": ["email"], "with": "hash", "key": KEY_REFERENCE},
+            {"topics": [chat], "fields": ["s.e"], "with": None},
+        ],
+    )
+    (planned,) = world.json("plan", ok=(2,))
+    rules = "only where header region in [eu, null]; mask email (hash); mask s.e (null)"
+    assert planned["rules"] == {chat: rules}
+    assert f"* topic {chat}  {rules}" in world.hub("plan", ok=(2,))
+    world.start_worker()
+    found = settled(world, chat)
+    assert {row["engine_why"] for row in found["partitions"] if row["topic"] == chat} == {rules}
+    found = world.until(
+        lambda each: all(row["engine"] for row in each["partitions"] if row["topic"] == chat) and well(each)
+    )
+    assert {row["engine"] for row in found["partitions"] if row["topic"] == chat} == {"record"}
+
+    assert exact(world, chat, lambda record: dict(record.headers)["region"] != b"us") == 75
+    source = {record.key: record.value for record in world.records(chat, "nyc")}
+    hashes = set()
+    for record in world.records(chat, "lon"):
+        before = source[record.key]
+        if record.value is None:
+            assert before is None
+            continue
+        assert before is not None
+        now, was = json.loads(record.value), json.loads(before)
+        hashes.add(now["email"])
+        assert now == {**was, "email": now["email"], "s": {"e": None}}
+    assert len(hashes) == 4 and not any("@" in each for each in hashes)
+    verdict = world.json("verify", world.name)
+    assert (verdict["equal"], verdict["different"], verdict["not_compared"]) == (4, 0, 0)
+    compared = {row["topic"]: row["rules"] for row in verdict["partitions"]}
+    assert compared == {chat: rules, loot: ""}
+    assert sum(row["records"] for row in verdict["partitions"] if row["topic"] == chat) == 150
+
+
+@pytest.mark.timeout(240)
+def test_what_cannot_be_masked_stops_and_nothing_of_it_leaves(
+    world: World, sides: dict[str, tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = f"{world.label}.chat"
+    world.make(topic, 1)
+    values = [b'{"email": "a"}', b"secret text", b'{"email": "b"}']
+    producer = Producer({"bootstrap.servers": world.nyc})
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+    mask = [{"topics": ["nyc.**"], "fields": ["email"], "with": "hash", "key": KEY_REFERENCE}]
+    declare(world, sides, mask=mask)
+    world.start_worker()
+    found = world.until(lambda each: any(row["state"] == "stopped" for row in each["partitions"]))
+    (row,) = found["partitions"]
+    assert "offset 1: its value cannot be masked: it is no JSON" in row["reason"] and "drop" in row["reason"]
+    assert "secret" not in row["reason"] and world.values(topic, "lon") == []
+
+    declare(world, sides, mask=mask, on_unreadable="drop")
+    found = world.until(well)
+    assert [(gap["first"], gap["end"], gap["reason"]) for gap in found["gaps"]] == [(1, 2, "skipped")]
+    assert exact(world, topic, lambda record: record.value.startswith(b"{")) == 1
+    assert world.json("verify", world.name)["different"] == 0
+    # Without the key the rest is compared, and it is said that the values are not.
+    monkeypatch.delenv(KEY)
+    (compared,) = world.json("verify", world.name)["partitions"]
+    assert compared["equal"] and f"values not compared: {KEY} is not set" in compared["rules"]
+    monkeypatch.setenv(KEY, "another")
+    assert world.json("verify", world.name, ok=(1,))["different"] == 1
+    _, said = world.process("verify", world.name, ok=1)
+    assert "from what the mirror's rules make of the source's now" in said
+
+
+@pytest.mark.timeout(240)
+def test_ids_are_the_targets_and_avro_is_masked_by_its_schema(
+    world: World, sides: dict[str, tuple[str, str]]
+) -> None:
+    topic = f"{world.label}.users"
+    world.make(topic, 1)
+    here, there = (RegistryClient(sides[name][1]) for name in ("nyc", "lon"))
+    for number in range(3):  # ids that mean something else there
+        there.register(
+            f"{world.label}.other{number}-value",
+            json.dumps({"type": "fixed", "name": f"F{number}", "size": 1}),
+        )
+    first = {
+        "type": "record",
+        "name": "User",
+        "fields": [{"name": "email", "type": ["null", "string"], "default": None}],
+    }
+    second = {**first, "fields": [*first["fields"], {"name": "n", "type": "int", "default": 0}]}
+    ids = [here.register(f"{topic}-value", json.dumps(each)) for each in (first, second)]
+    key_id = here.register(f"{topic}-key", '"string"')
+
+    def framed(schema_id: int, schema: Any, value: Any) -> bytes:
+        body = io.BytesIO()
+        fastavro.schemaless_writer(body, fastavro.parse_schema(schema), value)
+        return b"\0" + schema_id.to_bytes(4, "big") + body.getvalue()
+
+    producer = Producer({"bootstrap.servers": world.nyc})
+    for number in range(20):
+        schema = (first, second)[number % 2]
+        value = {"email": f"u{number}@x"} | ({"n": number} if number % 2 else {})
+        producer.produce(
+            topic, framed(ids[number % 2], schema, value), framed(key_id, "string", f"k{number}")
+        )
+    assert producer.flush(30) == 0
+    mask = {"topics": [topic], "fields": ["email"], "with": None}
+    declare(world, sides, mask=[{**mask, "fields": ["n"]}], schema_ids="rewrite")
+    (planned,) = world.json("plan", ok=(1,))
+    assert 'field "n" may not be null' in planned["refusals"][0]["reason"]
+    declare(world, sides, mask=[mask], schema_ids="rewrite")
+    (planned,) = world.json("plan", ok=(2,))
+    assert [step for step in planned["steps"] if "schema" in step] == [
+        f"+ schema {topic}-{part}  with an id of the target's" for part in ("key v1", "value v1", "value v2")
+    ]
+    world.hub("apply")
+    assert world.json("plan")[0]["steps"] == []
+    world.start_worker()
+    settled(world, topic)
+    theirs = {each.version: each.id for each in there.versions(f"{topic}-value")}
+    assert {*theirs.values()}.isdisjoint(ids)
+    for number, record in enumerate(world.records(topic, "lon")):
+        assert record.key is not None and record.value is not None
+        assert int.from_bytes(record.value[1:5], "big") == theirs[1 + number % 2]
+        assert int.from_bytes(record.key[1:5], "big") == there.versions(f"{topic}-key")[0].id
+        schema = json.loads(there.schema(theirs[1 + number % 2]))
+        found = fastavro.schemaless_reader(io.BytesIO(record.value[5:]), fastavro.parse_schema(schema), None)
+        assert found == {"email": None} | ({"n": number} if number % 2 else {})
+    assert world.json("verify", world.name)["different"] == 0
+    # A schema that comes later is registered before its first record, plan or not.
+    third = {**first, "fields": [*first["fields"], {"name": "m", "type": "int", "default": 0}]}
+    late = here.register(f"{topic}-value", json.dumps(third))
+    producer.produce(topic, framed(late, third, {"email": "x", "m": 7}), partition=0)
+    assert producer.flush(30) == 0
+    settled(world, topic)
+    assert there.versions(f"{topic}-value")[-1].id == int.from_bytes(
+        (world.records(topic, "lon")[-1].value or b"")[1:5], "big"
+    )
+    # Not known to anybody: it stops, told where.
+    producer.produce(topic, b"\0\x7f\0\0\0body", partition=0)
+    assert producer.flush(30) == 0
+    stopped = world.until(lambda each: any(row["state"] == "stopped" for row in each["partitions"]))
+    assert (
+        "offset 21: its value cannot be masked" in stopped["partitions"][0]["reason"]
+        or "schema" in stopped["partitions"][0]["reason"]
+    )
+    with pytest.raises(NotFound):
+        there.source(0x7F000000)
+
+
+@pytest.mark.timeout(300)
+def test_what_is_born_of_masked_values_does_not_go_home(
+    world: World, sides: dict[str, tuple[str, str]]
+) -> None:
+    masked, whole = f"{world.label}.masked", f"{world.label}.whole"
+    producer = Producer({"bootstrap.servers": world.nyc})
+    for topic in (masked, whole):
+        world.make(topic, 1)
+        for number in range(10):
+            producer.produce(topic, json.dumps({"email": f"u{number}"}), f"k{number}", partition=0)
+    assert producer.flush(30) == 0
+    declare(
+        world,
+        sides,
+        mask=[{"topics": [masked], "fields": ["email"], "with": "redact"}],
+        only=[{"topics": [whole], "where": {"field": "email", "not_in": ["u3"]}}],
+    )
+    world.start_worker()
+    world.until(well)
+    assert world.json("drill", world.name)["masked"] == [masked]
+    world.json("switchover", world.name)
+    away = Producer({"bootstrap.servers": world.lon})
+    for topic in (masked, whole):
+        away.produce(topic, b'{"email": "u3"}', b"away", partition=0)
+    assert away.flush(30) == 0
+    _, said = world.process("failback", world.name)
+    assert f"! {masked}: its copy at lon is masked" in said
+    assert [r.key for r in world.records(masked, "nyc")] == [f"k{n}".encode() for n in range(10)]
+    assert [r.key for r in world.records(whole, "nyc")] == [*(f"k{n}".encode() for n in range(10)), b"away"]
+    for topic in (masked, whole):
+        producer.produce(topic, b'{"email": "later"}', b"later", partition=0)
+    assert producer.flush(30) == 0
+    for topic in (masked, whole):
+        settled(world, topic)
+    assert world.records(masked, "lon")[-1].value == b'{"email": "***"}'
+    assert [r.key for r in world.records(whole, "lon")][-2:] == [b"away", b"later"]
+    assert world.json("verify", world.name)["different"] == 0

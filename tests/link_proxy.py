@@ -1,0 +1,194 @@
+"""A link between a client and one Kafka broker that tests can cut, slow down, leave half open, or keep one kind of request
+back on.
+
+A broker tells its clients its own address, and they would go round a proxy. So it has a second listener whose advertised
+address is the proxy's (``LinkedNode``): who comes in through the proxy stays on it, whoever comes in directly does not.
+
+Requests are told apart by their header (Kafka's protocol guide): 4 bytes of size, then the API's key in 2. A request that
+is kept back goes to the broker when it is let go, even when its client is gone by then: as a packet that was long on its way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from mirror_world import node
+from ports import free_ports
+
+from hub.config import Settings
+from hub.embedded import KafkaNode
+
+PRODUCE, FETCH, END_TXN = 0, 1, 26
+_CHUNK = 1 << 16
+
+
+class Link:
+    """Listens on ``port`` of this machine and leads to ``upstream``. Thread safe; close it."""
+
+    def __init__(self, port: int, upstream: int) -> None:
+        self.port, self.upstream = port, upstream
+        self.delay_s = 0.0
+        self.seen: Counter[int] = Counter()
+        """Requests by the key of their API, as they came."""
+        self._lock = threading.Condition()
+        self._refuses = self._swallows = False
+        self._held: frozenset[int] = frozenset()
+        self._open: set[socket.socket] = set()
+        self._dead: set[socket.socket] = set()
+        self._closed = False
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=64)
+        threading.Thread(target=self._accept, name=f"link.{port}", daemon=True).start()
+
+    # ---- what a test does
+
+    def cut(self) -> None:
+        """Every connection breaks, and none is made until ``heal``."""
+        with self._lock:
+            self._refuses = True
+            self._break()
+
+    def half_open(self) -> None:
+        """Nothing arrives any more on either side, and nobody is told: not on these connections, ever, nor on new ones
+        until ``heal``."""
+        with self._lock:
+            self._swallows = True
+            self._dead |= self._open
+
+    def hold(self, *apis: int) -> None:
+        """Requests of these kinds stay here, and what is behind them on their connections; ``heal`` lets them go."""
+        with self._lock:
+            self._held = frozenset(apis)
+
+    def heal(self) -> None:
+        with self._lock:
+            self._refuses = self._swallows = False
+            self._held, self.delay_s = frozenset(), 0.0
+            self._lock.notify_all()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._break()
+            self._lock.notify_all()
+        self._listener.close()
+
+    # ---- the threads
+
+    def _break(self) -> None:
+        for each in self._open:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                if self._refuses:
+                    client.close()
+                    continue
+            try:
+                broker = socket.create_connection(("127.0.0.1", self.upstream), 5.0)
+                broker.settimeout(None)
+            except OSError:
+                client.close()
+                continue
+            with self._lock:
+                self._open |= {client, broker}
+                if self._swallows:
+                    self._dead |= {client, broker}
+            for pump in (self._requests, self._answers):
+                threading.Thread(target=self._pump, args=(pump, client, broker), daemon=True).start()
+
+    def _pump(self, pump: object, client: socket.socket, broker: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            pump(client, broker)  # type: ignore[operator]
+        requests = pump == self._requests
+        # A client that is gone takes back nothing of what it has sent; a broker that is gone ends both.
+        ends = (client, broker)
+        for each in ends if requests or broker not in self._dead else ():
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        if requests:
+            with self._lock:
+                self._open -= {*ends}
+                self._dead -= {*ends}
+            for each in ends:
+                each.close()
+
+    def _requests(self, client: socket.socket, broker: socket.socket) -> None:
+        while True:
+            head = _exactly(client, 4)
+            (size,) = struct.unpack(">i", head)
+            frame = head + _exactly(client, size)
+            (api,) = struct.unpack_from(">h", frame, 4)
+            self.seen[api] += 1
+            self._wait_for(api)
+            self._pass(frame, broker)
+
+    def _wait_for(self, api: int) -> None:
+        with self._lock:
+            self._lock.wait_for(lambda: api not in self._held or self._closed)
+
+    def _answers(self, client: socket.socket, broker: socket.socket) -> None:
+        while said := broker.recv(_CHUNK):
+            self._pass(said, client)
+
+    def _pass(self, content: bytes, to: socket.socket) -> None:
+        if self.delay_s:
+            time.sleep(self.delay_s)
+        if to not in self._dead:
+            to.sendall(content)
+
+
+def _exactly(of: socket.socket, size: int) -> bytes:
+    made = bytearray()
+    while len(made) < size:
+        more = of.recv(min(size - len(made), 1 << 20))
+        if not more:
+            raise OSError("closed")
+        made += more
+    return bytes(made)
+
+
+class LinkedNode(KafkaNode):
+    """A Kafka with a second listener, reached through ``link``."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.behind, port = free_ports(2)
+        self.link = Link(port, self.behind)
+        self.through = f"127.0.0.1:{port}"
+
+    def prepare(self) -> list[str]:
+        command = super().prepare()
+        properties = self.folder / "server.properties"
+        told = dict(line.split("=", 1) for line in properties.read_text().splitlines() if "=" in line)
+        told["listeners"] += f",LINKED://127.0.0.1:{self.behind}"
+        told["advertised.listeners"] += f",LINKED://{self.through}"
+        told["listener.security.protocol.map"] = ",".join(
+            f"{name}:PLAINTEXT" for name in ("PLAINTEXT", "CONTROLLER", "LINKED")
+        )
+        told["inter.broker.listener.name"] = "PLAINTEXT"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in told.items()))
+        return command
+
+    def stop(self) -> None:
+        self.link.close()
+        super().stop()
+
+
+@contextlib.contextmanager
+def linked_node(home: Path) -> Iterator[LinkedNode]:
+    with node(home, kind=LinkedNode) as made:
+        assert isinstance(made, LinkedNode)
+        yield made

@@ -1,0 +1,36 @@
+"""What Spark is told of a cluster, and of Kafka; without a JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from py4j.protocol import Py4JError
+
+from hub.config import Settings
+from hub.materializers import spark
+
+
+@pytest.mark.parametrize(
+    ("host", "bound"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("hub-1", "0.0.0.0")]
+)
+def test_a_driver_listens_where_its_executors_look_for_it(host: str, bound: str) -> None:
+    settings = Settings(spark_master="spark://m:7077", spark_driver_host=host)
+    conf = spark._of_cluster(settings, [Path("/jars/a.jar"), Path("/jars/b.jar")])
+    assert conf["spark.master"] == "spark://m:7077"
+    assert (conf["spark.driver.host"], conf["spark.driver.bindAddress"]) == (host, bound)
+    assert conf["spark.jars"] == "/jars/a.jar,/jars/b.jar"
+
+
+def test_javas_own_words_are_told() -> None:
+    said = "An error occurred while calling None.X.\n: java.lang.IllegalStateException: stopped\n\tat a.b(C.java:1)"
+    assert spark._first_said(Py4JError(said)) == "java.lang.IllegalStateException: stopped"
+    assert spark._first_said(Py4JError("no answer")) == "no answer"
+
+
+def test_only_real_time_mode_waits_for_events_at_the_broker() -> None:
+    waits = {
+        mode: spark.reading(Settings(), mode)["kafka.fetch.max.wait.ms"]
+        for mode in ("bulk", "live", "realtime")
+    }
+    assert waits == {"bulk": "0", "live": "0", "realtime": "50"}
