@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socketserver
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 
@@ -79,16 +82,31 @@ class Mailbox:
     mails: list[EmailMessage] = field(default_factory=list)
     recipients: list[list[str]] = field(default_factory=list)
     refuse: dict[str, str] = field(default_factory=dict)
+    logins: list[str] = field(default_factory=list)
 
 
 @contextmanager
-def smtp() -> Iterator[Mailbox]:
-    """As much of SMTP (RFC 5321) as a client needs; without TLS."""
+def smtp(certificate: Path | None = None) -> Iterator[Mailbox]:
+    """As much of SMTP (RFC 5321) as a client needs. With a certificate (and its key beside it): STARTTLS, and behind it
+    a password."""
     box = Mailbox()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if certificate is not None:
+        context.load_cert_chain(certificate, certificate.with_suffix(".key"))
 
     class Handler(socketserver.StreamRequestHandler):
         def say(self, text: str) -> None:
             self.wfile.write(text.encode() + b"\r\n")
+
+        def finish(self) -> None:
+            super().finish()
+            self.connection.close()
+
+        def setup_files(self) -> None:
+            self.rfile.close()
+            self.wfile.close()
+            self.rfile = self.connection.makefile("rb", self.rbufsize)  # type: ignore[assignment]
+            self.wfile = self.connection.makefile("wb", 0)  # type: ignore[assignment]
 
         def handle(self) -> None:
             to: list[str] = []
@@ -97,7 +115,24 @@ def smtp() -> Iterator[Mailbox]:
                 verb, _, rest = line.decode().strip().partition(" ")
                 match verb.upper():
                     case "EHLO" | "HELO":
-                        self.say("250 test")
+                        secure = isinstance(self.connection, ssl.SSLSocket)
+                        if certificate is None:
+                            self.say("250 test")
+                        else:
+                            self.say("250-test")
+                            self.say("250 AUTH PLAIN" if secure else "250 STARTTLS")
+                    case "STARTTLS" if certificate is not None:
+                        self.say("220 go on")
+                        self.wfile.flush()
+                        try:
+                            self.connection = context.wrap_socket(self.connection, server_side=True)
+                        except OSError:  # the client does not trust the certificate
+                            return
+                        self.setup_files()
+                    case "AUTH":
+                        said = base64.b64decode(rest.partition(" ")[2]).decode().replace("\0", "|")
+                        box.logins.append(said)
+                        self.say("235 fine" if said.endswith("|s3cret") else "535 wrong")
                     case "RCPT":
                         address = rest.partition("<")[2].partition(">")[0]
                         answer = next(

@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -100,6 +101,7 @@ class Desk:
     unsaved: dict[bytes, NewRecord] = field(default_factory=dict)
     _rules: tuple[RuleStatus, ...] = ()
     _troubles: tuple[str, ...] = ()
+    _firing: int | None = None
     _read: bool = False
     _fenced: bool = False
     _not_kept: str | None = None
@@ -165,22 +167,23 @@ class Desk:
             before = self.state
             self.state, notifications = step(before, seen, self.live.file.as_routes(), now_ms)
             self._keep([*records_of(before, self.state), *map(send_record, notifications)])
-        self._write()
-        if self._fenced:
+        if not self._write():
             return
         for each in notifications:
             self.notifications += 1
             self.outbox.put(each)
-        self._rules = tuple(_status(each, self.state) for each in seen)
+        firing = Counter(each.rule for each in self.state.firing)
+        self._rules = tuple(_status(each, firing[each.rule.name]) for each in seen)
         if self.state.left_out:
             troubles.append(f"{self.state.left_out} more objects break a rule than are followed")
         self._troubles, self.error = tuple(troubles), None
+        self._firing = self.known().firing
 
     def _first(self) -> None:
         """What was kept, once; what was not sent yet is sent now."""
         if self._read:
             return
-        if ALERTS_TOPIC in self.cluster.topics():
+        if self._writer is None and ALERTS_TOPIC in self.cluster.topics():
             # First the name, then what was written: what another server writes after that is refused.
             self._writer = self.cluster.writer(WRITER)
         kept = read(self.cluster)
@@ -201,13 +204,14 @@ class Desk:
         while len(self.unsaved) > MOST_UNSAVED:
             self.unsaved.pop(next(iter(self.unsaved)))
 
-    def _write(self) -> None:
-        """Write what is not written yet; while it cannot be, it stays. Nobody who looks waits for it."""
+    def _write(self) -> bool:
+        """Write what is not written yet; while it cannot be, it stays. Nobody who looks waits for it. Whether this server
+        still watches."""
         with self._writing:
             with self._lock:
                 pending = list(self.unsaved.items())
             if not pending or self._fenced:
-                return
+                return not self._fenced
             try:
                 if self._writer is None:
                     make_topic(self.cluster, self.replication_factor)
@@ -228,6 +232,7 @@ class Desk:
                     for key, record in pending:
                         if self.unsaved.get(key) is record:
                             del self.unsaved[key]
+            return not self._fenced
 
     def _close_writer(self) -> None:
         if self._writer is not None:
@@ -298,10 +303,10 @@ class Desk:
         after = replace(self.state, silences=silences)
         self._keep(records_of(self.state, after))
         self.state = after
+        self._firing = self.known().firing
 
     def _write_now(self) -> None:
-        self._write()
-        if self._fenced:
+        if not self._write():
             raise Conflict("another server of the hub watches alerts", hint="ask that one")
 
     def test(self, channel: str) -> None:
@@ -328,6 +333,10 @@ class Desk:
             return Known(
                 self.now_ms(), self.state, self._rules, tuple(self.outbox.statuses()), self.error, troubles
             )
+
+    def firing(self) -> int | None:
+        """How many fire and are not silenced, as of the last round; None: not known."""
+        return None if self.error is not None else self._firing
 
     def families(self) -> Iterator[Metric]:
         """For /metrics. While nothing is watched there is no number of alerts: alert on ``absent``."""
@@ -377,9 +386,8 @@ def notification_of_test(channel: str, now_ms: int) -> Notification:
     return Notification(uuid.uuid4().hex[:16], channel, group, (alert,), now_ms, test=True)
 
 
-def _status(seen: Seen, state: State) -> RuleStatus:
-    counts = {verdict: sum(each.verdict is verdict for each in seen.observations) for verdict in Verdict}
-    firing = sum(each.rule == seen.rule.name for each in state.firing)
+def _status(seen: Seen, firing: int) -> RuleStatus:
+    counts = Counter(each.verdict for each in seen.observations)
     return RuleStatus(
         seen.rule, counts[Verdict.GOOD], counts[Verdict.BAD], counts[Verdict.UNKNOWN], firing, seen.error
     )

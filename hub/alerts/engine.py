@@ -302,8 +302,9 @@ def _told(
 ) -> tuple[dict[GroupKey, Group], tuple[Notification, ...]]:
     members: dict[GroupKey, list[Alert]] = {}
     silenced: set[tuple[str, int]] = set()
+    holding = [each for each in state.silences.values() if each.starts_ms <= now_ms < each.ends_ms]
     for alert in state.firing:
-        if state.silenced(alert, now_ms) is not None:
+        if any(fits(each.matchers, alert.labels) for each in holding):
             silenced.add(alert.once)
             continue
         said = dict(alert.labels)
@@ -314,13 +315,13 @@ def _told(
     groups: dict[GroupKey, Group] = {}
     notifications: list[Notification] = []
     for key in sorted(state.groups.keys() | members.keys()):
-        route = by_id.get(key.route)
-        if route is None:
+        its = by_id.get(key.route)
+        if its is None:
             continue  # its route is no more: what it told is told anew by another, if there is one
         before = state.groups.get(key, Group(key))
-        group, alerts = _group(before, route, members.get(key, []), silenced, state.past, now_ms)
+        group, alerts = _group(before, its, members.get(key, []), silenced, state.past, now_ms)
         if alerts:
-            for channel in route.channels:
+            for channel in its.channels:
                 told, id = tuple(alerts[:MOST_TOLD]), _id(key, channel, now_ms)
                 notifications.append(Notification(id, channel, key, told, now_ms, len(alerts) - len(told)))
         if group is not None:

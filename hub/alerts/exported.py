@@ -96,6 +96,7 @@ def _lag(topics: Sequence[TopicSpec], changes: Changes, link: str) -> Iterable[d
             f"promised are {lag_ms / 1000:g} s",
             who,
             link,
+            f"{lag_ms / 1000:g}s",
         )
         yield _rule(
             changes.rule("loss"),
@@ -103,6 +104,7 @@ def _lag(topics: Sequence[TopicSpec], changes: Changes, link: str) -> Iterable[d
             "{{ $labels.kind }} {{ $labels.consumer }} loses records of {{ $labels.topic }}: {{ $labels.state }}",
             who,
             link,
+            f"{lag_ms / 1000:g}s",
         )
 
 
@@ -115,6 +117,7 @@ def _freshness(topics: Sequence[TopicSpec], changes: Changes, link: str) -> Iter
             f"{{{{ $labels.topic }}}} had no event for {seconds} s",
             who,
             link,
+            f"{seconds}s",
         )
 
 
@@ -134,6 +137,7 @@ def _completeness(topics: Sequence[TopicSpec], changes: Changes, link: str) -> I
             "{{ $labels.topic }}: records are missing at the {{ $labels.tier }}",
             who,
             link,
+            f"{share * 100:g}%",
         )
 
 
@@ -157,6 +161,7 @@ def _views(promises: Sequence[Promise], changes: Changes, link: str) -> Iterable
             f"{ms / 1000:g} s; promised are {share * 100:g} %",
             who,
             link,
+            f"{ms / 1000:g}s for {share * 100:g}%",
         )
     for (ms, who), names in sorted(fresh.items()):
         yield _rule(
@@ -166,6 +171,7 @@ def _views(promises: Sequence[Promise], changes: Changes, link: str) -> Iterable
             f"promised are {ms / 1000:g} s",
             who,
             link,
+            f"{ms / 1000:g}s",
         )
 
 
@@ -185,8 +191,10 @@ def _one_of(label: str, names: Sequence[str]) -> str:
     return f'{label}=~"{"|".join(sorted(name.replace(".", chr(92) * 2 + ".") for name in names))}"'
 
 
-def _rule(rule: Rule, expr: str, summary: str, who: Who, link: str, *, now: bool = False) -> dict[str, Any]:
-    labels = {"severity": str(rule.severity), "owner": who[0], "node": who[1]}
+def _rule(
+    rule: Rule, expr: str, summary: str, who: Who, link: str, promised: str = "", *, now: bool = False
+) -> dict[str, Any]:
+    labels = {"severity": str(rule.severity), "owner": who[0], "node": who[1], "promised": promised}
     return {
         "alert": rule.name,
         "expr": expr,

@@ -173,8 +173,13 @@ class Channel(_Said):
     @property
     def variables(self) -> tuple[str, ...]:
         """The variables that must be set for it."""
-        said = [self.webhook and self.webhook.url, self.webhook and self.webhook.bearer]
-        said += [self.slack and self.slack.url, self.email and self.email.password]
+        said: list[str | None] = []
+        if self.webhook is not None:
+            said += [self.webhook.url, self.webhook.bearer]
+        if self.slack is not None:
+            said.append(self.slack.url)
+        if self.email is not None:
+            said.append(self.email.password)
         return tuple(found[1] for each in said if each and (found := _VARIABLE.fullmatch(each)))
 
 

@@ -172,9 +172,11 @@ def sources_of(
         )
 
     def topics(changes: Changes, now_ms: int) -> list[Seen]:
+        known = tree.topics()
+        promised = [name for name, spec in known.items() if spec.slo.freshness_ms is not None]
         with collector.lock:
-            rings = {name: dict(each) for name, each in collector.rings.items()}
-        return [seen_of_topics(rings, tree.topics(), changes, now_ms)]
+            rings = {name: dict(collector.rings[name]) for name in promised if name in collector.rings}
+        return [seen_of_topics(rings, known, changes, now_ms)]
 
     def completeness(changes: Changes, _now_ms: int) -> list[Seen]:
         return [seen_of_ledger(ledger.known(), tree.topics(), changes)]

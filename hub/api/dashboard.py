@@ -84,11 +84,16 @@ def add_dashboard(
     def both() -> Iterable[Metric]:
         return (*latency.families(), *families(), *_traces())
 
-    def firing() -> int | None:
-        return None if desk is None else desk.known().firing
-
     app.include_router(
-        routes.create_router(collector, views, counters, monitor, settings.lag_series, both, firing)
+        routes.create_router(
+            collector,
+            views,
+            counters,
+            monitor,
+            settings.lag_series,
+            both,
+            desk.firing if desk is not None else lambda: None,
+        )
     )
     if node is not None:
         add_pages(app, settings, node, store, collector, monitor, views, tree, completeness, desk)

@@ -41,17 +41,15 @@ def seen_of_readers(rows: Sequence[LagRow], tree: Tree, changes: Changes, *, mea
         if not known or row.seconds is None:
             late.append(Observation(about, Verdict.UNKNOWN, labels=labels, detail=row.cause))
         else:
-            behind = f"{format.seconds(row.seconds)} {format.bound(row.seconds, row.error_s)}".strip()
-            late.append(
-                Observation(
-                    about,
-                    Verdict.BAD if row.seconds > promised_s else Verdict.GOOD,
-                    f"{reader} is {behind} behind on {spec.name}; promised are {format.seconds(promised_s)}",
-                    row.seconds,
-                    labels,
-                    f"{row.state}: {row.cause}",
+            if row.seconds <= promised_s:
+                late.append(Observation(about, Verdict.GOOD, "", row.seconds, labels))
+            else:
+                behind = f"{format.seconds(row.seconds)} {format.bound(row.seconds, row.error_s)}".strip()
+                words = (
+                    f"{reader} is {behind} behind on {spec.name}; promised are {format.seconds(promised_s)}"
                 )
-            )
+                why = f"{row.state}: {row.cause}"
+                late.append(Observation(about, Verdict.BAD, words, row.seconds, labels, why))
         verdict = Verdict.UNKNOWN if not known else Verdict.BAD if row.state in _AT_RISK else Verdict.GOOD
         words = "lost records of" if row.state == LagState.LOST else "will lose records of"
         losing.append(
@@ -64,7 +62,7 @@ def seen_of_readers(rows: Sequence[LagRow], tree: Tree, changes: Changes, *, mea
 
 
 def seen_of_topics(rings: Rings, tree: Tree, changes: Changes, now_ms: int) -> Seen:
-    """Rule ``topic-freshness``: every topic with ``slo.freshness``, from the polls of its end."""
+    """Rule ``topic-freshness``: every topic with ``slo.freshness``, from the polls of its end (``rings`` of those, at least)."""
     found = []
     for spec in tree.values():
         if spec.slo.freshness_ms is None:

@@ -56,7 +56,17 @@ V2 = {**V1, "fields": [*V1["fields"], {"name": "note", "type": ["null", "string"
 
 def spec(name: str, owner: str, doc: str = "", tags: tuple[str, ...] = ()) -> TopicSpec:
     return TopicSpec(
-        name, owner, doc, 2, 1, {"retention.ms": "604800000"}, "BACKWARD", None, tags, {}, Slo(2_000, 60_000)
+        name,
+        owner,
+        doc,
+        2,
+        1,
+        {"retention.ms": "604800000"},
+        "BACKWARD",
+        None,
+        tags,
+        {},
+        Slo(2_000, 60_000, 30_000, 0.999),
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -161,6 +164,43 @@ def test_mail_over_smtp() -> None:
             send("mail", with_tls, notification("mail"), LINK, {})
     with pytest.raises(PeerError, match="does not take mail now"):
         send("mail", made, notification("mail"), LINK, {})
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here makes a certificate")
+def test_mail_with_starttls_and_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate = tmp_path / "server.pem"
+    subprocess.run(
+        [
+            *(
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-days",
+                "2",
+                "-subj",
+                "/CN=localhost",
+            ),
+            *("-addext", "subjectAltName=IP:127.0.0.1", "-out", str(certificate)),
+            *("-keyout", str(certificate.with_suffix(".key"))),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    with smtp(certificate) as box:
+        said = {"server": box.server, "from": "hub@example.com", "to": ["a@x.org"]}
+        made = channel(email={**said, "user": "hub", "password": "${PW}"})
+        with pytest.raises(PeerError, match="SSLCertVerificationError"):
+            send("mail", made, notification("mail"), LINK, {"PW": "s3cret"})
+        assert box.logins == [] and box.mails == []
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        send("mail", made, notification("mail"), LINK, {"PW": "s3cret"})
+        assert (box.logins, len(box.mails)) == (["|hub|s3cret"], 1)
+        with pytest.raises(CallerError, match="SMTPAuthenticationError") as found:
+            send("mail", made, notification("mail"), LINK, {"PW": "wr0ng"})
+        assert "wr0ng" not in str(found.value)
 
 
 # ---- the outbox

@@ -28,6 +28,8 @@ from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.embedded import KafkaNode
 from hub.kafka import KafkaCluster
+from hub.materializers.stores.sql import Change, Store, ViewBatch
+from hub.record import Positions
 from hub.runtime import die_with_parent, end
 
 TOPIC = "shop.orders"
@@ -106,6 +108,7 @@ channels:
   dead: {{webhook: {{url: "http://127.0.0.1:1/nobody"}}}}
 routes:
   - {{match: {{topic: "shop.**"}}, to: [dead, ops]}}
+  - {{match: {{owner: billing}}, to: [ops], by: [alertname]}}
 """
     )
     kafka = KafkaNode(settings)
@@ -272,6 +275,54 @@ def test_a_form_of_another_site_is_refused(hub: Hub) -> None:
     )
     assert answer.status_code == 303
     assert len(hub.alerts()["silences"]) == before + 1
+
+
+OWING = """
+alert: owing
+query: SELECT key, owes FROM debtors WHERE owes > 100
+for: 0s
+every: 1s
+severity: info
+by: [key]
+owner: billing
+summary: "{key} owes {owes}"
+"""
+
+
+def test_a_query_on_a_view_is_an_alert(hub: Hub, hook: Webhook) -> None:
+    told = len(hook.bodies)
+    store = Store(hub.settings.store)
+    fields = [{"name": "owes", "type": ["null", "long"], "default": None}]
+    store.ensure_view("debtors", {"type": "record", "name": "debtors", "fields": fields}, [], "topic-1")
+
+    def owe(version: int, **amounts: int) -> None:
+        rows = [Change(key, version, 0, version, {"owes": owes}) for key, owes in amounts.items()]
+        reached = Positions.of([("views.debtors", 0, version)])
+        store.apply([ViewBatch("debtors", rows, reached, Positions.of([("shop.debts", 0, version)]))], {})
+
+    owe(1, ada=5, bob=700, eve=900)
+    file = hub.settings.project / "alerts" / "owing.yaml"
+    file.parent.mkdir()
+    file.write_text(OWING.replace("{owes}", "{ows}"))
+
+    def rule() -> dict[str, Any]:
+        return next((r for r in hub.alerts()["rules"] if r["alert"] == "owing"), {})
+
+    until(lambda: 'did you mean "owes"?' in (rule().get("error") or ""), 60, lambda: str(rule()))
+    file.write_text(OWING)
+    first = hook.wait(told + 1)[told]
+    assert (first["status"], first["groupLabels"]) == ("firing", {"alertname": "owing"})
+    assert {a["annotations"]["summary"] for a in first["alerts"]} == {"bob owes 700", "eve owes 900"}
+    owe(2, bob=0)
+    second = hook.wait(told + 2)[told + 1]
+    assert {(a["labels"]["key"], a["status"]) for a in second["alerts"]} == {
+        ("bob", "resolved"),
+        ("eve", "firing"),
+    }
+    file.unlink()
+    third = hook.wait(told + 3)[told + 2]
+    assert third["alerts"][0]["annotations"]["ended"] == "there is no such rule any more"
+    store.close()
 
 
 def test_the_last_server_that_started_watches(hub: Hub, tmp_path: Path) -> None:

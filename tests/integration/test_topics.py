@@ -538,7 +538,8 @@ def test_describe_tells_everything_of_a_topic(project: Project, hub: Hub) -> Non
     file = ("-f", str(project.folder / "topics.yaml"))
     told = json.loads(hub("describe", project.topic, *file, "--wait", "20", "-o", "json").stdout)
     assert (told["owner"], told["managed"]) == ("the-team", True)
-    assert told["slo"] == {"latency_ms": 2_000, "freshness_ms": 60_000}
+    promised = {"latency_ms": 2_000, "freshness_ms": 60_000, "lag_ms": None, "completeness": None}
+    assert told["slo"] == promised
     assert [each["partition"] for each in told["partitions"]] == [0, 1]
     (full,) = [each for each in told["partitions"] if each["partition"] == read.partition]
     assert (full["begin"], full["end"], full["replicas"]) == (0, 3, full["in_sync"])

@@ -179,6 +179,19 @@ def test_who_heard_of_it_hears_that_it_is_over_even_when_it_was_silenced_since()
     assert states(over) == [("a", "resolved")]
 
 
+def test_news_of_others_make_nobody_forget_what_was_told_and_is_silenced() -> None:
+    world = World()
+    assert world.at(0, seen(AT_ONCE, a=BAD))
+    quiet = Silence("s1", matchers_of({"consumer": "a"}), "known", "ada", 0, 10_000_000)
+    world.state = replace(world.state, silences={"s1": quiet})
+    (news,) = world.at(10, seen(AT_ONCE, a=BAD, b=BAD))
+    assert states(news) == [("b", "firing")]
+    world.state = replace(world.state, silences={})
+    assert not world.at(20, seen(AT_ONCE, a=BAD, b=BAD)), "people know of a"
+    (over,) = world.at(30, seen(AT_ONCE, a=GOOD, b=BAD))
+    assert sorted(states(over)) == [("a", "resolved"), ("b", "firing")]
+
+
 def test_what_is_gone_is_over_after_a_while_and_only_when_everything_was_looked_at() -> None:
     world = World()
     world.at(0, seen(AT_ONCE, a=BAD))

@@ -343,6 +343,12 @@ def test_many_readers_come_in_pages_that_keep_the_filter(hub: StagedEstate, clie
         hub.rows = kept
 
 
+def test_a_topics_page_says_what_is_promised(client: TestClient) -> None:
+    text = client.get(f"/topics/{ORDERS}", headers=HTML).text
+    for words in ("Promised lag</dt><dd>30 s", "Promised completeness</dt><dd>99.9 %"):
+        assert words in text
+
+
 def test_mirrors_before_they_answered_without_a_file_and_in_trouble(
     hub: StagedEstate, client: TestClient
 ) -> None:

@@ -157,6 +157,11 @@ def test_the_settings_of_the_hub_fill_in_the_replication_factor(file: Path) -> N
         ("topics:\n  a: {slo: {latncy: 2s}}\n", "2:13", 'did you mean "latency"?'),
         ("topics:\n  a: {slo: {latency: 2}}\n", "2:22", '"2" is not a duration such as 500ms, 2s or 1m'),
         ("topics:\n  a: {slo: {freshness: forever}}\n", "2:24", 'not "forever"'),
+        ("topics:\n  a: {slo: {lag: soon}}\n", "2:18", '"soon" is not a duration'),
+        ("topics:\n  a: {slo: {completeness: 1.5}}\n", "2:27", '"1.5" is not a share such as 100% or 99.9%'),
+        ("topics:\n  a: {slo: {completeness: 101%}}\n", "2:27", "is not a share"),
+        ("topics:\n  a: {slo: {latency: 2s for most}}\n", "2:22", '"most" is not a share'),
+        ("topics:\n  a: {slo: {completness: 100%}}\n", "2:13", 'did you mean "completeness"?'),
         ("topics:\n  '': {}\n", "2:3", "at least one"),
         ('topics:\n  "a\\n": {}\n', "2:3", "may have letters"),
         ("defaults: {ownr: x}\ntopics: {}\n", "1:12", 'did you mean "owner"?'),
@@ -243,3 +248,21 @@ def test_a_key_is_of_one_topic_alone(file: Path) -> None:
         loaded(file, "topics: {a: {key: customer..id}}")
     with pytest.raises(ConfigError, match="key"):
         loaded(file, "defaults: {key: id}\ntopics: {a: {}}")
+
+
+def test_each_objective_is_inherited_by_itself(tmp_path: Path) -> None:
+    path = tmp_path / "topics.yaml"
+    path.write_text(
+        """
+topics:
+  nyc:
+    slo: {lag: 30s, completeness: 99.9%, freshness: 5m, latency: 2s for 99.5%}
+    topics:
+      jfk: {slo: {lag: 1m, latency: 1s}}
+      lga: {}
+"""
+    )
+    jfk, lga = load(path).topics
+    assert lga.slo == Slo(2_000, 300_000, 30_000, 0.999, 0.995)
+    assert jfk.slo == Slo(1_000, 300_000, 60_000, 0.999, 0.99)
+    assert (jfk.set_by["slo.lag"], jfk.set_by["slo.completeness"]) == ("nyc.jfk", "nyc")

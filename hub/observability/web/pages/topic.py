@@ -65,6 +65,8 @@ class TopicPage:
     made_by: str | None
     dead_letters: str | None
     missing: tuple[str, ...] = ()
+    lag_ms: int | None = None
+    completeness: float | None = None
 
 
 def topic_page(
@@ -118,6 +120,8 @@ def topic_page(
         made_by,
         dead if dead in set(names) else None,
         missing,
+        spec.slo.lag_ms if spec is not None else None,
+        spec.slo.completeness if spec is not None else None,
     )
 
 
