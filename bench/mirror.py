@@ -407,7 +407,7 @@ def lag(source: TlsNode, target: TlsNode, topic: str, seconds: float) -> tuple[f
     """p50 and p99 in ms from ``produce`` at the source to a reader of committed records at the target, at 10,000 records
     a second; the first fifth is left out."""
     latencies: list[tuple[float, float]] = []
-    done, ready = threading.Event(), threading.Event()
+    done, ready, seen = threading.Event(), threading.Event(), set[int]()
 
     def listen() -> None:
         consumer = Consumer(
@@ -424,7 +424,9 @@ def lag(source: TlsNode, target: TlsNode, topic: str, seconds: float) -> tuple[f
         while not done.is_set():
             for message in consumer.consume(1_000, 0.02):
                 if message.error() is None:
-                    ready.set()
+                    seen.add(message.partition())
+                    if len(seen) == PARTITIONS:
+                        ready.set()
                     now = time.monotonic()
                     latencies.append((float(message.value()[:20]), now))
         consumer.close()
@@ -439,11 +441,13 @@ def lag(source: TlsNode, target: TlsNode, topic: str, seconds: float) -> tuple[f
 
     try:
         began = time.monotonic()
-        while not ready.wait(0.2):  # until the mirror carries this topic at all
-            send(0)
+        while not ready.wait(0.5):  # until the mirror carries every partition of it
+            for number in range(PARTITIONS):
+                send(number)
             producer.poll(0)
             if time.monotonic() - began > 120:
                 raise RuntimeError(f"{topic}: nothing arrives")
+        time.sleep(1.0)
         latencies.clear()
         began, sent = time.monotonic(), 0
         while (passed := time.monotonic() - began) < seconds:
