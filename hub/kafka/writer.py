@@ -11,8 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from hub.errors import CallerError, HubError
-from hub.kafka.connection import FENCED
-from hub.kafka.offsets import Offsets
+from hub.kafka.connection import FENCED, Connection
 from hub.log import WriterFenced
 from hub.record import NewRecord, Positions, TopicPartition
 
@@ -32,7 +31,7 @@ class KafkaSender:
 
     def __init__(
         self,
-        cluster: Offsets,
+        cluster: Connection,
         part: str,
         *,
         linger_ms: int = 0,
@@ -160,21 +159,12 @@ class KafkaSender:
             if acknowledged is not None:
                 tp, offset = TopicPartition(new.topic, message.partition()), message.offset()
                 if failed is None and (offset is None or offset < 0):
-                    offset, failed = self._found(tp)
-                acknowledged(tp, offset, failed)
+                    # The broker took it for a duplicate. It is one when the answer to a first try was lost; where the
+                    # topic was made again meanwhile it is not, and the record is nowhere.
+                    failed = self.cluster.down("append", f"{tp}: no offset was told; the outcome is unknown")
+                acknowledged(tp, offset or 0, failed)
             elif failed is not None:
                 self._failed.append(failed)
-
-    def _found(self, tp: TopicPartition) -> tuple[int, HubError | None]:
-        """An offset that the record is at or before, when its own is not told: a broker that has it already, from a
-        request whose answer was lost, only says so."""
-        try:
-            end = self.cluster.ends_of([tp]).offsets.get(tp)
-        except HubError as error:
-            return 0, error
-        if end is None:
-            return 0, self.cluster.down("append", f"{tp} took a record and is gone: where it is is not known")
-        return end - 1, None
 
     def _why_broken(self) -> KafkaException:
         """The fatal error that a producer answers to all it is asked. What a callback raised is lost when another
@@ -198,7 +188,7 @@ class KafkaWriter:
     readers and ``end_offsets`` see its records; to open the name again waits for that.
     """
 
-    def __init__(self, cluster: Offsets, name: str | None) -> None:
+    def __init__(self, cluster: Connection, name: str | None) -> None:
         self.cluster = cluster
         self.name = name
         self.fenced = False

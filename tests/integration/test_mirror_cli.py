@@ -173,7 +173,7 @@ def test_a_topic_made_again_stops_or_goes_on_as_the_file_says(world: World) -> N
     world.declare([f"{world.label}.**"])
     world.start_worker()
     world.until(well)
-    world.clusters["nyc"].delete_topic(topic)
+    world.delete(topic)
     world.make(topic)
     world.produce(topic, 60, mark="again")
     found = world.until(lambda each: topic in each["trouble"])
@@ -382,7 +382,7 @@ def test_what_cannot_be_taken_back_wants_the_name(world: World) -> None:
     assert (drilled["lost"], list(drilled["not_mirrored"])) == (10, [other])
     world.hub("switchover", world.name, ok=(1,))
     assert world.status()["operations"] == []
-    world.clusters["lon"].delete_topic(topic)
+    world.delete(topic, at="lon")
     verdict = world.json("verify", world.name, ok=(1,))
     assert (verdict["equal"], verdict["not_compared"]) == (0, 2)
 
