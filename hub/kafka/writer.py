@@ -46,6 +46,9 @@ class KafkaSender:
             part,
             acks="all",
             enable_idempotence=True,
+            # A partition that has nothing of a producer takes any sequence first: of two requests under way, where the
+            # first is refused (a topic just made) and the second taken, the first's retry would pass for a duplicate.
+            max_in_flight=1,
             linger_ms=linger_ms,
             batch_size=262_144,
             compression_type="lz4",
