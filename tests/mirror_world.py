@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -263,3 +264,22 @@ def node(home: Path, kind: type[KafkaNode] = KafkaNode) -> Iterator[KafkaNode]:
 
 def last_words(worker: Worker) -> str:
     return last_line(worker.log)
+
+
+_numbers = itertools.count()
+
+
+@contextlib.contextmanager
+def own_world(folder: Path, nyc: str, lon: str) -> Iterator[World]:
+    """On two clusters that tests share: with topics and a mirror of its own."""
+    made = World(folder, nyc, lon)
+    made.label = f"nyc.t{next(_numbers)}"
+    made.name = made.label.replace(".", "-")
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def well(found: Mapping[str, Any]) -> bool:
+    return bool(found["state"] == "mirroring" and found["lag_records"] == 0 and found["partitions"])

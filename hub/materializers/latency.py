@@ -183,8 +183,7 @@ class Latencies:
         for stage, at_ms in _stages(due, readable_ms):
             span_ms = at_ms - due.event_ms
             if span_ms >= 0:
-                origin: Origin = "live" if span_ms <= self.replay_s * 1000 else "replay"
-                known.exemplars[stage, origin] = (trace.trace_id, span_ms / 1000, at_ms)
+                known.exemplars[stage, self._origin(span_ms)] = (trace.trace_id, span_ms / 1000, at_ms)
 
     # ---- what is known
 
@@ -225,10 +224,13 @@ class Latencies:
             known = self._views[view] = _View(edges_with([objective_s]), objective_s, sampled)
         return known
 
+    def _origin(self, span_ms: int) -> Origin:
+        return "live" if span_ms <= self.replay_s * 1000 else "replay"
+
     def _count(self, known: _View, due: Due, readable_ms: int) -> None:
         for stage, at_ms in _stages(due, readable_ms):
             span_ms = at_ms - due.event_ms
-            known.add(stage, "live" if span_ms <= self.replay_s * 1000 else "replay", span_ms, due.rows)
+            known.add(stage, self._origin(span_ms), span_ms, due.rows)
         known.named.append(due)
         known.counted += due.rows
         known.newest_event_ms = max(known.newest_event_ms or 0, due.event_ms)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
-from mirror_world import World, node
+from mirror_world import World, node, own_world, well
 from pipeline import wait_until
 from typer.testing import CliRunner
 
@@ -24,8 +23,6 @@ from hub.completeness.ledger import Cells, bucket_of
 from hub.record import Positions, TopicPartition
 from hub.replication.board import STATUS_TOPIC
 from hub.replication.wire import EARLIEST, Cluster, ClusterAccess
-
-_numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -43,17 +40,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def world(home: str, away: str, tmp_path: Path) -> Iterator[World]:
     """Both clusters are shared by the tests of this file: each has topics and a mirror of its own."""
-    made = World(tmp_path / "project", home, away)
-    made.label = f"nyc.t{next(_numbers)}"
-    made.name = made.label.replace(".", "-")
-    try:
+    with own_world(tmp_path / "project", home, away) as made:
         yield made
-    finally:
-        made.close()
-
-
-def well(found: Mapping[str, Any]) -> bool:
-    return bool(found["state"] == "mirroring" and found["lag_records"] == 0 and found["partitions"])
 
 
 def same(world: World, topic: str) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from mirror_world import World, node
+from mirror_world import World, node, own_world, well
 
 from hub.embedded import KafkaNode
 from hub.kafka.acls import TopicRule
@@ -18,8 +18,6 @@ from hub.record import Record, TopicPartition
 from hub.replication.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_of
 from hub.replication.clusters import read_to_end
 from hub.replication.compare import complete_tables
-
-_numbers = itertools.count()
 
 
 class AskingNode(KafkaNode):
@@ -44,17 +42,8 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]
 
 @pytest.fixture
 def world(sides: tuple[str, str], tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path / "project", *sides)
-    made.label = f"nyc.f{next(_numbers)}"
-    made.name = made.label.replace(".", "-")
-    try:
+    with own_world(tmp_path / "project", *sides) as made:
         yield made
-    finally:
-        made.close()
-
-
-def well(found: Mapping[str, Any]) -> bool:
-    return bool(found["state"] == "mirroring" and found["lag_records"] == 0 and found["partitions"])
 
 
 def produce_at(world: World, topic: str, times_ms: list[int], size: int = 10) -> None:

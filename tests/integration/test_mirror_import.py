@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import struct
 import threading
 import time
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from mirror_maker import MirrorMaker, properties
-from mirror_world import World, node
+from mirror_world import World, node, own_world
 from pipeline import wait_until
 
 from hub.config import Settings
@@ -23,7 +22,6 @@ from hub.replication.clusters import reach, read_progress
 from hub.replication.mirror_maker import checkpoint_of, sync_of
 from hub.replication.mirrors import load
 
-_numbers = itertools.count()
 EXACTLY_ONCE = {
     "exactly.once.source.support": "enabled",
     "dedicated.mode.enable.internal.rest": "true",
@@ -46,13 +44,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def world(home: str, away: str, tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path / "project", home, away)
-    made.label = f"nyc.i{next(_numbers)}"
-    made.name = made.label.replace(".", "-")
-    try:
+    with own_world(tmp_path / "project", home, away) as made:
         yield made
-    finally:
-        made.close()
 
 
 def taken(world: World, *more: str, ok: Sequence[int] = (0,)) -> Any:

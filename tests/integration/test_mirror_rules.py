@@ -4,7 +4,6 @@ registry of its own."""
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import os
 import subprocess
@@ -17,7 +16,7 @@ import fastavro
 import pytest
 from confluent_kafka import Producer
 from conftest import wait_for_server
-from mirror_world import World, node
+from mirror_world import World, node, own_world, well
 from ports import free_ports
 
 from hub.cli.context import environment_of
@@ -27,7 +26,6 @@ from hub.replication.compare import complete_tables
 from hub.runtime import die_with_parent, end
 from hub.schema_registry.client import RegistryClient
 
-_numbers = itertools.count()
 KEY = "MASK_KEY"
 KEY_REFERENCE = "${MASK_KEY}"
 
@@ -68,13 +66,8 @@ def world(
     sides: dict[str, tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[World]:
     monkeypatch.setenv(KEY, "pepper")
-    made = World(tmp_path / "project", sides["nyc"][0], sides["lon"][0])
-    made.label = f"nyc.r{next(_numbers)}"
-    made.name = made.label.replace(".", "-")
-    try:
+    with own_world(tmp_path / "project", sides["nyc"][0], sides["lon"][0]) as made:
         yield made
-    finally:
-        made.close()
 
 
 def declare(world: World, sides: Mapping[str, tuple[str, str]], **more: Any) -> None:
@@ -83,10 +76,6 @@ def declare(world: World, sides: Mapping[str, tuple[str, str]], **more: Any) -> 
     for name, (_, url) in sides.items():
         body["clusters"][name]["registry"] = url
     world.path.write_text(json.dumps(body))
-
-
-def well(found: Mapping[str, Any]) -> bool:
-    return bool(found["state"] == "mirroring" and found["lag_records"] == 0 and found["partitions"])
 
 
 def settled(world: World, topic: str) -> dict[str, Any]:
