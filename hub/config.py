@@ -77,6 +77,12 @@ class Settings(BaseSettings):
     transforms: bool = Field(
         True, description="whether views may name Python files, which run with the hub's rights"
     )
+    expiry_every_s: float = Field(
+        10.0, gt=0.0, description="pause between two looks for rows that are older than their view's `ttl`"
+    )
+    expiry_rows_per_s: int = Field(
+        1_000, ge=1, le=100_000, description="most rows of a view that are said to be over in a second"
+    )
     trigger_ms: int = Field(50, description="shortest time between two live micro-batches of a view")
     live_tasks: int = Field(2, description="Spark tasks that read the sources of a live view in each batch")
     bulk_tasks: int = Field(
@@ -114,6 +120,12 @@ class Settings(BaseSettings):
         200,
         ge=0,
         description="consumers with series of their own in /metrics, the worst; all others are counted",
+    )
+
+    connect_urls: list[str] = Field(
+        default_factory=list,
+        max_length=32,
+        description="REST addresses of Kafka Connect's workers, such as http://connect:8083: shown and alerted on",
     )
 
     canary: bool = Field(
@@ -154,6 +166,15 @@ class Settings(BaseSettings):
                     + ", ".join(_STORE_URLS)
                 )
         return stores
+
+    @field_validator("connect_urls")
+    @classmethod
+    def _connect_is_asked_over_http(cls, urls: list[str]) -> list[str]:
+        for url in urls:
+            if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", url):
+                shown = url.rpartition("@")[2][:100]
+                raise ValueError(f'connect_urls: "{shown}" is no address such as http://connect:8083')
+        return urls
 
     @property
     def store_urls(self) -> dict[str, str]:

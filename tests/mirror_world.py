@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline import wait_until
+from pipeline import records_of, wait_until
 from ports import free_pair
 from typer.testing import CliRunner
 
@@ -234,19 +234,9 @@ class World:
         return [record.value or b"" for record in self.records(topic, at)]
 
     def records(self, topic: str, at: str) -> list[Record]:
-        cluster = self.clusters[at]
-        reader = cluster.reader()
-        found: list[Record] = []
-        try:
-            ends = cluster.end_offsets([topic])
-            reader.assign(cluster.beginning_offsets([topic]))
-            deadline = time.monotonic() + 30.0
-            while not reader.position().covers(ends):
-                assert time.monotonic() < deadline
-                found += list(reader.poll(5_000, 0.2))
-        finally:
-            reader.close()
-        return sorted(found, key=lambda record: (record.partition, record.offset))
+        return sorted(
+            records_of(self.clusters[at], topic), key=lambda record: (record.partition, record.offset)
+        )
 
 
 @contextlib.contextmanager

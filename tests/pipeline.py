@@ -109,7 +109,8 @@ class Pipeline:
 
     def covers(self, view: str, topics: Iterable[str], timeout_s: float = 120.0) -> None:
         """Wait until the view serves everything that is in the topics now."""
-        end = self.cluster.end_offsets(list(topics))
+        # A commit is acknowledged before its marks are written: only the high watermark is past what was committed.
+        end = self.cluster.end_offsets(list(topics), committed=False)
 
         def covered() -> bool:
             answer = httpx2.get(f"{self.url}/views/{view}?limit=1", timeout=10.0)
@@ -153,14 +154,18 @@ class Pipeline:
 
 
 def records_of(cluster: KafkaCluster, topic: str) -> list[Record]:
-    """Everything that is in a topic now."""
-    ends = cluster.end_offsets([topic])
+    """Everything that is in a topic now, what was committed a moment ago too."""
+    ends = cluster.end_offsets([topic], committed=False)
     reader = cluster.reader()
-    reader.assign(cluster.beginning_offsets([topic]))
     found: list[Record] = []
-    while not reader.position().covers(ends):
-        found += reader.poll(1_000, 5.0)
-    reader.close()
+    try:
+        reader.assign(cluster.beginning_offsets([topic]))
+        deadline = time.monotonic() + 60.0
+        while not reader.position().covers(ends):
+            assert time.monotonic() < deadline, f"{topic} is read to {reader.position()}, not to {ends}"
+            found += reader.poll(5_000, 0.2)
+    finally:
+        reader.close()
     return found
 
 

@@ -1,28 +1,48 @@
-"""Free ports for tests: `from ports import free_pair, free_ports`."""
+"""Free ports for tests: `from ports import free_pair, free_ports`.
+
+From below those that the system gives to outgoing connections, which would take one between our look and its use; and
+each process of a run looks in a range of its own.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
+import random
 import socket
-from contextlib import ExitStack
+from collections.abc import Iterator
+
+_FIRST, _RANGE, _WORKERS = 12_000, 5_000, 4
+
+
+def _candidates() -> Iterator[int]:
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS
+    first = _FIRST + worker * _RANGE
+    return itertools.islice(
+        itertools.cycle(range(first, first + _RANGE)), random.SystemRandom().randrange(_RANGE), None
+    )
+
+
+_next_ports = _candidates()
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now, found together so that they differ."""
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
+    """Ports nobody listens on now, none of them given before."""
+    return [next(port for port in _next_ports if _is_free(port)) for _ in range(count)]
 
 
 def free_pair() -> int:
     """A port that is free together with the next one (Kafka's broker and controller)."""
     while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            try:
-                second.bind(("127.0.0.1", port + 1))
-            except OSError:
-                continue
-            return port
+        first, second = free_ports(2)
+        if second == first + 1:
+            return first
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

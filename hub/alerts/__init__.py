@@ -6,7 +6,7 @@
     alerts/*.yaml              SQL ─┼▶ observations ─▶ step ──┼─▶ Slack      a thread and a bounded queue each
     alerts.yaml     routes, rules ─┘                  │       └─▶ e-mail
                                                       ▼
-                                        _hub.alerts   compact: firing, past, groups, silences, what is to be sent
+                                        _hub.alerts   compact: firing, pending, past, groups, silences, what is to be sent
 
 An observation is GOOD, BAD or UNKNOWN at a time; UNKNOWN neither fires nor ends anything. ``step`` is pure: rules,
 observations, what was before and the time in; what is now and notifications out. All it decides is written to the log
@@ -14,8 +14,8 @@ before a channel is asked, so a restart neither repeats nor forgets; while Kafka
 later, because that is when alerts matter.
 
 core   ``rules`` what can be told · ``engine`` pending, firing, resolved, groups, silences · ``facts`` records of the log ·
-       ``files`` alerts.yaml and alerts/*.yaml · ``matching`` labels · ``payloads`` what channels are sent · ``exported``
-       Prometheus rules and a Grafana dashboard · ``runbooks``
+       ``files`` alerts.yaml and alerts/*.yaml · ``matching`` labels · ``listing`` their order · ``payloads`` what channels
+       are sent · ``exported`` Prometheus rules and a Grafana dashboard · ``runbooks``
 shell  ``desk`` the loop · ``outbox`` queues and retries · ``live`` files that change
 edge   ``channels`` HTTP and SMTP · ``routes`` FastAPI
 """

@@ -17,12 +17,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from hub.alerts.engine import FIRING, Alert, GroupKey, Notification, Silence, State, step
-from hub.alerts.facts import ALERTS_CONFIG, ALERTS_TOPIC, Kept, records_of, send_record, sent_record
+from hub.alerts.facts import (
+    ALERTS_CONFIG,
+    ALERTS_TOPIC,
+    Kept,
+    pending_record,
+    records_of,
+    send_record,
+    sent_record,
+)
+from hub.alerts.listing import Listing, listing
 from hub.alerts.live import LiveAlerts
 from hub.alerts.matching import Matchers, labels_of
 from hub.alerts.outbox import ChannelStatus, Outbox
@@ -66,9 +76,10 @@ class RuleStatus:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Known:
-    """Everything for those who look. ``error``: why nothing is watched; ``troubles``: what else is wrong."""
+    """Everything for those who look. ``error``: why nothing is watched; ``troubles``: what else is wrong. ``listed``: its
+    listing, where there is one already."""
 
     at_ms: int
     state: State
@@ -76,13 +87,17 @@ class Known:
     channels: tuple[ChannelStatus, ...]
     error: str | None = None
     troubles: tuple[str, ...] = ()
+    listed: Listing | None = None
+
+    @cached_property
+    def listing(self) -> Listing:
+        """The alerts in order."""
+        return self.listed if self.listed is not None else listing(self.state, self.at_ms)
 
     @property
     def firing(self) -> int | None:
         """How many fire and are not silenced; None: not known."""
-        if self.error is not None:
-            return None
-        return sum(self.state.silenced(each, self.at_ms) is None for each in self.state.firing)
+        return None if self.error is not None else self.listing.firing
 
 
 @dataclass
@@ -102,6 +117,7 @@ class Desk:
     _rules: tuple[RuleStatus, ...] = ()
     _troubles: tuple[str, ...] = ()
     _firing: int | None = None
+    _listing: Listing | None = None
     _read: bool = False
     _fenced: bool = False
     _not_kept: str | None = None
@@ -125,8 +141,10 @@ class Desk:
             self.close()
 
     def close(self) -> None:
-        """Stop sending, and write what is not written yet."""
+        """Stop sending, and write what is not written yet, with the time that pending alerts held."""
         self.outbox.stop()
+        with self._lock:
+            self._keep([pending_record(each) for each in self.state.alerts.values() if each.held_unkept])
         self._write()
         self._close_writer()
 
@@ -329,10 +347,11 @@ class Desk:
     def known(self) -> Known:
         """At once, from memory."""
         with self._lock:
-            troubles = self._troubles + ((self._not_kept,) if self._not_kept else ())
-            return Known(
-                self.now_ms(), self.state, self._rules, tuple(self.outbox.statuses()), self.error, troubles
-            )
+            now_ms, troubles = self.now_ms(), self._troubles + ((self._not_kept,) if self._not_kept else ())
+            if self._listing is None or not self._listing.holds(self.state, now_ms):
+                self._listing = listing(self.state, now_ms)
+            channels = tuple(self.outbox.statuses())
+            return Known(now_ms, self.state, self._rules, channels, self.error, troubles, self._listing)
 
     def firing(self) -> int | None:
         """How many fire and are not silenced, as of the last round; None: not known."""
@@ -418,13 +437,11 @@ def families(known: Known, notifications: int = 0) -> Iterator[Metric]:
         labels=["alertname", "severity", "owner", "object", "silenced"],
     )
     if known.error is None:
-        for one in sorted(known.state.firing, key=lambda each: each.fired_at_ms or 0)[:MOST_SERIES]:
-            said = dict(one.labels)
-            silenced = str(known.state.silenced(one, known.at_ms) is not None).lower()
+        firing_now = [each for each in known.listing.open if each.alert.firing]
+        for each_firing in sorted(firing_now, key=lambda each: each.alert.fired_at_ms or 0)[:MOST_SERIES]:
+            one, silenced = each_firing.alert, str(each_firing.silence is not None).lower()
             object = ",".join(f"{name}={value}" for name, value in one.object)
-            alert.add_metric(
-                [one.rule, said.get("severity", ""), said.get("owner", ""), object[:300], silenced], 1.0
-            )
+            alert.add_metric([one.rule, each_firing.severity, each_firing.owner, object[:300], silenced], 1.0)
     yield alert
     by_channel = ["channel"]
     sent = CounterMetricFamily("hub_alert_sent", "Notifications that a channel took", labels=by_channel)

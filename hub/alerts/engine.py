@@ -8,7 +8,8 @@
                         ▼                          └─┘ UNKNOWN: nothing changes, and no time is counted
                       (none)
 
-Time is held only between two observations of the same kind, so a gap, a restart included, fires and ends nothing.
+Time is held only between two observations of the same kind, so a gap, a restart included, fires and ends nothing. What a
+pending alert had held when the server stopped goes on after the gap, when that is short: ``for_ms`` does not begin anew.
 
 Notifications are of groups: alerts of a route with the same values of the labels ``by``. A group that changed waits
 ``wait_ms`` for more, then tells all that fires in it and what ended since; while something fires it is repeated after
@@ -25,12 +26,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from hub.alerts.matching import Labels, Matchers, fits, labels_of
+from hub.alerts.matching import Labels, Matchers, fits, fits_in, labels_of
 from hub.alerts.rules import GONE_MS, Observation, Rule, Seen, Verdict, key_of
 
 MOST_ALERTS = 10_000
 MOST_PAST = 500
 PAST_MS = 14 * 86_400_000
+# Held time is kept so often, and goes on after a gap of at most so long.
+KEPT_EVERY_MS = 15_000
+LONGEST_GAP_MS = GONE_MS
 # Alerts in one notification; the others are counted in it.
 MOST_TOLD = 100
 PENDING, FIRING, PAST = "pending", "firing", "resolved"
@@ -62,6 +66,16 @@ class Alert:
     @property
     def firing(self) -> bool:
         return self.phase == FIRING
+
+    @property
+    def held_unkept(self) -> bool:
+        """Whether it is pending and held time that was not written yet."""
+        return self.phase == PENDING and self.last is Verdict.BAD and self.held_ms % KEPT_EVERY_MS > 0
+
+    def goes_on(self, now_ms: int) -> bool:
+        """Whether it was pending before a restart, was not seen since, and what it had held by then still counts."""
+        carried = self.phase == PENDING and self.last is Verdict.UNKNOWN and self.held_ms > 0
+        return carried and now_ms - self.last_ms <= LONGEST_GAP_MS
 
     @property
     def once(self) -> tuple[str, int]:
@@ -152,6 +166,17 @@ class State:
         """The silence that holds for it."""
         return next((each for each in self.silences.values() if each.holds(alert.labels, now_ms)), None)
 
+    def quiet(self, now_ms: int) -> dict[str, Silence]:
+        """Every silenced alert's silence, by the alert's key."""
+        holding = [each for each in self.silences.values() if each.starts_ms <= now_ms < each.ends_ms]
+        found = {}
+        for key, alert in self.alerts.items() if holding else ():
+            said = dict(alert.labels)
+            silence = next((each for each in holding if fits_in(each.matchers, said)), None)
+            if silence is not None:
+                found[key] = silence
+        return found
+
     @property
     def firing(self) -> list[Alert]:
         return [each for each in self.alerts.values() if each.firing]
@@ -238,8 +263,11 @@ def judged(rule: Rule, key: str, seen: Observation, before: Alert | None, now_ms
             fired_at_ms=fired,
             runbook=rule.runbook,
         )
+    goes_on = before.goes_on(now_ms)
+    if goes_on and seen.verdict is Verdict.UNKNOWN:
+        return replace(before, labels=labels, detail=seen.detail or before.detail)
     same = seen.verdict is before.last
-    held_ms = before.held_ms + max(0, now_ms - before.last_ms) if same else 0
+    held_ms = before.held_ms if goes_on else before.held_ms + max(0, now_ms - before.last_ms) if same else 0
     after = replace(
         before, last=seen.verdict, last_ms=now_ms, labels=labels, runbook=rule.runbook, missing_ms=0
     )
@@ -262,6 +290,8 @@ def _absent(seen: Seen, alert: Alert, now_ms: int) -> Alert | None:
     if seen.absent is Verdict.GOOD:
         nothing = Observation(alert.object, Verdict.GOOD, labels=alert.labels)
         return judged(seen.rule, alert.key, nothing, alert, now_ms)
+    if alert.goes_on(now_ms):
+        return alert  # a server that just started has not looked everywhere
     missing_ms = alert.missing_ms + (max(0, now_ms - alert.last_ms) if seen.whole else 0)
     if missing_ms >= GONE_MS:
         return _over(alert, "it is not there any more", now_ms)

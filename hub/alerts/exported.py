@@ -57,6 +57,7 @@ def prometheus_rules(
         *_freshness(topics, changes, link),
         *_completeness(topics, changes, link),
         *_views(promises, changes, link),
+        *_connect(changes, link),
         *(
             _rule(
                 each,
@@ -175,6 +176,24 @@ def _views(promises: Sequence[Promise], changes: Changes, link: str) -> Iterable
         )
 
 
+def _connect(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
+    """Without workers of Kafka Connect in the settings these series are not there, and nothing fires."""
+    yield _rule(
+        changes.rule("connect-failed"),
+        "hub_connect_failed == 1",
+        "connector {{ $labels.connector }} of Kafka Connect or one of its tasks failed",
+        ("", ""),
+        link,
+    )
+    yield _rule(
+        changes.rule("connect-unreachable"),
+        "hub_connect_up == 0",
+        "Kafka Connect at {{ $labels.worker }} does not answer: its connectors are not known",
+        ("", ""),
+        link,
+    )
+
+
 def _by(topics: Sequence[TopicSpec], promised: Callable[[TopicSpec], Any], key: str) -> Grouped:
     found: Grouped = {}
     for spec in topics:
@@ -280,6 +299,13 @@ PANELS: Sequence[Panel] = (
         "The ten busiest.",
         "short",
         (("topk(10, deriv(hub_topic_end_offset[1m]))", "{{topic}}"),),
+    ),
+    (
+        "timeseries",
+        "Tasks of Kafka Connect",
+        "By state; UNKNOWN: their workers do not answer.",
+        "short",
+        (('hub_connect_tasks{state!="RUNNING"}', "{{state}}"), ("hub_connect_up == 0", "{{worker}} is away")),
     ),
     (
         "timeseries",

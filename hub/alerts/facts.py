@@ -3,23 +3,34 @@
 ::
 
     firing|KEY               an alert that fires; a tombstone when it is over
+    pending|KEY              one that does not fire yet, with the time that it held; a tombstone when it fires or is none
     past|KEY|FIRED_AT        one that is over
     group|ROUTE|LABELS       what its channels were told, and when
     silence|ID               who silenced what, why, until when
     send|ID                  a notification that is still to be sent; a tombstone when it was, or was given up
 
-What is only pending is not kept: its time begins again at a restart. What a newer hub keeps is passed over.
+What is pending is written when it begins, every 15 s that it holds, and at the end of the server. What a newer hub keeps is
+passed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import orjson
 
-from hub.alerts.engine import Alert, Group, GroupKey, Notification, Silence, State
+from hub.alerts.engine import (
+    KEPT_EVERY_MS,
+    PENDING,
+    Alert,
+    Group,
+    GroupKey,
+    Notification,
+    Silence,
+    State,
+)
 from hub.alerts.matching import Labels, Matchers
 from hub.alerts.rules import Verdict
 from hub.errors import HubFault
@@ -39,6 +50,7 @@ class Kept:
     """The fold of the topic. ``unsent``: notifications that are still to be sent, in their order."""
 
     alerts: dict[str, Alert] = field(default_factory=dict)
+    pending: dict[str, Alert] = field(default_factory=dict)
     past: dict[tuple[str, int], Alert] = field(default_factory=dict)
     groups: dict[GroupKey, Group] = field(default_factory=dict)
     silences: dict[str, Silence] = field(default_factory=dict)
@@ -46,7 +58,7 @@ class Kept:
 
     @property
     def state(self) -> State:
-        return State(dict(self.alerts), dict(self.past), dict(self.groups), dict(self.silences))
+        return State({**self.pending, **self.alerts}, dict(self.past), dict(self.groups), dict(self.silences))
 
     def apply(self, record: Record) -> None:
         """Take in a record. Raises HubFault (HUB-5701) for one that is not ours."""
@@ -56,6 +68,8 @@ class Kept:
             match kind:
                 case "firing":
                     _put(self.alerts, rest, None if body is None else _alert(body))
+                case "pending":
+                    _put(self.pending, rest, None if body is None else _alert(body))
                 case "past":
                     key, _, fired = rest.partition("|")
                     _put(self.past, (key, int(fired)), None if body is None else _alert(body))
@@ -87,6 +101,7 @@ def records_of(before: State, after: State) -> list[NewRecord]:
         if known is None or (known.once, known.labels) != (alert.once, alert.labels):
             found.append(_record(f"firing|{key}", _said(alert)))
     found += [_record(f"firing|{key}", None) for key in old.keys() - new.keys()]
+    found += _pending_records(before, after)
     for once, alert in after.past.items():
         if once not in before.past:
             found.append(_record(_past_key(once), _said(alert)))
@@ -105,6 +120,27 @@ def records_of(before: State, after: State) -> list[NewRecord]:
             found.append(silence_record(silence))
     found += [_record(f"silence|{id}", None) for id in before.silences.keys() - after.silences.keys()]
     return found
+
+
+def _pending_records(before: State, after: State) -> Iterator[NewRecord]:
+    old = {key: each for key, each in before.alerts.items() if each.phase == PENDING}
+    new = {key: each for key, each in after.alerts.items() if each.phase == PENDING}
+    for key, alert in new.items():
+        known = old.get(key)
+        if (
+            known is None
+            or alert.held_ms // KEPT_EVERY_MS > known.held_ms // KEPT_EVERY_MS
+            or alert.held_ms < known.held_ms
+            or alert.labels != known.labels
+        ):
+            yield pending_record(alert)
+    for key in old.keys() - new.keys():
+        yield _record(f"pending|{key}", None)
+
+
+def pending_record(alert: Alert) -> NewRecord:
+    """What it held is told with when it was last seen, and that nobody knows how it is now."""
+    return _record(f"pending|{alert.key}", {**_said(alert), "held_ms": alert.held_ms})
 
 
 def silence_record(silence: Silence) -> NewRecord:

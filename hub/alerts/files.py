@@ -47,7 +47,10 @@ from hub.yaml import load_model, place
 ALERTS_FILE = "alerts.yaml"
 FOLDER = "alerts"
 MOST_CHANNELS, MOST_ROUTES, MOST_QUERIES = 50, 200, 100
-LABELS = ("alertname", "severity", "owner", "node", "topic", "consumer", "kind", "view", "tier")
+LABELS = (
+    *("alertname", "severity", "owner", "node"),
+    *("topic", "consumer", "kind", "view", "tier", "connector", "worker"),
+)
 COLUMN = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")

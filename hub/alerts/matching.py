@@ -35,7 +35,11 @@ def fits(matchers: Matchers, labels: Labels) -> bool:
     >>> fits(matchers_of({"topic": "shop.**"}), labels_of({"topic": "shop.orders", "severity": "page"}))
     True
     """
-    said = dict(labels)
+    return fits_in(matchers, dict(labels))
+
+
+def fits_in(matchers: Matchers, said: Mapping[str, str]) -> bool:
+    """The same of labels that were looked up before."""
     return all(
         name in said and any(_fits(name, pattern, said[name]) for pattern in patterns)
         for name, patterns in matchers

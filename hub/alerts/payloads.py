@@ -36,6 +36,8 @@ def object_path(labels: Labels) -> str:
         return f"/views/{quote(said['view'], safe='')}"
     if "topic" in said:
         return f"/topics/{quote(said['topic'], safe='')}"
+    if "connector" in said or said.get("alertname") == "connect-unreachable":
+        return f"/connect?{urlencode({'q': said['connector']})}" if "connector" in said else "/connect"
     return f"/alerts?{urlencode({'name': said.get('alertname', '')})}"
 
 

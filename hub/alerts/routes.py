@@ -12,7 +12,8 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from hub.alerts.desk import Known
-from hub.alerts.engine import Silence
+from hub.alerts.engine import MOST_ALERTS, Silence
+from hub.alerts.listing import Listed
 from hub.alerts.matching import Matchers, matchers_of
 from hub.alerts.shown import body_of, rules_of, silence_row, silences_of
 from hub.errors import CallerError
@@ -57,19 +58,20 @@ def create_router(desk: HasDesk) -> APIRouter:
         owner: Annotated[str | None, Query(description="Only what belongs to it.")] = None,
         name: Annotated[str | None, Query(description="Only of this rule.")] = None,
         silenced: Annotated[bool | None, Query(description="Only silenced ones, or only the others.")] = None,
+        limit: Annotated[int, Query(ge=1, description="At most so many open ones, the worst.")] = MOST_ALERTS,
     ) -> Response:
         """What fires or is pending, what is over, silences, rules and channels. ``firing`` null: nothing is watched now."""
-        body = body_of(desk.known())
-        body["alerts"] = [
-            row
-            for row in body["alerts"]
-            if state in (None, row["state"])
-            and severity in (None, row["severity"])
-            and owner in (None, row["owner"])
-            and name in (None, row["alert"])
-            and silenced in (None, row["silenced_by"] is not None)
-        ]
-        return _json(body)
+
+        def fits(each: Listed) -> bool:
+            return (
+                state in (None, each.alert.phase)
+                and severity in (None, each.severity)
+                and owner in (None, each.owner)
+                and name in (None, each.alert.rule)
+                and silenced in (None, each.silence is not None)
+            )
+
+        return _json(body_of(desk.known(), fits, limit))
 
     @router.get("/api/alerts/rules")
     def rules() -> Response:
@@ -88,7 +90,7 @@ def create_router(desk: HasDesk) -> APIRouter:
         made = desk.silence(
             matchers_of(said.matchers), said.reason, said.by, end_of(said.lasts, said.until, now_ms)
         )
-        return _json(silence_row(made, now_ms), 201)
+        return _json(silence_row(made, max(now_ms, made.starts_ms)), 201)  # it begins a moment later
 
     @router.delete("/api/alerts/silences/{id}")
     def unsilence(id: str) -> Response:

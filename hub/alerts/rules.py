@@ -33,7 +33,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``kind``: ``slo``, or ``query`` of alerts/*.yaml. ``runbook``: the name of a page of ours, or an address."""
+    """``kind``: ``slo``, ``health`` of what nobody has to promise, or ``query`` of alerts/*.yaml. ``runbook``: the name of a page of ours, or an address."""
 
     name: str
     kind: str
@@ -47,8 +47,10 @@ class Rule:
     on: bool = True
 
 
-def _rule(name: str, doc: str, severity: Severity = Severity.warning, for_ms: int = 60_000) -> Rule:
-    return Rule(name, "slo", doc, severity, for_ms, runbook=name)
+def _rule(
+    name: str, doc: str, severity: Severity = Severity.warning, for_ms: int = 60_000, kind: str = "slo"
+) -> Rule:
+    return Rule(name, kind, doc, severity, for_ms, runbook=name)
 
 
 # From which objective each follows is said in docs/alerts.md; a page docs/runbooks/NAME.md for each.
@@ -71,6 +73,8 @@ RULES: Mapping[str, Rule] = {
         _rule(
             "view-freshness", "The oldest event that a view does not show is older than its slo.freshness."
         ),
+        _rule("connect-failed", "A connector of Kafka Connect or one of its tasks failed.", kind="health"),
+        _rule("connect-unreachable", "A worker of Kafka Connect does not answer.", kind="health"),
     )
 }
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
 from hub.alerts.desk import Known
-from hub.alerts.engine import FIRING, PAST, Alert, Silence
+from hub.alerts.engine import MOST_ALERTS, PAST, Alert, Silence
+from hub.alerts.listing import Listed
 from hub.alerts.matching import Matchers
 from hub.alerts.payloads import object_name, object_path, runbook_path
-from hub.alerts.rules import Severity, Verdict
-
-_RANK = {FIRING: 0, "pending": 1, PAST: 2}
-_SEVERITY = {str(each): rank for rank, each in enumerate(Severity)}
+from hub.alerts.rules import Verdict
 
 
 def alert_row(alert: Alert, silence: Silence | None) -> dict[str, Any]:
@@ -53,16 +52,9 @@ def silence_row(silence: Silence, now_ms: int) -> dict[str, Any]:
     }
 
 
-def rows_of(known: Known) -> list[dict[str, Any]]:
-    """What is pending or fires: the worst and newest first, those that are silenced last."""
-    rows = [alert_row(each, known.state.silenced(each, known.at_ms)) for each in known.state.alerts.values()]
-    return sorted(rows, key=_order)
-
-
-def past_of(known: Known) -> list[dict[str, Any]]:
-    """What is over, the newest first."""
-    past = sorted(known.state.past.values(), key=lambda each: (-(each.ended_at_ms or 0), each.key))
-    return [alert_row(each, None) for each in past]
+def rows_of(those: Iterable[Listed]) -> list[dict[str, Any]]:
+    """A row each, in their order."""
+    return [alert_row(each.alert, each.silence) for each in those]
 
 
 def silences_of(known: Known) -> list[dict[str, Any]]:
@@ -93,15 +85,17 @@ def rules_of(known: Known) -> list[dict[str, Any]]:
     ]
 
 
-def body_of(known: Known) -> dict[str, Any]:
-    """The whole."""
+def body_of(
+    known: Known, fits: Callable[[Listed], bool] = lambda _: True, limit: int = MOST_ALERTS
+) -> dict[str, Any]:
+    """The whole; of what is open what ``fits``, at most so many."""
     return {
         "at_ms": known.at_ms,
         "error": known.error,
         "troubles": list(known.troubles),
         "firing": known.firing,
-        "alerts": rows_of(known),
-        "past": past_of(known),
+        "alerts": rows_of(islice(filter(fits, known.listing.open), limit)),
+        "past": rows_of(known.listing.past),
         "silences": silences_of(known),
         "rules": rules_of(known),
         "channels": [asdict(each) for each in known.channels],
@@ -125,13 +119,3 @@ def matchers_from(texts: Iterable[str]) -> Matchers:
             raise ValueError(f'label "{name.strip()[:60]}" stands twice: write {name.strip()[:60]}=one|other')
         found[name.strip()] = options
     return tuple(sorted(found.items()))
-
-
-def _order(row: dict[str, Any]) -> tuple[Any, ...]:
-    return (
-        row["silenced_by"] is not None,
-        _RANK.get(row["state"], 9),
-        _SEVERITY.get(row["severity"], 9),
-        -(row["fired_at_ms"] or row["since_ms"]),
-        row["key"],
-    )

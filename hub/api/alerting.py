@@ -33,7 +33,13 @@ from hub.materializers.applier import ViewFiles
 from hub.observability.collector import Collector
 from hub.observability.latency_board import LatencyBoard
 from hub.observability.monitor import Monitor
-from hub.observability.objectives import promise_of, seen_of_readers, seen_of_topics, seen_of_views
+from hub.observability.objectives import (
+    promise_of,
+    seen_of_connect,
+    seen_of_readers,
+    seen_of_topics,
+    seen_of_views,
+)
 from hub.runtime import repeating
 from hub.topics.tree import LiveTree
 
@@ -200,7 +206,11 @@ def sources_of(
             promises(), latency.rows(), monitor.rows(), changes, measured=monitor.round_s is not None
         )
 
-    return [readers, topics, completeness, views]
+    def connect(changes: Changes, _now_ms: int) -> list[Seen]:
+        known = collector.connect()
+        return [] if known is None else seen_of_connect(known, changes)
+
+    return [readers, topics, completeness, views, connect]
 
 
 def add_alerts(app: FastAPI, desk: Desk, ask: Ask, sources: Sequence[Source], opened: AsyncExitStack) -> None:

@@ -20,11 +20,11 @@ from starlette.requests import HTTPConnection
 from hub.api.alerting import Ask, add_alerts, make_desk, sources_of
 from hub.api.dashboard import add_dashboard
 from hub.api.docs import add_docs
-from hub.api.web import ledgered
+from hub.api.web import ledgered, mirrors_of
 from hub.completeness import canary_routes
 from hub.completeness import routes as completeness_routes
 from hub.completeness.audit import write_entries
-from hub.completeness.canaries import Canaries, mirrored
+from hub.completeness.canaries import Canaries, Mirrored, mirrored
 from hub.completeness.canary import VIEW
 from hub.completeness.follow import Follower
 from hub.completeness.receipts import Receipts
@@ -112,6 +112,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
     watcher = await add_views(app, settings, cluster, opened)
     ask = await add_queries(app, settings, cluster, watcher, opened)
     desk = make_desk(settings, cluster) if settings.alerts else None
+    mirrors = mirrors_of(settings)
     canaries = await run_in_threadpool(add_canaries, app, settings, cluster, watcher.store, opened)
     watched = add_dashboard(
         app,
@@ -124,11 +125,13 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
         families=lambda: (
             *completeness_routes.families(ledger),
             *canary_routes.families(canaries),
+            *mirrors.families(),
             *(desk.families() if desk is not None else ()),
         ),
         node=node,
         completeness=lambda: ledgered(ledger),
         desk=desk,
+        mirrors=mirrors,
     )
     if desk is not None:
         add_alerts(app, desk, ask, sources_of(settings, *watched, ledger), opened)
@@ -195,7 +198,7 @@ def add_canaries(
             mirrors = mirrored(settings.project, cluster, settings.canary_topic, settings.kafka_timeout_s)
         except HubError as error:
             log.error("canaries go over no mirror: %s", error.message)
-            mirrors = {}
+            mirrors = Mirrored()
 
         def row(key: str) -> Mapping[str, Any] | None:
             found = store.get(VIEW, key)
@@ -205,9 +208,11 @@ def add_canaries(
             cluster,
             RegistryClient(settings.registry),
             settings.canary_topic,
-            mirrors,
+            mirrors.clusters,
             row,
             replication_factor=settings.replication_factor,
+            headers=mirrors.headers,
+            closed=mirrors.closed,
         )
         opened.enter_context(canaries.running())
     app.include_router(canary_routes.create_router(canaries))

@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily
 
 from hub.alerts.desk import Desk
 from hub.api.push_traces import PushTraces
-from hub.api.web import add_pages
+from hub.api.web import Mirrors, add_pages
 from hub.config import SERVING, Settings
 from hub.kafka import KafkaCluster
 from hub.materializers.latency import PREFIX as LATENCY
@@ -26,6 +26,7 @@ from hub.materializers.push import Watcher
 from hub.materializers.stores.sql import Store
 from hub.observability import latency_routes, routes
 from hub.observability.collector import Collector
+from hub.observability.connect_workers import ConnectWorkers
 from hub.observability.latency_board import LatencyBoard
 from hub.observability.metrics import Counters, Families
 from hub.observability.monitor import Monitor
@@ -56,12 +57,16 @@ def add_dashboard(
     node: Node | None = None,
     completeness: Callable[[], Ledgered] = Ledgered,
     desk: Desk | None = None,
+    mirrors: Mirrors | None = None,
 ) -> tuple[Monitor, Collector, LatencyBoard]:
     """The page at ``/``, its JSON and metrics (with others' ``counters``), kept fresh until ``opened`` is closed; with a
     registry ``node`` all other pages, too. Returns what measures."""
     views = StoreViews(store, subscribers)
     cluster = KafkaCluster(settings.bootstrap, min(settings.kafka_timeout_s, KAFKA_TIMEOUT_S))
-    collector = opened.enter_context(Collector(cluster, views, settings.bootstrap).running())
+    workers = opened.enter_context(ConnectWorkers(settings.connect_urls).running())
+    collector = opened.enter_context(
+        Collector(cluster, views, settings.bootstrap, connect=workers.known).running()
+    )
     tree = LiveTree(settings.project / "topics.yaml")
     monitor = Monitor(
         cluster,
@@ -96,7 +101,7 @@ def add_dashboard(
         )
     )
     if node is not None:
-        add_pages(app, settings, node, store, collector, monitor, views, tree, completeness, desk)
+        add_pages(app, settings, node, store, collector, monitor, views, tree, completeness, desk, mirrors)
     return monitor, collector, latency
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
+from prometheus_client.core import Metric
 
 from hub.alerts.desk import Desk
 from hub.completeness.follow import NOT_READ, Follower
@@ -37,8 +38,10 @@ from hub.observability.web.pages.completeness import Audited, Ledgered
 from hub.observability.web.pages.estate import Estate, NodeSchemas
 from hub.observability.web.pages.mirrors import Known
 from hub.observability.web.pages.routes import create_router, nowhere
-from hub.replication.clusters import reach_all, read_board, read_progress
+from hub.replication.clusters import Reached, reach_all, read_board, read_progress
 from hub.replication.links import checked, links
+from hub.replication.metrics import families
+from hub.replication.mirrors import MirrorsFile
 from hub.replication.mirrors import load as load_mirrors
 from hub.replication.summary import summary_of
 from hub.schema_registry.client import RegistryClient
@@ -50,6 +53,8 @@ from hub.topics.tree import LiveTree
 log = logging.getLogger(__name__)
 
 MIRRORS_FOR_MS = 10_000
+# Older than that is nothing to be measured by.
+MEASURED_FOR_MS = 90_000
 # A part of a page waits for it, not the page.
 DESCRIBE_S = 5.0
 
@@ -65,6 +70,7 @@ def add_pages(
     tree: LiveTree,
     completeness: Callable[[], Ledgered] = Ledgered,
     desk: Desk | None = None,
+    mirrors: Mirrors | None = None,
 ) -> None:
     """The pages, first: programs' routes at the same addresses come behind them."""
     cluster = KafkaCluster(settings.bootstrap, min(settings.kafka_timeout_s, DESCRIBE_S))
@@ -82,7 +88,7 @@ def add_pages(
         tree=tree.topics,
         lag=lambda: monitor.rows() or lag_rows(collector.overview()),
         views=StoreFacts(store),
-        mirrors=Mirrors(settings.project / "mirrors.yaml", settings.kafka_timeout_s).known,
+        mirrors=(mirrors or mirrors_of(settings)).known,
         completeness=completeness,
         saved=lambda: _saved(settings.project),
         bootstrap=settings.bootstrap,
@@ -139,7 +145,10 @@ class Mirrors:
 
     path: Path
     timeout_s: float
+    own: KafkaCluster
     _now: Known = field(default_factory=Known)
+    _topics: dict[str, list[str]] = field(default_factory=dict)  # by mirror, as last told
+    _ids: dict[str, str] = field(default_factory=dict)  # Kafka's own name of a cluster, by address
     _asking: threading.Lock = field(default_factory=threading.Lock)
 
     def known(self) -> Known:
@@ -152,21 +161,48 @@ class Mirrors:
             threading.Thread(target=self._ask, name="mirrors", daemon=True).start()
         return now
 
+    def families(self) -> Iterator[Metric]:
+        """The series of mirrors, as last heard; none while nobody knows."""
+        now = self.known()
+        if not now.declared:
+            return
+        fresh = now.asked_at_ms is not None and wall_clock_ms() - now.asked_at_ms < MEASURED_FOR_MS
+        yield from families(now.mirrors if fresh and now.error is None else ())
+
     def _ask(self) -> None:
         try:
-            self._now = Known(self._status(), wall_clock_ms())
+            self._now = self._heard()
         except (HubError, OSError) as error:
             message = error.message if isinstance(error, HubError) else str(error)
-            self._now = Known(self._now.mirrors, wall_clock_ms(), error=message)
+            self._now = replace(self._now, asked_at_ms=wall_clock_ms(), error=message)
         except Exception as error:  # a page must not say "asking" for ever
             log.exception("mirrors could not be asked")
-            self._now = Known(self._now.mirrors, wall_clock_ms(), error=f"{type(error).__name__}: {error}")
+            message = f"{type(error).__name__}: {error}"
+            self._now = replace(self._now, asked_at_ms=wall_clock_ms(), error=message)
         finally:
             self._asking.release()
 
-    def _status(self) -> list[Mapping[str, Any]]:
+    def _heard(self) -> Known:
         file = load_mirrors(self.path)
         reached = reach_all(checked(file), os.environ, self.path.parent, self.timeout_s)
+        status = self._status(file, reached)
+        here = frozenset(name for name, each in reached.items() if self._is_own(each.kafka))
+        clusters = {name: each.kafka.bootstrap.partition(",")[0] for name, each in reached.items()}
+        return Known(status, wall_clock_ms(), here=here, clusters=clusters)
+
+    def _is_own(self, cluster: KafkaCluster) -> bool:
+        """By an address, else by what Kafka calls itself, as far as it answers."""
+        if set(cluster.bootstrap.split(",")) & set(self.own.bootstrap.split(",")):
+            return True
+        try:
+            for each in (cluster, self.own):
+                if each.bootstrap not in self._ids:
+                    self._ids[each.bootstrap] = each.cluster_id()
+        except HubError:
+            return False
+        return self._ids[cluster.bootstrap] == self._ids[self.own.bootstrap]
+
+    def _status(self, file: MirrorsFile, reached: Mapping[str, Reached]) -> list[Mapping[str, Any]]:
         found: list[Mapping[str, Any]] = []
         declared = links(file)
         for name in file.mirrors:
@@ -176,10 +212,18 @@ class Mirrors:
                 board, progress = read_board(target), read_progress(target, maps=False)
             except PeerError as error:
                 short = {"mirror": name, "state": "unknown", "reason": error.message, "ok": False}
-                found.append({**short, "source": link.source, "target": link.target})
+                known = {"topics_known": self._topics.get(name, [])}
+                found.append({**short, "source": link.source, "target": link.target, **known})
                 continue
             found.append(summary_of(file, link, board, progress, wall_clock_ms()))
+            self._topics[name] = sorted({str(row["topic"]) for row in found[-1]["partitions"]})
         return found
+
+
+def mirrors_of(settings: Settings) -> Mirrors:
+    """Those of the project's mirrors.yaml."""
+    own = KafkaCluster(settings.bootstrap, min(settings.kafka_timeout_s, DESCRIBE_S))
+    return Mirrors(settings.project / "mirrors.yaml", settings.kafka_timeout_s, own)
 
 
 def _saved(project: Path) -> Sequence[Mapping[str, Any]]:

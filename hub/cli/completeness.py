@@ -171,7 +171,6 @@ def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[Copy]:
     from hub.replication.compare import compared
     from hub.replication.links import links
     from hub.replication.mirrors import MIRRORS_FILE, load
-    from hub.replication.shape import shape_of
 
     path = settings.project / MIRRORS_FILE
     if not path.exists():
@@ -189,7 +188,10 @@ def _copies(settings: Settings, kafka: KafkaCluster, topic: str) -> list[Copy]:
             note(f"! mirror {name}: not compared: {error.message}")
             continue
         places = {each.place: each for each in every if each.place.topic == topic}
-        if places and (rules := shape_of(link.mirror, topic)) is not None:
+        made = {
+            str(one.rules) for each in places.values() for one in each.ruled if one.rules.shape is not None
+        }
+        if rules := "; or ".join(sorted(made)):
             note(f"! mirror {name}: its copy differs as it should ({rules}): see hub mirror verify {name}")
         elif places:
             found.append(Copy(name, clusters[link.target], places))

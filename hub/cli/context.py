@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def environment_of(settings: Settings) -> dict[str, str]:
 
 
 def _as_text(value: object) -> str:
-    if isinstance(value, dict):
+    if isinstance(value, dict | list):
         return orjson.dumps(value).decode()
     return str(value.expanduser().absolute()) if isinstance(value, Path) else str(value)
 
@@ -56,8 +57,9 @@ def _explained(error: ValidationError, file: Path) -> ConfigError:
         near = nearest(name, Settings.model_fields)
         hint = f'did you mean "{near}"?' if near else f"known are: {', '.join(Settings.model_fields)}"
         return ConfigError(f'setting "{name}" is not known', where=str(file), hint=hint, code="HUB-1101")
+    got = re.sub(r"//[^/@\s]*@", "//…@", str(first["input"]))  # an address may have a password
     return ConfigError(
-        f'setting "{name}": {first["msg"]}, got {str(first["input"])[:80]!r}',
+        f'setting "{name}": {first["msg"]}, got {got[:80]!r}',
         hint=f"see {where}",
         code="HUB-1101",
     )

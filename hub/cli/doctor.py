@@ -44,7 +44,7 @@ Check = Callable[[Settings], Finding]
 
 
 def doctor(output: OutputOption = Output.table) -> None:
-    """Check Java, jars, memory, disk, ports, Kafka, server, registry and views. Exit code 1 when one fails."""
+    """Check Java, jars, memory, disk, ports, Kafka, server, registry and Kafka Connect. Exit code 1 when one fails."""
     settings = load_settings()
     findings = examine(settings)
     show([asdict(finding) for finding in findings], output)
@@ -143,6 +143,24 @@ def _registry(settings: Settings) -> Finding:
     return Finding("registry", Verdict.ok, f"{len(subjects)} subjects")
 
 
+def _connect(settings: Settings) -> Finding:
+    if not settings.connect_urls:
+        return Finding(
+            "connect", Verdict.off, "no worker of Kafka Connect is named", "connect_urls in hub.yaml"
+        )
+    from hub.observability.connect import ConnectState
+    from hub.observability.connect_workers import ask
+
+    heard = [ask(url) for url in settings.connect_urls]
+    connectors = {one.name: one for each in heard for one in each}
+    failed = sorted(name for name, one in connectors.items() if one.state is ConnectState.FAILED)
+    if failed:
+        first = connectors[failed[0]]
+        said = f"{len(failed)} of {len(connectors)} connectors failed, first {first.name}: {first.reason}"
+        return Finding("connect", Verdict.fail, said, "docs/runbooks/connect-failed.md")
+    return Finding("connect", Verdict.ok, f"{len(heard)} workers answer, {len(connectors)} connectors")
+
+
 def _silent(check: str, settings: Settings, address: str, fix: str) -> Finding:
     """Nothing answers: a failure only when the hub is said to run, or when the peer is not the hub's own."""
     if running_hub(settings.home) is None and settings.embedded_kafka:
@@ -166,4 +184,5 @@ CHECKS: dict[str, Check] = {
     "kafka": _kafka,
     "server": _server,
     "registry": _registry,
+    "connect": _connect,
 }

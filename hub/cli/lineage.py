@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from hub.cli import http
+from hub.cli.interrupt import pause
 from hub.cli.output import Output, note, show, show_one
 from hub.observability.web import format
+from hub.observability.web.pages.lineage import ASKING
 
 TIMEOUT_S = 15.0
+MIRRORS_S = 10.0
 COLUMNS = ("from", "to", "state", "records", "lag", "bound", "cause")
 
 
@@ -25,12 +30,15 @@ class Form(StrEnum):
 
 def lineage(
     of: Annotated[
-        str, typer.Argument(help="A topic, view, store or group; its id (view:NAME) where names are shared.")
+        str,
+        typer.Argument(
+            help="A topic, view, store, mirror or group; its id (view:NAME) where names are shared."
+        ),
     ] = "",
     steps: Annotated[int, typer.Option("--steps", "-n", min=1, max=9, help="So many steps each way.")] = 3,
     output: Annotated[Form, typer.Option("--output", "-o", help="table, json or openlineage.")] = Form.table,
 ) -> None:
-    """What events go through, from topics over views to stores and readers, with the live lag of each step; and of one
+    """What events go through, from topics over mirrors and views to stores and readers, with the live lag of each step; and of one
     place why it is late, and what its columns are made of.
 
     Example: hub lineage customer_360
@@ -39,7 +47,7 @@ def lineage(
         show(http.get("/api/openlineage", timeout_s=TIMEOUT_S), Output.json)
         return
     asked = [("steps", str(steps)), *([("of", of)] if of else [])]
-    found: dict[str, Any] = http.get("/api/lineage", asked, timeout_s=TIMEOUT_S)
+    found = told(asked)
     if output is Form.json:
         show_one(found, Output.json)
         return
@@ -50,12 +58,24 @@ def lineage(
         show([line(edge) for edge in found["edges"]], Output.table, COLUMNS)
     if found["cut"]:
         note("there is more than is shown: name a place, or ask for more --steps")
+    for each in found["missing"]:
+        note(f"not known: {each}")
     if found["late"] is not None:
         note(why(found["late"]))
     for column, made_of in found["columns"].items():
         parts = ", ".join(f"{topic} {path}" for topic, path in made_of) or "the number of rows"
         if column or made_of:
             typer.echo(f"{column or '(which rows there are)'} <- {parts}")
+
+
+def told(asked: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """The answer; while the server asks the mirrors' clusters for the first time it is waited for, a few seconds."""
+    until_s = time.monotonic() + MIRRORS_S
+    while True:
+        found: dict[str, Any] = http.get("/api/lineage", asked, timeout_s=TIMEOUT_S)
+        if ASKING not in found["missing"] or time.monotonic() >= until_s:
+            return found
+        pause(0.3)
 
 
 def line(edge: dict[str, Any]) -> dict[str, object]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from hub.replication.failover import Control, Kind, Report
     from hub.replication.links import Link
     from hub.replication.mirrors import MirrorsFile
+    from hub.replication.verify import Compared, Verdict
 
 EXIT_REFUSED, EXIT_CHANGES = 1, 2
 
@@ -199,7 +201,18 @@ def plan(names: NamesArgument = None, file: FileOption = None, output: OutputOpt
 
 
 @app.command()
-def apply(names: NamesArgument = None, file: FileOption = None, output: OutputOption = Output.table) -> None:
+def apply(
+    names: NamesArgument = None,
+    file: FileOption = None,
+    from_now: Annotated[
+        bool,
+        typer.Option(
+            "--from-now",
+            help="Rules (only, mask, schema_ids) that were changed hold from here on; what is mirrored stays as it is",
+        ),
+    ] = False,
+    output: OutputOption = Output.table,
+) -> None:
     """Make the targets ready: schemas, topics, settings, rules.
 
     Workers do the same all the time for what comes later.
@@ -212,7 +225,7 @@ def apply(names: NamesArgument = None, file: FileOption = None, output: OutputOp
     from hub.replication.plan import Remember
 
     world = _world(file)
-    done: list[str] = []
+    done = _rules_from_now(world, names) if from_now else []
     failed: dict[str, HubError] = {}
     plans = _plans(world, names)
     for each in plans:
@@ -247,6 +260,30 @@ def apply(names: NamesArgument = None, file: FileOption = None, output: OutputOp
         raise typer.Exit(EXIT_REFUSED)
 
 
+def _rules_from_now(world: _World, names: Sequence[str] | None) -> list[str]:
+    """What was done, a line a topic; workers that stand still for it try again at once."""
+    from hub.replication.apply import rules_from_now
+    from hub.replication.board import retry_record
+    from hub.replication.links import named
+    from hub.replication.mirrors import mask_secrets
+
+    done = []
+    for chosen in world.chosen(names):
+        alone = world.file.model_copy(update={"mirrors": {chosen.name: chosen.mirror}})
+        secrets = mask_secrets(alone, os.environ)
+        for link in named(world.file, chosen.name).values():
+            begun = rules_from_now(link, world.clusters[link.target], secrets)
+            for topic in sorted({tp.topic for tp in begun}):
+                at = {tp.partition: first for tp, (first, _) in sorted(begun.items()) if tp.topic == topic}
+                rules = next(rules for tp, (_, rules) in begun.items() if tp.topic == topic)
+                where = ", ".join(f"{partition}: {first}" for partition, first in at.items())
+                done.append(f"~ topic {topic}  from now on {rules} (by partition from offset {where})")
+                note(done[-1])
+            if begun:
+                _append(world.clusters[link.target], [retry_record(link.name, int(time.time() * 1000))])
+    return done
+
+
 def _plans(world: _World, names: Sequence[str] | None) -> list[LinkPlan]:
     from hub.replication.apply import planned
     from hub.replication.board import joined
@@ -264,8 +301,9 @@ def _plans(world: _World, names: Sequence[str] | None) -> list[LinkPlan]:
                 world.clusters,
                 control,
                 boards[link.target],
-                read_progress(target, maps=False),
+                partial(read_progress, target, maps=False),
                 read_progress(source, maps=False) if control.operations else None,
+                _mask_keys(link),
             )
         )
     return plans
@@ -300,6 +338,10 @@ def _show_plans(plans: Sequence[LinkPlan], output: Output) -> None:
             print(f"  {line}".replace("\n", "\n  "))
         for topic, rules in each.shapes.items():
             print(f"  * topic {topic}  {rules}")
+        if not each.topics:
+            note(
+                f"! {each.link.name}: {each.link.source} has no topic that fits, or the mirror's user may not Describe any"
+            )
     note(f"{changes} to change, {refused} refused.")
 
 
@@ -402,6 +444,7 @@ _MIRROR_COLUMNS = (
     "bytes_per_s",
     "gaps",
     "groups",
+    "different",
     "last_commit_s",
 )
 _PARTITION_COLUMNS = (
@@ -466,6 +509,22 @@ def _show_status(found: Sequence[Mapping[str, Any]], closely: bool, output: Outp
                 f"! {each['mirror']}, {gap['topic']} partition {gap['partition']}: offsets {gap['first']} up to"
                 f" {until} are not in the target ({gap['reason']})"
             )
+        for beat in each.get("heartbeats", ()) if closely else ():
+            shards = ", ".join(map(str, beat["shards"])) or "none"
+            note(f"{each['mirror']}: worker {beat['worker']} beat {beat['ago_s']} s ago, shards {shards}")
+        if closely and each.get("verified_s") is not None:
+            note(
+                f"{each['mirror']}: {each['verified_records']} records compared, {each['unverified_records']} offsets not"
+                f" yet, {each['different']} partitions differ; last {each['verified_s']} s ago"
+            )
+        for row in each["partitions"] if closely else ():
+            if len(row["rules"]) > 1:
+                parts = "; ".join(
+                    f"{one['first']} to {one['end'] - 1}: {one['rules']}" for one in row["rules"]
+                )
+                note(
+                    f"{each['mirror']}, {row['topic']} partition {row['partition']}: mirrored under several rules: {parts}"
+                )
         rules = {row["topic"]: row["engine_why"] for row in each["partitions"] if row["engine_why"]}
         for topic, why in rules.items() if closely else ():
             note(f"{each['mirror']}, {topic}: its records are written anew: {why}")
@@ -490,7 +549,7 @@ def verify(
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Read both sides and compare them. Changes nothing.
+    """Read both sides and compare them. Changes nothing but what `hub mirror status` tells of it.
 
     Digests of ranges are compared; of a difference the first offset is named.
 
@@ -514,6 +573,8 @@ def verify(
         min(each.checkpoint.source_next - each.checkpoint.source_start, newest or sys.maxsize)
         for each in every
     )
+    # Those of former rules too.
+    keys = {key for each in every for one in each.ruled if one.rules.shape for key in one.rules.shape.secrets}
     verdicts = []
     with counted(f"verify {name}") as advance:
         done = 0
@@ -523,14 +584,14 @@ def verify(
             done += count
             advance(done, max(total, done))
 
-        verifier = Verifier(
-            world.clusters[link.source], world.clusters[link.target], more, link.mirror, _mask_keys(link)
-        )
+        verifier = Verifier(world.clusters[link.source], world.clusters[link.target], more, _keys(keys))
         try:
             verdicts = [verifier.verify(each, newest) for each in every]
         finally:
             verifier.close()
     found = summary(verdicts)
+    if newest is None:
+        _tell_verified(world.clusters[link.target], name, zip(every, verdicts, strict=True))
     rows = [
         {
             "topic": each.place.topic,
@@ -563,10 +624,29 @@ def verify(
         raise typer.Exit(1)
 
 
+def _tell_verified(target: Reached, name: str, verdicts: Iterable[tuple[Compared, Verdict]]) -> None:
+    """Where status finds it; who may only read has compared all the same."""
+    from hub.replication.rolling import of_everything
+
+    now_ms = int(time.time() * 1000)
+    said = [
+        of_everything(name, each.checkpoint, verdict, now_ms)
+        for each, verdict in verdicts
+        if verdict.compared
+    ]
+    try:
+        _append(target, [each.record() for each in said])
+    except HubError as error:
+        note(f"! not told in hub mirror status: {error.message}")
+
+
 def _mask_keys(link: Link) -> dict[str, str]:
     """The keys of the mirror's hashes that are in the environment, by their references."""
-    keys = {rule.key for rule in link.mirror.mask if rule.key is not None}
-    return {key: os.environ[key[2:-1]] for key in keys if os.environ.get(key[2:-1])}
+    return _keys(rule.key for rule in link.mirror.mask if rule.key is not None)
+
+
+def _keys(references: Iterable[str]) -> dict[str, str]:
+    return {key: os.environ[key[2:-1]] for key in set(references) if os.environ.get(key[2:-1])}
 
 
 # ---- from MirrorMaker 2

@@ -102,6 +102,7 @@ def look(processes: Processes) -> dict[str, Any]:
     states = Counter(row["state"] for row in rows)
     return {
         "kafka": overview["kafka"],
+        "connect": overview["connect"],
         "totals": overview["totals"],
         "topics": len(overview["topics"]),
         "states": {state.value: states[state.value] for state in LagState if states[state.value]},
@@ -112,6 +113,15 @@ def look(processes: Processes) -> dict[str, Any]:
         ],
         "processes": processes.costs(),
     }
+
+
+def _connect(connect: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Kafka Connect in the head of the screen; nothing where no worker is named."""
+    if connect is None:
+        return []
+    failed = connect["failed"]
+    said = "unknown" if failed is None else f"{failed} failed" if failed else "ok"
+    return [("   Connect ", "dim"), (said, {"ok": "green", "unknown": "magenta"}.get(said, "bold red"))]
 
 
 def screen(seen: Mapping[str, Any]) -> Group:
@@ -131,6 +141,7 @@ def screen(seen: Mapping[str, Any]) -> Group:
         str(seen["topics"]),
         ("   views ", "dim"),
         f"{totals['views_live']}/{totals['views']} live",
+        *_connect(seen["connect"]),
     )
     states = Text("  ").join(Text(f"{state} {n}", COLOURS[state]) for state, n in seen["states"].items())
     lags = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Worst lags", title_justify="left")

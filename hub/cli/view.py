@@ -54,7 +54,8 @@ def list_views(output: OutputOption = Output.table) -> None:
             }
             for each in views
         ]
-    show(views, output, ("view", "state", "rows", "version", "stores", "owner", "reason"))
+    lasting = ("ttl",) if any(each.get("ttl") for each in views) else ()
+    show(views, output, ("view", "state", "rows", *lasting, "version", "stores", "owner", "reason"))
 
 
 def _versions_in_short(versions: list[dict[str, Any]]) -> str:
@@ -174,6 +175,7 @@ def explain(
                 }
                 for name, source in found.sources.items()
             },
+            **_lasts(found),
             "changelog": found.changelog,
         }
     if unknown:
@@ -250,6 +252,16 @@ def replay_late(
         note(
             f"! retention has taken the beginning of {', '.join(sorted(set(begins)))}: rows of that time would go"
         )
+
+
+def _lasts(view: View) -> dict[str, object]:
+    """What a ttl means for a view; {} of one that has none."""
+    if view.ttl is None:
+        return {}
+    return {
+        "ttl": f"{view.ttl} after last_event_at, the newest event of the row's sources; then its key gets a tombstone",
+        "expiries": view.expiry_topic,
+    }
 
 
 def _told(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]:

@@ -21,5 +21,5 @@ another one twice. Two sums of different records agree by chance with probabilit
     follow.py    [shell] the ledger followed, for those who ask
     heat.py      [core] the ledger minute by minute, for the page /completeness
     routes.py    [edge] FastAPI
-    canary.py canaries.py canary_routes.py   records a second that show whether the way is open
+    canary.py canary_filters.py canaries.py canary_routes.py   records a second that show whether the way is open
 """

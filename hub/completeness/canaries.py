@@ -57,7 +57,8 @@ Rows = Callable[[str], Mapping[str, Any] | None]
 @dataclass
 class Canaries:
     """Use ``with canaries.running():``. ``mirrors``: the clusters that mirrors copy to, by mirror. ``row``: of the view
-    ``hub_canary`` where there is one."""
+    ``hub_canary`` where there is one. ``headers``: what filters of mirrors ask for; ``closed``: by mirror, why no canary
+    passes its filter."""
 
     cluster: KafkaCluster
     registry: Registry
@@ -66,6 +67,8 @@ class Canaries:
     row: Rows | None = None
     every_s: float = EVERY_S
     replication_factor: int = 1
+    headers: tuple[tuple[str, bytes], ...] = ()
+    closed: Mapping[str, str] = field(default_factory=dict)
     run: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     canary: Canary = field(init=False)
     error: str | None = "starting"
@@ -78,6 +81,8 @@ class Canaries:
         self.canary = Canary(self.run, now_s)
         for name in ("read", *(f"mirror:{each}" for each in self.mirrors), *(["view"] if self.row else [])):
             self.canary.way(name, now_s).blind("nobody reads yet")
+        for name, why in self.closed.items():
+            self.canary.way(f"mirror:{name}", now_s).blind(why)
 
     @contextmanager
     def running(self) -> Iterator[Canaries]:
@@ -182,7 +187,7 @@ class Canaries:
                     self.canary.refused(probe)
 
         try:
-            sender.send(probe.record(self.topic, schema_id), acknowledged)
+            sender.send(probe.record(self.topic, schema_id, self.headers), acknowledged)
         except HubError:
             with self.lock:
                 self.canary.refused(probe)
@@ -282,23 +287,42 @@ def body_of(canaries: Canaries | None) -> dict[str, Any]:
     }
 
 
-def mirrored(project: Path, cluster: KafkaCluster, topic: str, timeout_s: float) -> dict[str, KafkaCluster]:
-    """The clusters that mirrors of mirrors.yaml copy the topic to from this one. Raises HubError."""
+@dataclass(frozen=True)
+class Mirrored:
+    """The clusters that mirrors copy a topic to, by mirror, and how canaries pass their filters."""
+
+    clusters: Mapping[str, KafkaCluster] = field(default_factory=dict)
+    headers: tuple[tuple[str, bytes], ...] = ()
+    closed: Mapping[str, str] = field(default_factory=dict)
+
+
+def mirrored(project: Path, cluster: KafkaCluster, topic: str, timeout_s: float) -> Mirrored:
+    """Which mirrors of mirrors.yaml copy the topic from this cluster. Raises HubError."""
+    from hub.completeness.canary_filters import fitted
     from hub.replication.clusters import reach
     from hub.replication.failover import Control
     from hub.replication.links import carries, links
     from hub.replication.mirrors import MIRRORS_FILE, load
+    from hub.replication.shape import shape_of
 
     path = project / MIRRORS_FILE
     if not path.exists():
-        return {}
+        return Mirrored()
     file = load(path)
     mine = {name for name, each in file.clusters.items() if each.bootstrap == cluster.bootstrap}
-    return {
-        name: reach(file, link.target, os.environ, path.parent, timeout_s).kafka
+    carrying = {
+        name: link
         for name, link in links(file).items()
         if link.source in mine and carries(file, link, [topic], Control())
     }
+    shapes = {name: shape_of(link.mirror, topic) for name, link in carrying.items()}
+    found = fitted({name: shape.only if shape is not None else () for name, shape in shapes.items()})
+    open_ = {
+        name: reach(file, link.target, os.environ, path.parent, timeout_s).kafka
+        for name, link in carrying.items()
+        if name not in found.closed
+    }
+    return Mirrored(open_, found.headers, found.closed)
 
 
-__all__: Sequence[str] = ("Canaries", "body_of", "mirrored")
+__all__: Sequence[str] = ("Canaries", "Mirrored", "body_of", "mirrored")

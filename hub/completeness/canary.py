@@ -66,11 +66,12 @@ class Probe:
         """The record's key, and of the row that a view makes of it."""
         return f"{self.run}-{self.partition}"
 
-    def record(self, topic: str, schema_id: int) -> NewRecord:
+    def record(self, topic: str, schema_id: int, more: tuple[tuple[str, bytes], ...] = ()) -> NewRecord:
+        """``more``: headers that mirrors' filters ask for."""
         body = {"stream": self.stream, "seq": self.seq, "sent_ms": self.sent_ms}
         value = encode(schema_id, _PARSED, body)
         # Headers say the same, so that who looks for it need not decode.
-        headers = (("hub.canary", f"{self.run}|{self.seq}|{self.sent_ms}".encode()),)
+        headers = (("hub.canary", f"{self.run}|{self.seq}|{self.sent_ms}".encode()), *more)
         return NewRecord(topic, self.stream.encode(), value, headers, self.sent_ms, self.partition)
 
 

@@ -8,6 +8,7 @@ a file fits and goes on without one that does not, so the file may be missing, o
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -103,8 +104,9 @@ def main(arguments: list[str]) -> None:
         query.awaitTermination(60)
         session.stop()
         gateway.stop(MAKE_TIMEOUT_S)
-        # The folder may be on another disk: copy beside the target, then rename, so that nobody reads half a file.
-        beside = path.with_suffix(".part")
+        # The folder may be on another disk: copy beside the target, under a name that no other maker has, then rename,
+        # so that nobody reads half a file.
+        beside = path.with_suffix(f".{os.getpid()}.part")
         beside.write_bytes(part.read_bytes())
         beside.replace(path)
 

@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
+from hub.kafka.tokens import tokens_of
 from hub.log import WriterFenced
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,13 @@ _REFUSED = {
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE,
     KafkaError._INVALID_ARG,
+}
+# The user may not: which right is missing.
+_RIGHTS: dict[int, str] = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "give this user its rights on the topic (docs/mirrors.md lists a mirror's)",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "give this user Read and Describe on the group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "give this user the right on the cluster itself (Describe, Create or Alter)",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "give this user Write on the transactional id",
 }
 # A partition is being given a leader: a moment after it was made, or its broker went.
 _LEADERLESS = {
@@ -103,6 +111,7 @@ class Connection:
         self.bootstrap = bootstrap
         self.timeout_s = timeout_s
         self._security = dict(security or {})
+        self._tokens = tokens_of(self._security)
         self._admin_lock = threading.Lock()
         self._admin: AdminClient | None = None
 
@@ -163,7 +172,7 @@ class Connection:
             return PeerError(f"{doing} has no leader now", hint="try again", code=NO_LEADER)
         if code in _DOWN or error.retriable():
             return self.down(doing, error.str())
-        return PeerError(f"{doing}: Kafka refuses it: {error.str()}", code="HUB-3012")
+        return PeerError(f"{doing}: Kafka refuses it: {error.str()}", hint=_RIGHTS.get(code), code="HUB-3012")
 
     def _ask(self, call: Callable[[], T], doing: str) -> T:
         try:

@@ -18,6 +18,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
+from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from hub.errors import HubError, PeerError
 from hub.kafka.connection import Connection
@@ -25,7 +26,7 @@ from hub.log import GroupDescription
 from hub.record import Positions, TopicPartition
 
 T = TypeVar("T")
-# kafka-python's names of librdkafka's settings; what is fetched from a token endpoint it cannot.
+# kafka-python's names of librdkafka's settings; what is fetched from a token endpoint: see _Token.
 _SECURITY = {
     "security.protocol": "security_protocol",
     "ssl.ca.location": "ssl_cafile",
@@ -204,7 +205,7 @@ class Groups(Connection):
                 request_timeout_ms=int(self.timeout_s * 1000),
                 bootstrap_timeout_ms=int(self.timeout_s * 1000),
                 reconnect_backoff_max_ms=1_000,
-                **_secured(self._security),
+                **_secured(self._security, self._tokens),
             )
             yield admin
         finally:
@@ -244,8 +245,18 @@ def _error_of(failed: KafkaError | KafkaException) -> KafkaError:
     return found
 
 
-def _secured(security: Mapping[str, str]) -> dict[str, Any]:
+class _Token(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is not typed here
+    def __init__(self, give: Callable[[], str]) -> None:
+        self._give = give
+
+    def token(self) -> str:
+        return self._give()
+
+
+def _secured(security: Mapping[str, str], tokens: Callable[[], str] | None) -> dict[str, Any]:
     found: dict[str, Any] = {_SECURITY[name]: said for name, said in security.items() if name in _SECURITY}
     if security.get("ssl.endpoint.identification.algorithm") == "none":
         found["ssl_check_hostname"] = False
+    if tokens is not None:
+        found["sasl_oauth_token_provider"] = _Token(tokens)
     return found

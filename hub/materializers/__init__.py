@@ -17,6 +17,7 @@ exactly-once state. Rows and positions are written in one transaction. Reading n
          tokens.py query.py                                  progress.py  what was folded how far, as records
 [core]   formats.py  JSON, CSV, Protobuf as columns            transforms.py  Python functions beside a view
 [core]   versions.py  a changed view beside the one that serves   comparison.py  two of them compared
+[core]   expiry.py  rows older than their view's ttl          [shell]  expirer.py  who says so in the log
 [shell]  version_ledger.py  the versions as the log has them
 [shell]  applier.py changelog → stores in bounded steps      push.py    snapshot, then changes
 [edge]   spark.py   pyspark: one query a view                stores/sql.py  SQLAlchemy: SQLite and Postgres

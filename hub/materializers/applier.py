@@ -163,7 +163,7 @@ class Applier:
         schema = orjson.loads(latest.schema)
         columns = {each["name"] for each in schema["fields"]}
         # A file may name an index whose field the engine has not published yet.
-        indexes = [index for index in view.indexes if index in columns]
+        indexes = [index for index in view.kept_indexes if index in columns]
         return self.store.ensure_view(view.table, schema, indexes, topic_id)
 
     def _assign(self, with_progress: bool) -> None:
@@ -397,7 +397,14 @@ def _state(followed: _Followed) -> dict[str, Any]:
     view = followed.view
     sources = {name: source.topic for name, source in view.sources.items()}
     state = ViewState(
-        view.table, "failed", followed.stopped_at_ms, followed.stopped, view.doc, view.owner, sources
+        view.table,
+        "failed",
+        followed.stopped_at_ms,
+        followed.stopped,
+        view.doc,
+        view.owner,
+        sources,
+        view.ttl,
     )
     said: dict[str, Any] = orjson.loads(state.record().value or b"{}")
     return said

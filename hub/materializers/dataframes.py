@@ -305,19 +305,29 @@ def rows(folded: DataFrame, shape: Shape) -> DataFrame:
     origins = [
         F.when(
             F.col(source.latest).isNotNull(),
-            F.struct(*(F.col(source.latest)[name].alias(name.removeprefix("_")) for name in ORIGIN)),
+            F.struct(*(_origin(source, name, shape).alias(name.removeprefix("_")) for name in ORIGIN)),
         ).alias(source.name)
         for source in shape.sources
     ]
     gone = F.expr(shape.delete_when) if shape.delete_when is not None else F.lit(False)
+    gone = F.coalesce(gone.cast("boolean"), F.lit(False))
+    if shape.expired is not None:
+        gone = gone | F.expr(shape.expired)
     return ready.select(
         F.col(_KEY).alias("_key"),
         *kept,
         "_version",
         F.struct(*origins).alias("_sources"),
-        F.coalesce(gone.cast("boolean"), F.lit(False)).alias("_row_deleted"),
+        gone.alias("_row_deleted"),
         _BAD,
     )
+
+
+def _origin(source: SourceShape, name: str, shape: Shape) -> Column:
+    """Of a row that is over no times: no event of a source deleted it, so nobody may take the last one's for the cause and
+    count how long that took."""
+    found = F.col(source.latest)[name]
+    return F.when(~F.expr(shape.expired), found) if shape.expired and name == "_timestamp" else found
 
 
 def row_schema(view: str, row_frame: DataFrame) -> AvroType:

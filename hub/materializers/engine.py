@@ -211,7 +211,7 @@ def _slots(settings: Settings, cluster: KafkaCluster) -> Slots:
                 topic.partitions
                 for topic in topics.values()
                 if any(matches(source.topic, topic.name) for source in view.sources.values())
-            )
+            ) + (view.expiry_topic is not None)
             slots.foresee(view.name, sources, view.partitions or settings.view_partitions)
     slots.widen()
     return slots
@@ -422,6 +422,8 @@ class Runner:
         known = self.ledger.version(self.path.stem, self.suffix)
         text = self._read_file()
         made = self._chosen(topics, text)
+        if made.view.expiry_topic is not None:
+            topics = self.cluster.topics()  # it may have been made just now
         view = self.view = made.view
         self.inputs = made.inputs
         partitions = view.partitions or self.settings.view_partitions
@@ -621,9 +623,15 @@ class Runner:
     def _inputs(
         self, view: View, topics: Mapping[str, TopicDescription], pinned: Mapping[str, Any] | None
     ) -> tuple[Shape, tuple[Input, ...]]:
+        if view.expiry_topic is not None and view.expiry_topic not in topics:
+            # The last expiry of a key is its latest: no more than one record a key is ever needed.
+            config = {"cleanup.policy": "compact", "retention.ms": "-1"}
+            _ensure_topic(self.cluster, view.expiry_topic, 1, config, self.settings)
+            topics = self.cluster.topics()
         found = self._found(view, topics, pinned)
         compiled = shape(view, {name: latest for name, (_, _, latest) in found.items()})
-        inputs = tuple(Input(source, *found[source.name]) for source in compiled.sources)
+        expiry = () if compiled.expiry is None else (compiled.expiry,)
+        inputs = tuple(Input(source, *found[source.name]) for source in (*compiled.sources, *expiry))
         return compiled, inputs
 
     def _found(
@@ -634,7 +642,7 @@ class Runner:
     ) -> dict[str, tuple[tuple[str, ...], tuple[EventWriter, ...], AvroType]]:
         """By source: its topics, every schema its events may have, the newest of these."""
         found: dict[str, tuple[tuple[str, ...], tuple[EventWriter, ...], AvroType]] = {}
-        for name, source in view.sources.items():
+        for name, source in view.all_sources.items():
             names = tuple(sorted(topic for topic in topics if _feeds(source.topic, topic)))
             if not names and isinstance(source, SqlSource) and source.view is not None:
                 raise self._waits(source.view)
@@ -1004,6 +1012,7 @@ class Runner:
                 view.doc if view else "",
                 view.owner if view else "",
                 sources,
+                view.ttl if view else None,
             )
         )
 
@@ -1087,6 +1096,8 @@ def _fingerprint(compiled: Shape, inputs: tuple[Input, ...]) -> str:
         compiled.delete_when,
         used,
     ]
+    if compiled.expiry is not None:  # that there is a ttl, not how long it is: the fold does not know
+        body.append([compiled.expiry.topic, compiled.expired])
     read = {each.source.name: how for each in inputs if (how := _own_way(each)) is not None}
     if read:
         body.append(read)

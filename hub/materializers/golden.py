@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hub.errors import ConfigError, nearest
-from hub.materializers.view import Name, View
+from hub.materializers.view import EXPIRY, Name, View
 from hub.yaml import load_model, place
 
 if TYPE_CHECKING:
@@ -32,12 +32,13 @@ class Given(BaseModel):
     """One event: of which source, when its broker had it, the record's key, and its value as JSON would have it.
 
     ``value: null`` is a tombstone. ``text`` in the place of ``value`` are bytes that no schema wrote. ``topic`` says
-    which, where the source's is a pattern.
+    which, where the source's is a pattern. The source ``_expiry`` of a view with a ttl is what says that a row is over:
+    ``{source: _expiry, key: C-1, value: {cutoff: 2024-03-01T11:00:00Z}}``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    source: Name
+    source: Annotated[str, Field(pattern=rf"^({EXPIRY}|[a-z][a-z0-9_]{{0,62}})$")]
     at: datetime | None = None
     key: str | int | None = None
     value: dict[str, Any] | None = None
@@ -102,8 +103,15 @@ def load_golden(path: Path, views: Mapping[str, View | SqlView]) -> GoldenFile:
         )
     for name, case in found.tests.items():
         for number, event in enumerate(case.events):
-            if isinstance(event, str) or event.source in view.sources:
+            if isinstance(event, str) or event.source in view.all_sources:
                 continue
+            if event.source == EXPIRY:
+                raise ConfigError(
+                    f'view "{view.name}" has no ttl: none of its rows is ever over',
+                    where=place(path, "tests", name, "events", number, "source"),
+                    hint="write ttl: 30d into the view's file",
+                    code="HUB-2145",
+                )
             guess = nearest(event.source, view.sources)
             raise ConfigError(
                 f'view "{view.name}" has no source "{event.source}"',

@@ -86,7 +86,9 @@ class GoldenRunner:
         """What the view makes of the case's events. Raises ConfigError for a view or an event that is wrong, PeerError
         when Spark does not end."""
         plan = self._ready(view, ())
-        topics = {name: source.topic for name, source in plan.view.sources.items() if "*" not in source.topic}
+        topics = {
+            name: source.topic for name, source in plan.view.all_sources.items() if "*" not in source.topic
+        }
         events = events_of(case, topics)
         made = replace(plan, inputs=_with_topics(plan.inputs, events))
         records = [self._record(made, event) for event in events]
@@ -118,17 +120,18 @@ class GoldenRunner:
         return self._made[name]
 
     def _make(self, view: View | SqlView, asked: tuple[str, ...]) -> Made:
-        latest = {name: self._schema(view, name, asked) for name in view.sources}
+        sources = view.all_sources
+        latest = {name: self._schema(view, name, asked) for name in sources}
         numbered = {
-            name: (Writer(number, latest[name]),) if view.sources[name].declared is None else ()
-            for number, name in enumerate(view.sources, 1)
+            name: (Writer(number, latest[name]),) if sources[name].declared is None else ()
+            for number, name in enumerate(sources, 1)
         }
         encoders = {name: encoder_of(schema) for name, schema in latest.items()}
         if isinstance(view, View):
             compiled = shape(view, latest)
             inputs = tuple(
                 Input(each, (each.topic,), numbered[each.name], latest[each.name])
-                for each in compiled.sources
+                for each in (*compiled.sources, *(() if compiled.expiry is None else (compiled.expiry,)))
             )
             schema = spark.row_schema(self._own(view), compiled, inputs)
             return Made(view, inputs, compiled, schema, encoders)
@@ -156,7 +159,7 @@ class GoldenRunner:
         return self._sessions[view.name]
 
     def _schema(self, view: View | SqlView, name: str, asked: tuple[str, ...]) -> AvroType:
-        source = view.sources[name]
+        source = view.all_sources[name]
         if source.declared is not None:
             return source.declared
         other = source.view if isinstance(source, SqlSource) else None
@@ -173,9 +176,10 @@ class GoldenRunner:
 
     def _record(self, made: Made, event: Event) -> tuple[Any, ...]:
         """The event as Spark's Kafka source would give it."""
-        given, number = event.given, list(made.view.sources).index(event.source) + 1
+        sources = made.view.all_sources
+        given, number = event.given, list(sources).index(event.source) + 1
         headers = None
-        source = made.view.sources[event.source]
+        source = sources[event.source]
         of_view = isinstance(source, SqlSource) and source.view is not None
         if of_view:
             headers = [(VERSION_HEADER, str(event.number).encode())]

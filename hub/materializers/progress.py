@@ -75,9 +75,10 @@ class ViewState:
     doc: str
     owner: str
     sources: Mapping[str, str]
+    ttl: str | None = None
 
     def record(self) -> NewRecord:
-        body = {
+        body: dict[str, Any] = {
             "view": self.view,
             "state": self.state,
             "reason": self.reason,
@@ -86,6 +87,8 @@ class ViewState:
             "owner": self.owner,
             "sources": dict(self.sources),
         }
+        if self.ttl is not None:
+            body["ttl"] = self.ttl
         return NewRecord(PROGRESS_TOPIC, f"state:{self.view}".encode(), orjson.dumps(body))
 
 

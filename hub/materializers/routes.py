@@ -12,6 +12,7 @@ from fastapi import APIRouter, Header, Query, Request, Response, WebSocket
 from starlette.datastructures import QueryParams
 
 from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
+from hub.materializers.expiry import expired_records
 from hub.materializers.push import Event, Wanted, Watcher, parse_event_id, subscribe
 from hub.materializers.push_wire import ServerSentEvents, over_websocket
 from hub.materializers.query import (
@@ -28,7 +29,7 @@ from hub.materializers.stores.columns import plain_type
 from hub.materializers.stores.sql import Store, StoredRow, ViewTable
 from hub.materializers.tokens import POSITION_HEADER, row_covers, wanted
 from hub.materializers.version_routes import shown_versions
-from hub.materializers.view import changelog_of
+from hub.materializers.view import EXPIRY_PREFIX, changelog_of
 from hub.record import Positions
 from hub.tracing import ACTIVE, spans
 
@@ -258,6 +259,17 @@ def describe(store: Store, view: str) -> dict[str, Any]:
         **stored(store, view, told),
         "last_batch": progress or None,
         "versions": shown_versions(told, view),
+        **_lasting(view, state, progress),
+    }
+
+
+def _lasting(view: str, state: Mapping[str, Any], progress: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a view with a ttl: how long, and how many expiries it has folded."""
+    if state.get("ttl") is None:
+        return {}
+    return {
+        "ttl": state["ttl"],
+        "expired": expired_records(progress.get("sources", {}), EXPIRY_PREFIX + view),
     }
 
 

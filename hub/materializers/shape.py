@@ -7,8 +7,13 @@ not null (its tag). One aggregation by ``_k`` then holds, per key::
     u_<source>   only with unique_by: the set of (order, _at, identity, used columns) of its events
     a_<n>        an aggregate that Spark keeps as it is: sum, count, max …
     _version     count(*): how many events are folded in; grows with every event, the same on every replay
+    _last_at     only with a ttl: the time of the newest event
+    _cutoff      only with a ttl: the latest time that an expiry event names (expiry.py)
 
 ``_at`` is the event's place in its partition: twice its offset; of a replayed event that of its original and one.
+
+Nothing goes by a clock in here: a row is over when an event of the topic of expiries says so, of a time up to which it
+counts, and no event of the row is later. That is `max` against `max`: the same in any order, however often it is said.
 
 A projection makes the row: a source's column outside an aggregate reads ``l_<source>``; an aggregate over a
 ``unique_by`` source becomes a fold over the set's latest entry of each identity. State is one row a key for any
@@ -21,7 +26,7 @@ Scaling limit: ``u_<source>`` is rewritten with each event of its key, so it sui
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import sqlglot
 from sqlglot import exp
@@ -31,7 +36,7 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from hub.errors import ConfigError, nearest
 from hub.materializers.avro_shape import AvroType, Kind, field_types, kind
 from hub.materializers.transforms import called, misused
-from hub.materializers.view import View
+from hub.materializers.view import EXPIRY, LAST_EVENT_AT, View
 
 _DIALECT = "spark"
 
@@ -121,6 +126,9 @@ class Shape:
     uniques: tuple[tuple[str, str], ...]
     outputs: tuple[tuple[str, str], ...]
     delete_when: str | None
+    # Of a view with a ttl: the topic of its expiries, and when a row is over. Of any other nothing is added to the plan.
+    expiry: SourceShape | None = None
+    expired: str | None = None
 
 
 def shape(view: View, schemas: Mapping[str, AvroType]) -> Shape:
@@ -154,7 +162,7 @@ class _Compiler:
             SourceShape(name, source.topic, tuple(sorted(self.used[name])), *edges[name])
             for name, source in self.view.sources.items()
         )
-        return Shape(
+        made = Shape(
             self.view.name,
             sources,
             tuple(self._aggregates(sources)),
@@ -162,6 +170,7 @@ class _Compiler:
             tuple(outputs),
             delete_when,
         )
+        return made if self.view.expiry_topic is None else _expiring(made, self.view.expiry_topic)
 
     # ---- per source: key, order, unique_by read the event itself
 
@@ -438,6 +447,33 @@ class _Compiler:
 
     def _wrong(self, where: str, what: str, hint: str, *, code: str = "HUB-2100") -> ConfigError:
         return ConfigError(f'view "{self.view.name}": {where}: {what}', hint=hint, code=code)
+
+
+def _expiring(shape: Shape, topic: str) -> Shape:
+    """With what a ttl adds. In milliseconds, as stores keep times: the cutoff that is written is a time that was read."""
+    expiry = SourceShape(EXPIRY, topic, ("cutoff",), "_key", None, False, None, None)
+    times = [f"MAX({_event_time(source)})" for source in shape.sources]
+    newest = times[0] if len(times) == 1 else f"GREATEST({', '.join(times)})"
+    return replace(
+        shape,
+        aggregates=(
+            *shape.aggregates,
+            ("_last_at", f"TIMESTAMP_MILLIS(UNIX_MILLIS({newest}))"),
+            ("_cutoff", f"MAX({expiry.tag}.cutoff)"),
+        ),
+        outputs=(*shape.outputs, (LAST_EVENT_AT, "_last_at")),
+        expiry=expiry,
+        # A key of which nothing but expiries is left has no row.
+        expired="_cutoff IS NOT NULL AND COALESCE(_last_at <= _cutoff, TRUE)",
+    )
+
+
+def _event_time(source: SourceShape) -> str:
+    """When an event was: its order where that is a time, but never after its record's own, which the broker bounds: a time
+    far ahead would keep the row for ever. LEAST passes over null."""
+    if source.order is None or not source.order_is_time:
+        return f"{source.tag}._timestamp"
+    return f"LEAST({source.tag}._order, {source.tag}._timestamp)"
 
 
 def _not_null(entries: str, value: str) -> str:

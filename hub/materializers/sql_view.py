@@ -154,6 +154,17 @@ class SqlView(Declared):
     sql: Annotated[str, Field(min_length=1, max_length=20_000)]
     key: list[Name] = Field(default_factory=list)
 
+    @field_validator("ttl")
+    @classmethod
+    def _lasts_as_said(cls, ttl: str | None) -> str | None:
+        if ttl is not None:
+            raise ValueError(
+                "the rows of a SQL view are what its SELECT says of its sources, so none is over by itself; write the ttl on an "
+                "entity view (`fields:`) and read that one here (`{view: NAME}`): what it deletes goes from these rows too; "
+                "or say in WHERE which events count"
+            )
+        return ttl
+
     @field_validator("mode")
     @classmethod
     def _in_batches(cls, mode: RunMode) -> RunMode:
@@ -181,6 +192,11 @@ class SqlView(Declared):
     def columns(self) -> tuple[str, ...]:
         """The row's columns in order. Raises ConfigError when the SQL cannot be read."""
         return query_of(self).columns
+
+    @property
+    def all_sources(self) -> dict[str, SqlSource]:
+        """What it reads: its sources, nothing beside them."""
+        return dict(self.sources)
 
     @property
     def late_topic(self) -> str:

@@ -2,7 +2,8 @@
 
 A store that is down, or held by somebody, stops itself alone: its thread closes what it has, says why, and tries again
 after a growing pause, from the positions that the store then has. The others go on. One more thread tells how far each
-is: as consumer groups for other tools, and as records of ``_hub.progress`` for the hub's own lists.
+is: as consumer groups for other tools, and as records of ``_hub.progress`` for the hub's own lists; another one says which
+rows are older than their view's ttl (expirer.py).
 
 Limits: each store decodes the changelog for itself, so n stores of a view cost n times its decoding.
 """
@@ -23,6 +24,7 @@ from hub.kafka import KafkaCluster
 from hub.log import Writer
 from hub.materializers.applier import Applier, ViewFiles
 from hub.materializers.comparison import compare
+from hub.materializers.expirer import Expirer, Kept
 from hub.materializers.latency import PREFIX as LATENCY
 from hub.materializers.latency import Latencies
 from hub.materializers.latency_samples import Sampler
@@ -136,6 +138,17 @@ class StoreThread:
             table = view if table == self.served[view] else f"{table}.beside"
         return f"hub.store.{table}" if self.name == SERVING else f"hub.store.{table}@{self.name}"
 
+    def kept(self) -> list[Kept]:
+        """The views that it has now and is not stopped at, each as the version that readers get."""
+        store, applier = self.store, self.applier
+        if store is None or applier is None:
+            return []
+        return [
+            Kept(each.view, table, store)
+            for table, each in list(applier.followed.items())
+            if each.stopped is None and table == self.served.get(each.view.name, each.view.name)
+        ]
+
     def _say(self, state: StoreState, reason: str | None) -> None:
         if (state, reason) != (self.state, self.reason):
             self.state, self.reason, self.since_ms = state, reason, time.time_ns() // 1_000_000
@@ -170,6 +183,13 @@ def run(settings: Settings, stop: threading.Event) -> None:
     threads.append(threading.Thread(target=timer.run, args=(stop,), name="latency", daemon=True))
     comparer = _Comparer(KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), stores[0])
     threads.append(threading.Thread(target=comparer.run, args=(stop,), name="compare", daemon=True))
+    expirer = Expirer(
+        KafkaCluster(settings.bootstrap, settings.kafka_timeout_s),
+        stores,
+        settings.expiry_every_s,
+        settings.expiry_rows_per_s,
+    )
+    threads.append(threading.Thread(target=expirer.run, args=(stop,), name="expire", daemon=True))
     for thread in threads:
         thread.start()
     known: set[str] = set()

@@ -20,6 +20,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -29,7 +30,7 @@ from hub.materializers import transforms
 from hub.materializers.avro_shape import PROOF, AvroType
 from hub.materializers.formats import TYPE_NAMES, UnknownType, declared, of_ddl
 from hub.materializers.transforms import Function
-from hub.topics.tree import LatencyNode
+from hub.topics.tree import LatencyNode, duration_ms
 from hub.yaml import load_model, place, places
 
 if TYPE_CHECKING:
@@ -43,6 +44,14 @@ Sql = Annotated[str, Field(min_length=1, max_length=10_000)]
 RunMode = Literal["auto", "live", "realtime"]
 
 CHANGELOG_PREFIX = "views."
+
+# Of a view with a ttl: the topic that says which rows are over, the name under which it is read like a source (no
+# source of a file can be called so), and the column that the ttl is counted from.
+EXPIRY_PREFIX = "_hub.expiry."
+EXPIRY = "_expiry"
+LAST_EVENT_AT = "last_event_at"
+_SHORTEST_TTL_MS = 1_000
+_WORDY = re.compile(r"(\d+)\s*(second|minute|hour|day)s?", re.IGNORECASE)
 
 _RESERVED = {"_topic", "_partition", "_offset", "_timestamp", "_key", "_deleted", PROOF, "_broken"}
 
@@ -192,6 +201,21 @@ class Transforms(BaseModel):
         return file
 
 
+def _ttl_ms(text: str) -> int:
+    """Raises ValueError with what to write instead."""
+    try:
+        found = duration_ms(text)
+    except ValueError:
+        worded = _WORDY.fullmatch(text.strip())
+        instead = (
+            f"{worded[1]}{worded[2][0].lower()}" if worded else "a number and its unit, such as 12h or 30d"
+        )
+        raise ValueError(f'"{text}" is no ttl: write {instead}') from None
+    if found < _SHORTEST_TTL_MS:
+        raise ValueError(f'a ttl of "{text}" is too short: at least 1s')
+    return found
+
+
 class Declared(BaseModel):
     """What every kind of view says of itself, and what its versions are called."""
 
@@ -207,6 +231,7 @@ class Declared(BaseModel):
     swap: Swap = Swap()
     transforms: Transforms | None = None
     slo: LatencyNode = LatencyNode()
+    ttl: str | None = None
     _number: int | None = PrivateAttr(None)
     _table: str | None = PrivateAttr(None)
 
@@ -221,6 +246,18 @@ class Declared(BaseModel):
     def _file(cls, given: object) -> object:
         """``transforms: transforms.py`` is short for ``transforms: {file: transforms.py}``."""
         return {"file": given} if isinstance(given, str) else given
+
+    @field_validator("ttl", mode="before")
+    @classmethod
+    def _unit(cls, given: object) -> object:
+        return str(given) if isinstance(given, int | float) else given  # no unit: the next check says so
+
+    @field_validator("ttl")
+    @classmethod
+    def _lasts(cls, text: str | None) -> str | None:
+        if text is not None:
+            _ttl_ms(text)
+        return text
 
     @model_validator(mode="after")
     def _in_batches_only(self) -> Self:
@@ -245,6 +282,22 @@ class Declared(BaseModel):
     @property
     def name(self) -> str:
         return self.view
+
+    @property
+    def ttl_ms(self) -> int | None:
+        """After how long without an event a row is deleted; None: never."""
+        return None if self.ttl is None else _ttl_ms(self.ttl)
+
+    @property
+    def expiry_topic(self) -> str | None:
+        """Where it is said which rows are over, of all versions of the view; None: it has no ttl."""
+        return None if self.ttl is None else f"{EXPIRY_PREFIX}{self.view}"
+
+    @property
+    def kept_indexes(self) -> list[str]:
+        """The indexes that stores keep: those of the file, and that by which rows are found that are over."""
+        own = [] if self.ttl is None or LAST_EVENT_AT in self.indexes else [LAST_EVENT_AT]
+        return [*self.indexes, *own]
 
     @property
     def table(self) -> str:
@@ -272,6 +325,15 @@ class View(Declared):
     computed: dict[Name, Sql] = Field(default_factory=dict)
     delete_when: Sql | None = None
 
+    @field_validator("fields", "computed")
+    @classmethod
+    def _not_the_hub_s(cls, given: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        if LAST_EVENT_AT in given and info.data.get("ttl") is not None:
+            raise ValueError(
+                f'a view with a ttl has a column "{LAST_EVENT_AT}" of the hub\'s own: call this one otherwise'
+            )
+        return given
+
     @model_validator(mode="after")
     def _consistent(self) -> View:
         twice = self.fields.keys() & self.computed.keys()
@@ -288,8 +350,19 @@ class View(Declared):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The row's columns in order: fields, then computed."""
-        return (*self.fields, *self.computed)
+        """The row's columns in order: fields, then computed, then when its last event was if it has a ttl."""
+        return (*self.fields, *self.computed, *(() if self.ttl is None else (LAST_EVENT_AT,)))
+
+    @property
+    def all_sources(self) -> dict[str, Source]:
+        """Its sources, and with a ttl the topic that says which rows are over: read like one more."""
+        topic = self.expiry_topic
+        if topic is None:
+            return dict(self.sources)
+        said = Source.model_validate(
+            {"topic": topic, "key": "_key", "format": "json", "schema": {"cutoff": "timestamp"}}
+        )
+        return {**self.sources, EXPIRY: said}
 
 
 def load_view(path: Path) -> View | SqlView:

@@ -15,6 +15,8 @@ not known is shown as unknown, never as zero.
     lag.py       [core]   lag of a position in records and seconds with its bound; assess(): state and cause
     rates.py     [core]   events per second out of the same ring
     timed.py     [core]   when a record was written, as a bracket: answers to "first offset at or after T"
+    connect.py   [core]   Kafka Connect's connectors and tasks, and what of it is not known
+    connect_workers.py [edge] its workers over REST, each asked in a thread of its own
     consumers.py [core]   any consumer's reading: group, view, applier; the rows of /api/lag
     status.py    [core]   ten states out of a history of readings, each with its cause
     overview.py  [core]   the numbers of one moment, as values; the JSON of /api/overview

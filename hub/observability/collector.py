@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from hub.errors import HubError, NotFound
 from hub.log import TopicDescription
 from hub.observability.anchors import LIMIT, Ring, observed
+from hub.observability.connect import Connect
 from hub.observability.lag import Sample, lag_of_topic
 from hub.observability.overview import (
     KafkaHealth,
@@ -70,6 +71,7 @@ class Collector:
     bootstrap: str = ""
     poll_s: float = POLL_S
     now_ms: Callable[[], int] = wall_clock_ms
+    connect: Callable[[], Connect | None] = lambda: None  # from memory
     lock: threading.Lock = field(default_factory=threading.Lock)
     polling: threading.Lock = field(default_factory=threading.Lock)  # one poll at a time
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -193,6 +195,7 @@ class Collector:
                     )
                     for report in self.reports
                 ),
+                self.connect(),
             )
 
     def line(self, topic: str) -> TopicLine | None:

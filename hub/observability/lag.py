@@ -19,33 +19,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hub.observability.anchors import Ring, arrival
-from hub.observability.status import LagState
+from hub.observability.status import Bracketed, LagState
 
 OBJECTIVE_S = 10.0
 STALL_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Lag:
-    """``records`` wait; the oldest of them has waited between ``low_s`` and ``high_s`` (None: no upper bound known)."""
+class Lag(Bracketed):
+    """The lag of one partition, or of several together."""
 
     records: int
     low_s: float
     high_s: float | None
-
-    @property
-    def seconds(self) -> float:
-        """The middle of the bracket; 0 when nothing waits; the lower end when there is no upper one."""
-        if self.records == 0:
-            return 0.0
-        return self.low_s if self.high_s is None else (self.low_s + self.high_s) / 2
-
-    @property
-    def error_s(self) -> float | None:
-        """The true lag lies within ``seconds`` ± this; None: it is ``seconds`` or more."""
-        if self.high_s is None:
-            return None
-        return self.high_s if self.records == 0 else (self.high_s - self.low_s) / 2
 
 
 def lag_of(ring: Ring, position: int, now_ms: int, timestamp_ms: int | None = None) -> Lag:

@@ -2,38 +2,48 @@
 
 ::
 
-    topic ─▶ view ─▶ changelog ─▶ store          an edge's lag is that of the reader at its end, as measured;
-      └────▶ group      └────────▶ view, group    a view writes its changelog within its batch: that edge has none
+    topic@nyc ─▶ mirror ─▶ topic ─▶ view ─▶ changelog ─▶ store      an edge's lag is that of the reader at its end, as
+                             └────▶ group      └────────▶ view, group   measured; views and mirrors write within a batch:
+                                                                        those edges have none
 
-Made of what runs: readers that were seen and measured, what stores report. ``why_late`` walks from a node against the
-arrows along the path that takes longest and names its slowest hop. ``drawn`` puts the boxes in layers.
+Made of what runs: readers that were seen and measured, what stores and mirrors report. A topic of another cluster has that
+cluster behind an @; a mirror is a node for each of its topics, as each is late by itself. ``why_late`` walks from a node
+against the arrows along the path that takes longest and names its slowest hop. ``drawn`` puts the boxes in layers.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from hub.errors import CallerError, NotFound, nearest
 from hub.observability.consumers import LagRow
 from hub.observability.latency import SERVING
 from hub.observability.overview import ViewLine
 
-KINDS = ("topic", "view", "store", "group")
+KINDS = ("topic", "mirror", "view", "store", "group")
+# What mirrors told longer ago says nothing of now.
+MIRRORS_STALE_MS = 60_000
+# A mirror no later than this is well.
+_MIRROR_OK_S = 10.0
+_NAMED = 10
 # What a store's applier says of itself, in the words for lag.
 _OF_STORE = {"live": "OK", "filling": "CATCHING_UP", "stopped": "STOPPED", "down": "STOPPED"}
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """``id`` is ``kind:name``; of a store ``store:<view>/<store>``."""
+    """``id`` is ``kind:name``; of a store ``store:<view>/<store>``, of a mirror ``mirror:<mirror>/<topic>``. ``cluster``: of a
+    topic elsewhere, which one, and the name ends with it."""
 
     id: str
     kind: str
     name: str
     owner: str = ""
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,18 @@ class Kept:
 
     changelog: str
     stores: Sequence[Mapping[str, object]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrored:
+    """What mirrors told: ``mirrors`` as ``hub mirror status -o json`` has them; one whose target does not answer has the
+    ``topics_known`` of before. ``here``: the names that mirrors.yaml has for this cluster; ``clusters``: every cluster's first
+    address. ``at_ms`` None: they were not asked yet."""
+
+    mirrors: Sequence[Mapping[str, Any]] = ()
+    here: frozenset[str] = frozenset()
+    clusters: Mapping[str, str] = field(default_factory=dict)
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +114,10 @@ class Lineage:
     def out_of(self, node: str) -> Sequence[Edge]:
         return self._out.get(node, ())
 
+    def knows(self, name: str) -> bool:
+        """Whether anything has this id or name."""
+        return name in self.nodes or any(node.name == name for node in self.nodes.values())
+
     def find(self, name: str) -> Node:
         """By id or by name. Raises NotFound with the nearest name, CallerError when several have it."""
         if name in self.nodes:
@@ -106,7 +132,8 @@ class Lineage:
             )
         if len(found) > 1:
             raise CallerError(
-                f'several are called "{name}": {", ".join(node.id for node in found)}',
+                f'several are called "{name}": {", ".join(node.id for node in found[:_NAMED])}'
+                + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""),
                 hint=f"say which: {found[0].id}",
                 code="HUB-1502",
             )
@@ -197,7 +224,13 @@ def _by(edges: Iterable[Edge], end: Callable[[Edge], str]) -> Mapping[str, list[
     return found
 
 
-def lineage_of(views: Iterable[ViewLine], rows: Iterable[LagRow], kept: Mapping[str, Kept]) -> Lineage:
+def lineage_of(
+    views: Iterable[ViewLine],
+    rows: Iterable[LagRow],
+    kept: Mapping[str, Kept],
+    mirrored: Mirrored | None = None,
+    now_ms: int = 0,
+) -> Lineage:
     """The graph of this moment. ``rows``: every reader that was measured; ``kept`` by view."""
     nodes: dict[str, Node] = {}
     edges: dict[tuple[str, str], Edge] = {}
@@ -231,7 +264,60 @@ def lineage_of(views: Iterable[ViewLine], rows: Iterable[LagRow], kept: Mapping[
         if row.kind == "group" and row.topic is not None:
             group = put("group", row.name, row.owner)
             join(_read(put("topic", row.topic), group, row))
+    for status in mirrored.mirrors if mirrored is not None else ():
+        assert mirrored is not None
+        ends = [
+            "" if cluster in mirrored.here else str(cluster)
+            for cluster in (status["source"], status["target"])
+        ]
+        for topic, carried in _carried(status, mirrored.at_ms, now_ms).items():
+            name = f"{status['mirror']}/{topic}"
+            nodes[f"mirror:{name}"] = Node(f"mirror:{name}", "mirror", name)
+            places = [put("topic", f"{topic}@{cluster}" if cluster else topic) for cluster in ends]
+            for place, cluster in zip(places, ends, strict=True):
+                nodes[place] = replace(nodes[place], cluster=cluster)
+            join(replace(carried, source=places[0], target=f"mirror:{name}"))
+            join(Edge(f"mirror:{name}", places[1], write=True))
     return Lineage(nodes, tuple(edges.values()))
+
+
+def _carried(status: Mapping[str, Any], at_ms: int | None, now_ms: int) -> dict[str, Edge]:
+    """How each topic of a mirror goes, as the edge into it, over the topic's partitions."""
+    by_topic: dict[str, list[Mapping[str, Any]]] = {str(name): [] for name in status.get("topics_known", ())}
+    for row in status.get("partitions", ()):
+        if row["state"] != "left":
+            by_topic.setdefault(str(row["topic"]), []).append(row)
+    age_s = None if at_ms is None else max(0, now_ms - at_ms) / 1000
+    old = age_s is None or age_s * 1000 > MIRRORS_STALE_MS
+    return {
+        topic: Edge("", "", False, "UNKNOWN", "what it told is too old")
+        if age_s is None or old
+        else _of_topic(status, rows, age_s)
+        for topic, rows in by_topic.items()
+    }
+
+
+def _of_topic(status: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], age_s: float) -> Edge:
+    """Numbers only where a worker told every partition's: the bound is how long ago that was."""
+    why = next((str(row["reason"]) for row in rows if row["reason"]), str(status.get("reason") or ""))
+    if not rows:
+        return Edge("", "", False, "UNKNOWN", why)
+    records = [row["lag_records"] for row in rows]
+    told = all(row["worker"] is not None and row["lag_s"] is not None for row in rows)
+    seconds = max(float(row["lag_s"]) for row in rows) if told else None
+    bound = None if seconds is None else round(age_s + max(float(row["seen_s"] or 0.0) for row in rows), 1)
+    stopped = status["state"] in ("paused", "no worker") or any(
+        row["state"] in ("stopped", "trouble") for row in rows
+    )
+    if stopped:
+        state = "STOPPED"
+    elif seconds is None:
+        state, why = "UNKNOWN", why or "no worker has told of all its partitions lately"
+    else:
+        late = seconds > _MIRROR_OK_S
+        state, why = ("BEHIND", why or "the mirror has not carried it yet") if late else ("OK", why)
+    known = None if any(each is None for each in records) else sum(records)
+    return Edge("", "", False, state, why, known, seconds, bound)
 
 
 def _read(topic: str, reader: str, row: LagRow) -> Edge:
@@ -363,26 +449,33 @@ Columns = Mapping[str, Sequence[tuple[str, str]]]  # of a view's column: (topic,
 
 
 def open_lineage(
-    graph: Lineage, columns: Mapping[str, Columns], kafka: str, at: str
+    graph: Lineage,
+    columns: Mapping[str, Columns],
+    kafka: str,
+    at: str,
+    clusters: Mapping[str, str] | None = None,
 ) -> list[dict[str, object]]:
-    """The graph as OpenLineage's job events, one for each view and group. ``kafka``: the cluster's first address, which
-    names its datasets; ``at``: ISO 8601."""
+    """The graph as OpenLineage's job events, one for each view, group, and topic of a mirror. ``kafka``: the cluster's first
+    address, which names its datasets, as ``clusters`` have those of others; ``at``: ISO 8601."""
     space = f"kafka://{kafka}"
     events: list[dict[str, object]] = []
+
+    def dataset(id: str) -> dict[str, object]:
+        """Of a topic, where it is."""
+        node = graph.nodes[id]
+        if not node.cluster:
+            return {"namespace": space, "name": node.name}
+        address = (clusters or {}).get(node.cluster, node.cluster)
+        return {"namespace": f"kafka://{address}", "name": node.name.rpartition("@")[0]}
+
     for node in sorted(graph.nodes.values(), key=lambda each: each.id):
-        if node.kind not in ("view", "group"):
+        if node.kind not in ("view", "group", "mirror"):
             continue
-        inputs = [{"namespace": space, "name": _name(graph, edge.source)} for edge in graph.into(node.id)]
+        inputs = [dataset(edge.source) for edge in graph.into(node.id)]
         outputs: list[dict[str, object]] = []
         for edge in graph.out_of(node.id):
             facets = _column_facet(columns.get(node.name, {}), space)
-            outputs.append(
-                {
-                    "namespace": space,
-                    "name": _name(graph, edge.target),
-                    **({"facets": facets} if facets else {}),
-                }
-            )
+            outputs.append({**dataset(edge.target), **({"facets": facets} if facets else {})})
             outputs += [
                 {"namespace": "hub://stores", "name": each.target.partition(":")[2]}
                 for each in graph.out_of(edge.target)
@@ -406,10 +499,6 @@ def open_lineage(
             }
         )
     return events
-
-
-def _name(graph: Lineage, id: str) -> str:
-    return graph.nodes[id].name
 
 
 def _column_facet(columns: Columns, space: str) -> dict[str, object]:

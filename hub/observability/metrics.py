@@ -14,12 +14,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest as as_openmetrics
 
+from hub.observability.connect import Connect, ConnectState
 from hub.observability.consumers import LagRow
-from hub.observability.overview import Overview
+from hub.observability.overview import Overview, ViewLine
 from hub.observability.status import LagState
 
 # Consumers with series of their own, unless the settings say otherwise.
 SERIES = 200
+CONNECTORS = 100
 OPENMETRICS = "application/openmetrics-text"
 OPENMETRICS_TYPE = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -96,6 +98,8 @@ class _Families:
             ["view"],
             (([view.name], None if view.batch_ms is None else view.batch_ms / 1000) for view in views),
         )
+        yield from _connect(self.overview.connect)
+        yield _expired(views)
         yield from _counted(self.counters)
         yield from self.more
 
@@ -135,6 +139,62 @@ def _consumers(rows: Sequence[LagRow], series: int) -> Iterator[Metric]:
         "Consumers by state, each topic of each counted once",
         ["kind", "state"],
         (([kind, state], numbers[kind, state]) for kind in kinds for state in LagState),
+    )
+
+
+def _expired(views: Iterable[ViewLine]) -> Metric:
+    found = CounterMetricFamily(
+        "hub_view_expired_rows",
+        "Rows that were older than the view's ttl; one that was said twice counts twice",
+        labels=["view"],
+    )
+    for view in views:
+        if view.expired is not None:
+            found.add_metric([view.name], view.expired)
+    return found
+
+
+def _connect(connect: Connect | None) -> Iterator[Metric]:
+    """Numbers by state, and connectors that failed by themselves, the first hundred. No number of what was never heard, and
+    none of failures while no worker answers."""
+    workers = connect.workers if connect is not None else ()
+    yield _gauge(
+        "hub_connect_up",
+        "1 while a worker of Kafka Connect answers",
+        ["worker"],
+        (
+            ([worker.url], worker.state == "up")
+            for worker in dict.fromkeys(workers)
+            if worker.state != "connecting"
+        ),
+    )
+    for what, numbers in (
+        ("connectors", connect.connectors_by_state if connect is not None else None),
+        ("tasks", connect.tasks_by_state if connect is not None else None),
+    ):
+        yield _gauge(
+            f"hub_connect_{what}",
+            f"Kafka Connect's {what} by state; UNKNOWN: their workers do not answer",
+            ["state"],
+            (([state], number) for state, number in (numbers or {}).items()),
+        )
+    known = connect is not None and connect.known
+    yield _gauge(
+        "hub_connect_failures",
+        "Connectors that failed or have a task that did",
+        [],
+        [([], connect.failed)] if known and connect is not None else [],
+    )
+    failed = (
+        {}
+        if connect is None
+        else {one.name: one for one in connect.connectors if one.state is ConnectState.FAILED}
+    )
+    yield _gauge(
+        "hub_connect_failed",
+        "1 for a connector that failed or has a task that did, the first hundred by name",
+        ["connector"],
+        (([name], 1) for name in list(failed)[:CONNECTORS]),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hub.alerts.matching import Labels, labels_of
 from hub.alerts.rules import Changes, Observation, Promise, Seen, Verdict
 from hub.observability.anchors import Ring
+from hub.observability.connect import Connect, Connector, ConnectState, Worker
 from hub.observability.consumers import LagRow
 from hub.observability.latency import SERVING, LatencyRow, freshness_of
 from hub.observability.status import LagState
@@ -128,6 +129,53 @@ def seen_of_views(
         Seen(changes.rule("latency"), tuple(slow), whole=measured),
         Seen(changes.rule("view-freshness"), tuple(old), whole=measured),
     ]
+
+
+def seen_of_connect(connect: Connect, changes: Changes) -> list[Seen]:
+    """Rules ``connect-failed``, of each connector, and ``connect-unreachable``, of each address. Of a connector whose workers do
+    not answer nothing is known; one that no worker tells of is gone only when all answer."""
+    by_name: dict[str, Connector] = {}
+    for one in connect.connectors:  # the worst first: of two clusters' with one name that one is told
+        by_name.setdefault(one.name, one)
+    return [
+        Seen(
+            changes.rule("connect-failed"),
+            tuple(map(_connector, by_name.values())),
+            whole=connect.whole,
+        ),
+        Seen(
+            changes.rule("connect-unreachable"),
+            tuple(_worker(each) for each in dict.fromkeys(connect.workers)),
+        ),
+    ]
+
+
+def _connector(one: Connector) -> Observation:
+    about = labels_of({"connector": one.name})
+    if one.state is ConnectState.UNKNOWN:
+        return Observation(about, Verdict.UNKNOWN, detail=one.reason)
+    if one.state is not ConnectState.FAILED:
+        return Observation(about, Verdict.GOOD)
+    failed = sum(task.state is ConnectState.FAILED for task in one.tasks)
+    itself = one.own is ConnectState.FAILED
+    what = "the connector itself" if itself else f"{failed} of {len(one.tasks)} tasks"
+    return Observation(
+        about, Verdict.BAD, f"connector {one.name}: {what} failed", float(failed + itself), detail=one.reason
+    )
+
+
+def _worker(one: Worker) -> Observation:
+    about = labels_of({"worker": one.url})
+    if one.state == "connecting":
+        return Observation(about, Verdict.UNKNOWN)
+    if one.state == "up":
+        return Observation(about, Verdict.GOOD)
+    return Observation(
+        about,
+        Verdict.BAD,
+        f"Kafka Connect at {one.url} does not answer: its connectors are not known",
+        detail=one.error or "",
+    )
 
 
 def _latency(

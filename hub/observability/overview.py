@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hub.observability.anchors import Ring
+from hub.observability.connect import Connect
 from hub.observability.consumers import LagRow
 from hub.observability.lag import Assessment, Engine, Sample, assess, worst
 from hub.observability.rates import STEPS, history, per_second
@@ -100,17 +101,20 @@ class ViewLine:
     subscribers: int | None
     lag: SourceLag | None
     sources: tuple[SourceLag, ...]
+    ttl: str | None = None
+    expired: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """One moment. ``error`` says why the store cannot be read, None while it can."""
+    """One moment. ``error`` says why the store cannot be read, None while it can. ``connect`` None: the settings name none."""
 
     at_ms: int
     kafka: KafkaHealth
     error: str | None
     topics: tuple[TopicLine, ...]
     views: tuple[ViewLine, ...]
+    connect: Connect | None = None
 
     @property
     def live_views(self) -> int:
@@ -207,6 +211,8 @@ def view_line(
         subscribers,
         _of_all(sources, windows),
         sources,
+        report.ttl,
+        report.expired,
     )
 
 

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from hub.record import Positions
 
+EXPIRY_PREFIX = "_hub.expiry."
+
 
 class ViewSource(Protocol):
     """What observability asks of the store and its push side. Every call is short; each may raise HubError."""
@@ -49,6 +51,14 @@ class Report:
     batch_ms: int | None = None
     committed_at_ms: int | None = None
     applied: Positions | None = None
+    ttl: str | None = None
+
+    @property
+    def expired(self) -> int | None:
+        """Expiries of rows that its batches have folded; None: it has no ttl, or has committed none yet."""
+        if self.ttl is None or self.positions is None:
+            return None
+        return sum(at for tp, at in self.positions if tp.topic == f"{EXPIRY_PREFIX}{self.view}")
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -96,6 +106,7 @@ def _report(
         progress.get("batch_ms"),
         committed_at_ms,
         _positions(applied["positions"]) if "positions" in applied else None,
+        state.get("ttl"),
     )
 
 

@@ -7,7 +7,7 @@ read-only. The page loads nothing from other hosts and runs no inline script, an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any, Protocol
 from urllib.parse import quote
 
@@ -17,6 +17,7 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 
 from hub.errors import NotFound
 from hub.observability import metrics
+from hub.observability.connect import summary
 from hub.observability.consumers import LagRow
 from hub.observability.overview import Overview, lag_rows
 from hub.observability.reports import ViewSource
@@ -26,6 +27,9 @@ from hub.observability.web.pages.lag import LagFilter, fitting
 from hub.observability.web.pages.lookup import Lookup
 from hub.observability.web.pages.shell import address
 from hub.observability.web.tree import branches
+
+# Of Kafka Connect the overview tells the worst; /api/connect has all.
+MOST_CONNECTORS = 20
 
 
 class HasOverview(Protocol):
@@ -145,7 +149,8 @@ def as_json(overview: Overview) -> dict[str, Any]:
     """The JSON of ``/api/overview``: the values and the totals that the tiles show."""
     worst = overview.worst_lag
     return {
-        **asdict(overview),
+        **asdict(replace(overview, connect=None)),
+        "connect": None if overview.connect is None else summary(overview.connect, MOST_CONNECTORS),
         "kafka": {**asdict(overview.kafka), "state": overview.kafka.state},
         "totals": {
             "views": len(overview.views),
@@ -159,4 +164,9 @@ def as_json(overview: Overview) -> dict[str, Any]:
 
 
 def _facts(overview: Overview) -> dict[str, Any]:
-    return {"overview": overview, "now_ms": overview.at_ms, "branches": branches(overview.topics)}
+    return {
+        "overview": overview,
+        "now_ms": overview.at_ms,
+        "branches": branches(overview.topics),
+        "most_connectors": MOST_CONNECTORS,
+    }

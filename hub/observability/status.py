@@ -76,8 +76,32 @@ class Rules:
         return cls(sample_s=sample_s, objective_s=objective_s, stop_s=6 * sample_s)
 
 
+class Bracketed:
+    """``records`` wait; the oldest of them has waited between ``low_s`` and ``high_s`` (None: no upper bound known)."""
+
+    __slots__ = ()
+
+    records: int
+    low_s: float
+    high_s: float | None
+
+    @property
+    def seconds(self) -> float:
+        """The middle of the bracket; 0 when nothing waits; the lower end when there is no upper one."""
+        if self.records == 0:
+            return 0.0
+        return self.low_s if self.high_s is None else (self.low_s + self.high_s) / 2
+
+    @property
+    def error_s(self) -> float | None:
+        """The true lag lies within ``seconds`` ± this; None: it is ``seconds`` or more."""
+        if self.high_s is None:
+            return None
+        return self.high_s if self.records == 0 else (self.high_s - self.low_s) / 2
+
+
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Bracketed):
     """One consumer on one topic, over its partitions, at ``at_ms``.
 
     ``position`` and ``end`` are sums. The oldest unread record has waited between ``low_s`` and ``high_s`` (None: no
@@ -100,20 +124,6 @@ class Reading:
     headroom: int | None = None
     retention_s: float | None = None
     basis: str = "arrival"
-
-    @property
-    def seconds(self) -> float:
-        """The middle of the bracket; 0 when nothing waits; the lower end when there is no upper one."""
-        if self.records == 0:
-            return 0.0
-        return self.low_s if self.high_s is None else (self.low_s + self.high_s) / 2
-
-    @property
-    def error_s(self) -> float | None:
-        """The true lag lies within ``seconds`` ± this; None: it is ``seconds`` or more."""
-        if self.high_s is None:
-            return None
-        return self.high_s if self.records == 0 else (self.high_s - self.low_s) / 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,13 @@ Flow::
         links.py  who carries now      board.py  what is said          progress.py  what is written, folded
         batches.py  bytes of batches   reencode.py  records anew       cut.py  what becomes visible together
         lag.py  seconds, rates         summary.py  a mirror's status   shape.py  left out, changed
-        mask.py  fields replaced where they lie
+        mask.py  fields replaced where they lie         rules.py  left out and changed by which rules
         mirror_maker.py  MirrorMaker 2's notes          alignment.py  where somebody else's copy ends
 [edge]  clusters.py  both clients      apply.py  the plan carried out  compare.py  what can be compared
+        metrics.py  Prometheus' families
         wire.py  the protocol          compression.py  codecs          registries.py  ids of schemas
 [shell] worker.py  fleets and leases   shard_run.py  a shard's thread  chores.py  a link's topics and groups
         listener.py  what is said      batch_engine.py  one shard: fetch, patch, produce, commit
         verify.py  both sides read     operate.py  a change of hands, step by step
-        takeover.py  in MirrorMaker 2's copies
+        takeover.py  in MirrorMaker 2's copies          rolling.py  both sides compared, bit by bit
 """

@@ -16,8 +16,8 @@ import httpx2
 from hub.errors import Conflict, HubError, PeerError
 from hub.record import TopicPartition
 from hub.replication.board import Board, CarriedTopic, Carries
-from hub.replication.checkpoint import Checkpoint
-from hub.replication.clusters import Reached, own_topics, rule_of, side, topics_of
+from hub.replication.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_partition
+from hub.replication.clusters import Reached, own_topics, read_progress, rule_of, side, topics_of
 from hub.replication.failover import Control
 from hub.replication.links import Link, carries, opposite
 from hub.replication.mirrors import MirrorsFile
@@ -34,10 +34,13 @@ from hub.replication.plan import (
     Side,
     Step,
     plan,
+    ruled_otherwise,
 )
 from hub.replication.progress import Progress
 from hub.replication.registries import carry_schema
+from hub.replication.rules import Ruled, Rules, in_force
 from hub.replication.shape import shape_of
+from hub.replication.shards import Shard, shard_of
 from hub.topics.plan import Caution
 
 _SETTLE_S = 10.0
@@ -90,23 +93,33 @@ def planned(
     clusters: Mapping[str, Reached],
     control: Control,
     board: Board,
-    progress: Progress,
+    read: Callable[[], Progress],
     other: Progress | None = None,
+    secrets: Mapping[str, str] | None = None,
 ) -> LinkPlan:
-    """What a link needs now. ``board`` and ``progress`` are the target's, ``other`` is what mirrors wrote at the source.
+    """What a link needs now. ``board`` and what ``read`` gives are the target's, ``other`` is what mirrors wrote at the
+    source. Progress is read after the target's ends: what stands there by then has its checkpoint.
+    ``secrets``: the keys of masks that are at hand, by reference.
 
     Raises PeerError when a cluster does not answer.
     """
     source, target = clusters[link.source], clusters[link.target]
     every = topics_of(source)
     topics = carries(file, link, every, control)
-    here, there = (side(source, topics), side(target, topics)) if topics else (Side({}), Side({}))
+    rules = link.mirror.acls.copy_
+    here, there = (
+        (side(source, topics, rules=rules), side(target, topics, rules=rules))
+        if topics
+        else (Side({}), Side({}))
+    )
     own = [(link.target, step) for step in own_topics(target)]
     own += [(link.source, step) for step in own_topics(source)]
+    progress = read()
     marks = progress.of(link.name)
     marks |= _came_from_here(file, link, topics, here, there, marks, other)
     synced = {topic: board.synced[link.name, topic] for topic in topics if (link.name, topic) in board.synced}
-    made = plan(link.name, link.mirror, topics, here, there, synced, marks.values())
+    ruled = {tp: in_force(progress.rules_at(link.name, tp)) for tp in marks if tp.topic in topics}
+    made = plan(link.name, link.mirror, topics, here, there, synced, marks.values(), ruled, secrets)
     gone = sorted({tp.topic for tp in marks} - every.keys())
     cautions = (
         *made.cautions,
@@ -163,6 +176,49 @@ def carry_out(
         else:
             said(step)
     return failed
+
+
+def rules_from_now(
+    link: Link, target: Reached, secrets: Mapping[str, str]
+) -> dict[TopicPartition, tuple[int, Rules]]:
+    """Let records be made under the rules of the file from where each partition is now, of which some were made under
+    others. By partition the source offset and the rules. Written under each shard's own fence, so that no worker goes on
+    by former rules; the same again does nothing. ``secrets``: all keys of the mirror's masks."""
+    begun: dict[TopicPartition, tuple[int, Rules]] = {}
+    known = read_progress(target, maps=False)
+    for number in sorted({shard_of(*tp, link.mirror.shards) for tp in _otherwise(link, known, secrets)}):
+        writer = target.kafka.writer(Shard(link.name, number).transactional_id)
+        try:
+            # Read again: what was under way is aborted now, and nothing comes later.
+            due = _otherwise(link, read_progress(target, maps=False), secrets)
+            place = checkpoint_partition(
+                link.name, number, target.kafka.topics()[CHECKPOINTS_TOPIC].partitions
+            )
+            now_ms = int(time.time() * 1000)
+            written = []
+            for tp, mark in sorted(due.items()):
+                if shard_of(*tp, link.mirror.shards) == number:
+                    rules = Rules.now(link.mirror, tp.topic, secrets)
+                    begun[tp] = mark.source_next, rules
+                    written.append(Ruled(link.name, *tp, mark.topic_id, mark.source_next, rules, now_ms))
+            writer.append([each.record(place) for each in written])
+        finally:
+            writer.close()
+    return begun
+
+
+def _otherwise(
+    link: Link, progress: Progress, secrets: Mapping[str, str]
+) -> dict[TopicPartition, Checkpoint]:
+    """The partitions of which records were made under other rules than those of the file."""
+    found: dict[TopicPartition, Checkpoint] = {}
+    for tp, mark in progress.of(link.name).items():
+        if not link.mirror.selects(tp.topic):
+            continue
+        then = {tp: in_force(progress.rules_at(link.name, tp))}
+        if ruled_otherwise(Rules.now(link.mirror, tp.topic, secrets), [mark], then):
+            found[tp] = mark
+    return found
 
 
 def make_own(own: Iterable[tuple[str, CreateTopic]], clusters: Mapping[str, Reached]) -> None:

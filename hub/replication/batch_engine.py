@@ -65,6 +65,7 @@ from hub.replication.reencode import (
     patched,
     records_in,
 )
+from hub.replication.rules import AS_THEY_ARE, Ruled, Rules, in_force, is_ruled, ruled_of
 from hub.replication.shape import Shaper, Unshapable, stretches
 from hub.replication.wire import ClusterAccess, Connection, Fetched, FetchFrom, Producer
 
@@ -89,8 +90,8 @@ class EngineSettings:
     """
 
     commit_interval_s: float = 0.1
-    commit_bytes: int = 8 * 1024 * 1024
-    commit_records: int = 50_000
+    commit_bytes: int = 32 * 1024 * 1024
+    commit_records: int = 200_000
     fetch_bytes: int = 8 * 1024 * 1024
     fetch_partition_bytes: int = 1024 * 1024
     fetch_wait_ms: int = 250
@@ -129,6 +130,11 @@ class PartitionProgress:
     def lag_records(self) -> int:
         return max(0, self.source_end - self.source_next) if self.source_end >= 0 else -1
 
+    @classmethod
+    def unknown(cls, tp: TopicPartition) -> PartitionProgress:
+        """Of a partition that no engine has begun with yet."""
+        return cls(*tp, -1, -1, -1, -1, 0, 0, 0, 0, 0, -1, 0, None)
+
 
 class _Staged(NamedTuple):
     """A piece on its way: as it came, or written anew. ``after``: the source position once it is in the target."""
@@ -159,6 +165,7 @@ class _Partition:
     largest: int = DEFAULT_LIMITS.largest_bytes
     runs: list[Run] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
+    ruled: Ruled | None = None  # to be written with the first records that are made so
     leader_epoch: int = -1
     timestamp_ms: int = -1
     source_end: int = -1
@@ -188,11 +195,11 @@ class _Partition:
 
 
 class _Refused(Exception):
-    """The target refuses one partition's batch: it stops, the others' transaction is done again."""
+    """The target refuses some partitions' batches: they stop, the others' transaction is done again."""
 
-    def __init__(self, partition: _Partition, error: HubError) -> None:
+    def __init__(self, partitions: Sequence[_Partition], error: wire.Refused) -> None:
         super().__init__(error.message)
-        self.partition = partition
+        self.partitions = partitions
         self.error = error
 
 
@@ -225,6 +232,8 @@ class _Transaction:
 class BatchEngine:
     """See the module. Use from one thread. ``partitions`` have the same names on both sides.
 
+    A partition of which records were mirrored under other rules than those of ``shapers`` stands still (HUB-1615).
+
     ``foreign``: stretches of source offsets that came from the target and do not go back (joint_map.py). ``shapers``: by
     topic, what leaves records out or changes them; all batches of these topics are written anew.
     """
@@ -255,6 +264,8 @@ class BatchEngine:
         self._reencoder: Reencoder = reencoder or Reencode()
         self._foreign = foreign or {}
         self._shapers = shapers or {}
+        self._rules = {topic: Rules.of(each.shape, each.secrets) for topic, each in self._shapers.items()}
+        self._ruled: dict[tuple[str, str, int], list[Ruled]] = {}
         self._transactions = wire.Transactions(
             self.target, self.transactional_id, self.settings.transaction_timeout_s
         )
@@ -350,7 +361,22 @@ class BatchEngine:
             each.gaps.clear()
             each.peeked.clear()
             each.peeked_to = each.sequence = 0
+            self._step_back(each)
             each.new_records = each.new_bytes = each.new_passed = each.new_rewritten = each.new_left_out = 0
+
+    @staticmethod
+    def _step_back(each: _Partition) -> None:
+        """To what is committed. One that failed is not begun anew with the others, and what it had sent was aborted: if it
+        kept its position, the next transaction's checkpoint would pass over records that are nowhere."""
+        mark = each.committed
+        if mark is None:
+            each.position = each.carried = each.source_start
+            each.target_next = each.target_start
+            each.leader_epoch = each.timestamp_ms = -1
+            return
+        each.position = each.carried = mark.source_next
+        each.target_next = mark.target_next
+        each.leader_epoch, each.timestamp_ms = mark.source_leader_epoch, mark.source_timestamp_ms
 
     def _metadata(self, topics: set[str]) -> None:
         refused_source = self.source.refresh(topics)
@@ -411,7 +437,27 @@ class BatchEngine:
         each.generation = found.generation
         each.source_start, each.target_start = found.source_start, found.target_start
         each.leader_epoch, each.timestamp_ms = found.source_leader_epoch, found.source_timestamp_ms
+        self._hold_to_rules(each, found)
         return True
+
+    def _hold_to_rules(self, each: _Partition, mark: Checkpoint) -> None:
+        """What is there was made under the rules of today, or there is nothing yet; else the copy would be of two kinds."""
+        now = self._rules.get(each.tp.topic, AS_THEY_ARE)
+        then = in_force(self._ruled.get((each.tp.topic, mark.topic_id, each.tp.partition), ()))
+        each.ruled = None
+        if now.same_as(then):
+            return
+        if mark.source_next > mark.source_start:
+            each.failed = Conflict(
+                f"{_named(each.tp)}: offsets up to {mark.source_next - 1} were mirrored under other rules ({then}; now: {now})",
+                hint="`hub mirror plan` says how to go on",
+                code="HUB-1615",
+            )
+            return
+        each.ruled = self._ruled_from(each, mark.source_next, now)
+
+    def _ruled_from(self, each: _Partition, first: int, rules: Rules) -> Ruled:
+        return Ruled(self.link, *each.tp, each.topic_id, first, rules, int(time.time() * 1000))
 
     def _begin_fresh(self, fresh: Sequence[_Partition]) -> None:
         """Never mirrored: from the source's first record on, into a partition without records."""
@@ -436,6 +482,8 @@ class BatchEngine:
             each.target_start = each.target_next = target_end[each.tp]
             each.generation = 0
             each.leader_epoch = each.timestamp_ms = -1
+            rules = self._rules.get(each.tp.topic)
+            each.ruled = self._ruled_from(each, each.source_start, rules) if rules is not None else None
 
     def _read_limits(self, partitions: Sequence[_Partition]) -> None:
         limits = self.target.largest_batches({each.tp.topic for each in partitions})
@@ -451,13 +499,23 @@ class BatchEngine:
         ]
         starts, ends = self.target.offsets(tps, wire.EARLIEST), self.target.offsets(tps)
         mine: dict[tuple[int, bytes], Checkpoint] = {}
+        rules: dict[tuple[int, bytes], Ruled] = {}
         for record in self._read({tp: (starts[tp], ends[tp]) for tp in tps}):
-            if record.key is not None and record.key.startswith(b"checkpoint|"):
+            if is_ruled(record) and record.key is not None:
+                ruled = ruled_of(record)
+                if ruled is None:
+                    rules.pop((record.partition, record.key), None)
+                elif ruled.link == self.link:
+                    rules[record.partition, record.key] = ruled
+            elif record.key is not None and record.key.startswith(b"checkpoint|"):
                 found = checkpoint_of(record)
                 if found is None:  # forgotten, in this partition of the checkpoints
                     mine.pop((record.partition, record.key), None)
                 elif isinstance(found, Checkpoint) and found.link == self.link:
                     mine[record.partition, record.key] = found
+        self._ruled.clear()
+        for each in rules.values():
+            self._ruled.setdefault((each.topic, each.topic_id, each.partition), []).append(each)
         return {
             TopicPartition(topic, partition): found
             for (_, topic, partition), found in newest(mine.values()).items()
@@ -542,7 +600,12 @@ class BatchEngine:
             self._forget()
             raise
         except _Refused as refused:
-            refused.partition.failed = refused.error
+            for each in refused.partitions:
+                each.failed = wire.Refused(
+                    f"{_named(each.tp)} in the target: {refused.error.message}",
+                    hint=refused.error.hint,
+                    kafka_code=refused.error.kafka_code,
+                )
             self._start_over(refused.error)
         except (PeerError, wire.Refused) as error:
             self._start_over(error)
@@ -966,8 +1029,16 @@ class BatchEngine:
         transaction = self._open()
         new = {*tps, self._own(CHECKPOINTS_TOPIC), self._own(MAP_TOPIC)} - transaction.added
         if new:
+            before = frozenset(transaction.added)
             transaction.added |= new  # before the answer: what is in doubt is aborted too
-            self._transactions.add(self._producer, sorted(new))
+            try:
+                self._transactions.add(self._producer, sorted(new))
+            except wire.PartitionsRefused as refused:
+                mine = [self._partitions[tp] for tp in refused.places if tp in self._partitions]
+                if not mine:  # our own topics: nothing can be carried at all
+                    raise
+                transaction.added = set(before)
+                raise _Refused(mine, refused) from None
 
     def _own(self, topic: str) -> TopicPartition:
         count = len(self.target.topics[topic].leaders)
@@ -990,11 +1061,11 @@ class BatchEngine:
         frame, at = connection.receive()
         for tp, code, base_offset, message in wire.produced(frame, at, version):
             about = sent.pop(tp)
-            error = wire.translated(code, f"{_named(tp)} in the target: produce", message)
+            error = wire.translated(code, "produce", message)
             if isinstance(error, wire.Refused) and about.partition is not None:
-                raise _Refused(about.partition, error)
+                raise _Refused([about.partition], error)
             if error is not None:
-                raise error
+                wire.raise_for(code, f"{_named(tp)} in the target: produce", message)
             if about.partition is not None:
                 for run in about.runs:
                     about.partition.mapped(Run(run.source, base_offset + run.target, run.count))
@@ -1022,6 +1093,8 @@ class BatchEngine:
             checkpoints[each.tp] = checkpoint
             records.append(checkpoint.record(place.partition))
             records += [gap.record(place.partition) for gap in each.gaps]
+            if each.ruled is not None:
+                records.append(each.ruled.record(place.partition))
             if each.runs:
                 found = MapRecord(
                     self.link, each.tp.topic, each.topic_id, each.tp.partition, tuple(each.runs)
@@ -1078,6 +1151,7 @@ class BatchEngine:
         each.committed = checkpoint
         each.runs.clear()
         each.gaps.clear()
+        each.ruled = None
         done = each.new_records
         each.records += done
         each.bytes += each.new_bytes

@@ -8,6 +8,7 @@
                                     carries|link               topics, partitions and generations, as last planned
                                     partition|link|topic|n     how one partition goes
                                     group|link|group           where one group stands
+                                    verified|link|topic|n      how far both sides of a partition were compared
 
 Heartbeats are not in the control topic, which stays small: a worker that comes reads it from its beginning. Whether a
 worker is alive is judged by when its heartbeat was heard here, not by its clock; what is much older than that when it is
@@ -24,7 +25,7 @@ import orjson
 
 from hub.errors import HubFault
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication.checkpoint import CONTROL_TOPIC
+from hub.replication.checkpoint import CONTROL_TOPIC, Checkpoint
 from hub.replication.failover import Control, Operation, Ownership, apply
 from hub.replication.groups import Mark, mark_of
 from hub.replication.plan import Synced, synced_of
@@ -108,7 +109,8 @@ class PartitionStatus:
     """How one partition goes, as its worker saw it. Offsets are next-to-read; -1 and None: not known.
 
     ``lag_bytes`` is the lag in records times the mean size of what was mirrored. ``lag_s``: how long ago the source
-    reached the offset that the mirror is at, to the worker's knowledge.
+    reached the offset that the mirror is at, to the worker's knowledge. ``restarts``: how often its shard was begun anew
+    because it did not get on, since it did last.
     """
 
     link: str
@@ -129,6 +131,7 @@ class PartitionStatus:
     bytes_per_s: float
     committed_at_ms: int
     at_ms: int
+    restarts: int = 0
 
     def record(self) -> NewRecord:
         body = {name: getattr(self, name) for name in _STATUS_FIELDS}
@@ -151,6 +154,7 @@ _STATUS_FIELDS = (
     "records_per_s",
     "bytes_per_s",
     "committed_at_ms",
+    "restarts",
     "at_ms",
 )
 
@@ -195,6 +199,45 @@ class GroupStatus:
         return NewRecord(STATUS_TOPIC, f"group|{self.link}|{self.group}".encode(), orjson.dumps(body))
 
 
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """How far both sides of a partition were compared, in source offsets: ``compared`` records up to ``to``, without the
+    ``skipped`` offsets that there was no time for. ``differs_at``: the first at which they differed. ``copy``: which topic's
+    copy that is about, see ``copy_of``."""
+
+    link: str
+    topic: str
+    partition: int
+    copy: str
+    to: int
+    compared: int = 0
+    skipped: int = 0
+    differs_at: int | None = None
+    why: str = ""
+    at_ms: int = 0
+
+    @property
+    def key(self) -> bytes:
+        return f"verified|{self.link}|{self.topic}|{self.partition}".encode()
+
+    def record(self) -> NewRecord:
+        body = {
+            "copy": self.copy,
+            "to": self.to,
+            "compared": self.compared,
+            "skipped": self.skipped,
+            "differs_at": self.differs_at,
+            "why": self.why,
+            "at_ms": self.at_ms,
+        }
+        return NewRecord(STATUS_TOPIC, self.key, orjson.dumps(body))
+
+
+def copy_of(mark: Checkpoint) -> str:
+    """The two topics that a checkpoint is about, by their ids."""
+    return f"{mark.topic_id}>{mark.target_topic_id}"
+
+
 def pause_record(link: str, by: str, at_ms: int, *, paused: bool) -> NewRecord:
     """A person's wish that a mirror stands still, or goes on."""
     body = orjson.dumps({"by": by, "at_ms": at_ms}) if paused else None
@@ -219,6 +262,7 @@ class Board:
     retries: dict[str, int] = field(default_factory=dict)
     partitions: dict[tuple[str, str, int], PartitionStatus] = field(default_factory=dict)
     groups: dict[tuple[str, str], GroupStatus] = field(default_factory=dict)
+    verified: dict[tuple[str, str, int], Verified] = field(default_factory=dict)
     synced: dict[tuple[str, str], Synced] = field(default_factory=dict)
     marks: dict[tuple[str, str], dict[TopicPartition, Mark]] = field(default_factory=dict)
 
@@ -260,6 +304,10 @@ class Board:
                 link, topic, partition = rest.split("|")
                 place = link, topic, int(partition)
                 self.partitions[place] = PartitionStatus(*place, **body)
+            case "verified":
+                link, topic, partition = rest.split("|")
+                place = link, topic, int(partition)
+                self.verified[place] = Verified(*place, **body)
             case "group":
                 link, _, group = rest.partition("|")
                 places = tuple(GroupPlace(*row) for row in body["places"])
@@ -283,6 +331,9 @@ class Board:
             case "partition":
                 link, topic, partition = rest.split("|")
                 self.partitions.pop((link, topic, int(partition)), None)
+            case "verified":
+                link, topic, partition = rest.split("|")
+                self.verified.pop((link, topic, int(partition)), None)
             case "synced":
                 link, _, topic = rest.partition("|")
                 self.synced.pop((link, topic), None)

@@ -4,6 +4,7 @@
 
     _hub.mirror.checkpoints   compact          checkpoint|link|topic|partition            how far; one a transaction
                                                gap|link|topic|topicId|partition|from      what was lost, told once
+                                               rules|link|topic|topicId|partition|from    how records were made (rules.py)
     _hub.mirror.map           compact,delete   link|topic|topicId|partition|first source  runs of one transaction
     _hub.mirror.control       compact          groups, ownership, what was last synced (groups.py, failover.py, plan.py)
 

@@ -1,4 +1,4 @@
-"""[shell] What one worker does for a whole link: its topics planned and made, its groups carried over.
+"""[shell] What one worker does for a whole link: its topics planned and made, its groups carried over, its copies compared.
 
 Whoever holds the link's shard ``-1`` does it, in a thread of its own: a source that does not answer keeps only this link
 waiting. Marks of groups go through a writer with that shard's transactional id, so a worker that stood still cannot
@@ -16,16 +16,18 @@ from hub.errors import HubError
 from hub.kafka import KafkaWriter
 from hub.log import WriterFenced
 from hub.record import Positions, TopicPartition
+from hub.replication import rolling
 from hub.replication.apply import carry_out, make_own, planned
-from hub.replication.board import Board, Carries, GroupPlace, GroupStatus
+from hub.replication.board import Board, Carries, GroupPlace, GroupStatus, Verified
 from hub.replication.clusters import ProgressReader, Reached
 from hub.replication.failover import Control, Partition, assess
 from hub.replication.groups import Carried, Mark, Seen, carry, marks_for
-from hub.replication.joint_map import JointMap
+from hub.replication.joint_map import JointMap, foreign_ranges
 from hub.replication.links import Link, carries, links, opposite
 from hub.replication.mirrors import MirrorsFile
 from hub.replication.offset_map import OffsetMap
 from hub.replication.progress import Progress
+from hub.replication.rolling import Ranges, Rolling
 from hub.replication.shards import Shard
 from hub.runtime import Backoff
 
@@ -46,6 +48,7 @@ class Chores(threading.Thread):
         clusters: Mapping[str, Reached],
         control: Callable[[], Control],
         marks: Callable[[], Board],
+        secrets: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(name=f"{shard.link}.chores", daemon=True)
         self.file, self.shard, self.link, self.clusters = file, shard, link, clusters
@@ -60,13 +63,16 @@ class Chores(threading.Thread):
         self._progress: ProgressReader | None = None
         self._other: ProgressReader | None = None
         self._writer: KafkaWriter | None = None
+        self.verified: dict[TopicPartition, Verified] = {}
+        self._secrets = secrets or {}
+        self._rolling: Rolling | None = None
 
     def stop(self) -> None:
         self._halt.set()
 
     def run(self) -> None:
         backoff = Backoff(0.5, 15.0)
-        plan_at_s = groups_at_s = 0.0
+        plan_at_s = groups_at_s = verify_at_s = 0.0
         planned_for: Control | None = None
         while not self._halt.is_set():
             self.ticked_at_s = time.monotonic()
@@ -79,6 +85,8 @@ class Chores(threading.Thread):
                 if self.ticked_at_s >= groups_at_s and not self.held:
                     self._carry_groups()
                     groups_at_s = self.ticked_at_s + self.link.mirror.groups.interval / 1000
+                if self.ticked_at_s >= verify_at_s and not self.held:
+                    verify_at_s = self.ticked_at_s + (rolling.EVERY_S if self._verify() else PLAN_EVERY_S)
                 backoff.reset()
             except WriterFenced:
                 self.fenced = True
@@ -102,10 +110,10 @@ class Chores(threading.Thread):
         self._close()
 
     def _close(self) -> None:
-        for each in (self._progress, self._other, self._writer):
+        for each in (self._progress, self._other, self._writer, self._rolling):
             if each is not None:
                 each.close()
-        self._progress = self._other = self._writer = None
+        self._progress = self._other = self._writer = self._rolling = None
 
     # ---- topics
 
@@ -119,7 +127,7 @@ class Chores(threading.Thread):
             self.clusters,
             control,
             known,
-            self._progress.refresh(),
+            self._progress.refresh,
             self._others(control),
         )
         make_own(made.own, self.clusters)
@@ -141,6 +149,33 @@ class Chores(threading.Thread):
             )
             self._other = ProgressReader(self.source, only=every)
         return self._other.refresh()
+
+    # ---- both sides compared
+
+    def _verify(self) -> bool:
+        """A bit of one partition; whether there was anything to compare."""
+        if self._progress is None or self.carries is None or not self.link.mirror.verify:
+            return False
+        control = self._control()
+        topics = frozenset(carries(self.file, self.link, self.carries.topics, control))
+        progress, other = self._progress.refresh(), self._others(control)
+        if self._rolling is None:
+            self._rolling = Rolling(self.source, self.target, self.link.name, self._secrets)
+        said = self._board().verified
+        self._rolling.remember({TopicPartition(*key[1:]): each for key, each in said.items()})
+        places = frozenset(tp for tp in progress.of(self.link.name) if tp.topic in topics)
+
+        def foreign(tp: TopicPartition) -> Ranges | None:
+            back = opposite(self.file, self.link, tp.topic) if other is not None else None
+            if other is None or back is None or tp not in other.of(back):
+                return ()
+            table = other.table(back, tp)
+            return None if table is None else tuple(foreign_ranges(table, 0, table.target_next))
+
+        found = self._rolling.step(progress, places, foreign)
+        if found is not None:
+            self.verified[TopicPartition(found.topic, found.partition)] = found
+        return found is not None
 
     # ---- groups
 

@@ -6,18 +6,16 @@ of the hub's own topics), the wire's for batches. TLS and SASL go to both alike.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import httpx2
-
 from hub.errors import NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.kafka.acls import TopicRule
+from hub.kafka.tokens import Tokens
 from hub.log import TopicDescription
 from hub.record import Positions, Record
 from hub.replication.board import STATUS_CONFIG, STATUS_TOPIC, Board
@@ -44,8 +42,8 @@ _OWN: Mapping[str, tuple[int, Mapping[str, str]]] = {
     STATUS_TOPIC: (1, STATUS_CONFIG),
 }
 _MOST_REPLICAS = 3
+_REFUSED = "HUB-3012"
 _POLL = 5_000
-_TOKEN_EARLY_S = 30.0
 
 
 @dataclass
@@ -110,37 +108,11 @@ def _access(how: Connection) -> ClusterAccess:
 
 
 def _tokens(how: Connection) -> Callable[[], str]:
-    """OAuth 2 client credentials (RFC 6749, 4.4), asked for again shortly before they run out."""
     assert how.sasl is not None
-    sasl, lock = how.sasl, threading.Lock()
-    known: list[tuple[float, str]] = []
-
-    def token() -> str:
-        with lock:
-            if known and time.monotonic() < known[0][0]:
-                return known[0][1]
-            form = {"grant_type": "client_credentials"} | ({"scope": sasl.scope} if sasl.scope else {})
-            try:
-                answer = httpx2.post(
-                    sasl.token_url or "",
-                    data=form,
-                    auth=(sasl.client_id or "", how.secret(sasl.client_secret) or ""),
-                    timeout=10.0,
-                )
-                answer.raise_for_status()
-                body = answer.json()
-                found = str(body["access_token"])
-            except (httpx2.HTTPError, ValueError, KeyError) as error:
-                raise PeerError(
-                    f'cluster "{how.cluster}": {sasl.token_url} gives no token ({type(error).__name__})',
-                    hint="look at token_url, client_id and client_secret of the cluster",
-                    code="HUB-3610",
-                ) from None
-            lasts = max(1.0, float(body.get("expires_in", 300)) - _TOKEN_EARLY_S)
-            known[:] = [(time.monotonic() + lasts, found)]
-            return found
-
-    return token
+    sasl = how.sasl
+    return Tokens(
+        sasl.token_url or "", sasl.client_id or "", how.secret(sasl.client_secret) or "", sasl.scope
+    )
 
 
 # ---- a side of the planner
@@ -154,29 +126,52 @@ def topics_of(reached: Reached) -> dict[str, TopicDescription]:
     }
 
 
-def side(reached: Reached, names: Iterable[str]) -> Side:
-    """The cluster as the planner wants it: all topics, and of those named also settings, ends and schemas.
+def side(reached: Reached, names: Iterable[str], *, rules: bool = True) -> Side:
+    """The cluster as the planner wants it: all topics, and of those named also settings, ends and schemas. A topic that the
+    user may not ask about is in ``refused``. ``rules`` False: access rules are not asked for.
 
     Raises PeerError when the cluster, or its registry, does not answer.
     """
     kafka, every = reached.kafka, topics_of(reached)
-    wanted = sorted(set(names) & every.keys())
-    config = kafka.topic_config(wanted)
-    rules = kafka.topic_rules()
+    config, refused = _configs(kafka, sorted(set(names) & every.keys()))
+    wanted = sorted(config)
     return Side(
         {name: replace(each, config=config.get(name, {})) for name, each in every.items()},
         defaults=kafka.default_config(wanted or _example(every)),
         brokers=len(kafka.brokers()),
         begins=kafka.beginning_offsets(wanted),
         ends=kafka.end_offsets(wanted, committed=False),
-        acls=frozenset(_acl(rule) for rule in rules or ()),
+        acls=frozenset(_acl(rule) for rule in (kafka.topic_rules() if rules else None) or ()),
         schemas=None if reached.registry is None else tuple(_schemas(reached.registry, names)),
+        refused=refused,
     )
 
 
+def _configs(
+    kafka: KafkaCluster, names: Sequence[str]
+) -> tuple[dict[str, Mapping[str, str]], dict[str, str]]:
+    """The settings of the topics that one may ask about, and why not of the others: one must not keep all waiting."""
+    try:
+        return dict(kafka.topic_config(names)), {}
+    except PeerError as error:
+        if error.code != _REFUSED:
+            raise
+    found: dict[str, Mapping[str, str]] = {}
+    refused: dict[str, str] = {}
+    for name in names:
+        try:
+            found |= kafka.topic_config([name])
+        except PeerError as error:
+            if error.code != _REFUSED:
+                raise
+            refused[name] = error.message
+    return found, refused
+
+
 def _example(topics: Mapping[str, TopicDescription]) -> list[str]:
-    """One topic to learn the brokers' defaults from, when none of those in question is there yet."""
-    return sorted(topics)[:1]
+    """One topic to learn the brokers' defaults from, when none of those in question is there yet: one of the mirrors' own
+    where there is one, which their user may surely ask about."""
+    return sorted(topics, key=lambda name: (name not in _OWN, name))[:1]
 
 
 def _schemas(url: str, topics: Iterable[str]) -> Iterable[SchemaVersion]:

@@ -69,5 +69,6 @@ def compared(
         backward = other.table(back, tp) if back is not None else None
         foreign = foreign_ranges(backward, 0, backward.target_next) if backward is not None else []
         compacted = "compact" in config.get(tp.topic, {}).get("cleanup.policy", "delete")
-        found.append(Compared(tp, mark, table, gaps, tuple(foreign), compacted))
+        ruled = progress.rules_at(link.name, tp)
+        found.append(Compared(tp, mark, table, gaps, tuple(foreign), compacted, ruled))
     return found

@@ -193,8 +193,8 @@ class Commit(_Said):
     """A transaction ends at whichever of these comes first."""
 
     interval: DurationMs = 100
-    size: SizeBytes = 8 << 20
-    records: int = Field(50_000, ge=1, le=1_000_000)
+    size: SizeBytes = 32 << 20
+    records: int = Field(200_000, ge=1, le=1_000_000)
 
 
 class From(_Said):
@@ -314,6 +314,7 @@ class Mirror(_Said):
     mask: list[MaskRule] = Field(default_factory=list)
     schema_ids: Literal["keep", "rewrite"] = "keep"
     on_unreadable: Literal["stop", "drop"] = "stop"
+    verify: bool = True
     paused: bool = False
 
     @model_validator(mode="after")

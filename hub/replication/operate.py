@@ -521,6 +521,7 @@ def forget(link: Link, target: Reached, topics: Sequence[str] = ()) -> int:
     own = range(target.kafka.topics()[CHECKPOINTS_TOPIC].partitions)
     keys = [f"checkpoint|{link.name}|{tp.topic}|{tp.partition}".encode() for tp in known]
     keys += [gap.key for gap in progress.gaps.values() if gap.link == link.name and meant(gap.topic)]
+    keys += [each.key for each in progress.rules_of(link.name) if meant(each.topic)]
     records = [NewRecord(CHECKPOINTS_TOPIC, key, None, partition=number) for key in keys for number in own]
     for (name, topic, _, _), found in progress.keys.items():
         if name == link.name and meant(topic):
@@ -534,6 +535,9 @@ def forget(link: Link, target: Reached, topics: Sequence[str] = ()) -> int:
     for status in board.partitions.values():
         if status.link == link.name and meant(status.topic):
             records.append(NewRecord(status.record().topic, status.record().key, None))
+    for verified in board.verified.values():
+        if verified.link == link.name and meant(verified.topic):
+            records.append(NewRecord(verified.record().topic, verified.key, None))
     if not only:
         for group in board.groups.values():
             if group.link == link.name:

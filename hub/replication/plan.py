@@ -20,6 +20,7 @@ from hub.log import TopicDescription, same_setting
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.replication.checkpoint import CONTROL_TOPIC, Checkpoint
 from hub.replication.mirrors import Mirror
+from hub.replication.rules import AS_THEY_ARE, Rules
 from hub.replication.shape import has_field, objection, shape_of
 from hub.topics.plan import Caution, Refusal
 from hub.topics.tree import collisions
@@ -88,7 +89,7 @@ class Side:
     """One cluster as it is. ``topics`` have their own settings, ``defaults`` what they leave unsaid.
 
     ``schemas``: the versions that the topics' records may carry, oldest first; None where there is no registry.
-    ``begins`` and ``ends``: offsets of the topics in question.
+    ``begins`` and ``ends``: offsets of the topics in question. ``refused``: topics that the mirror's user may not ask about.
     """
 
     topics: Mapping[str, TopicDescription]
@@ -98,6 +99,7 @@ class Side:
     ends: Positions = field(default_factory=Positions)
     acls: frozenset[Acl] = frozenset()
     schemas: tuple[SchemaVersion, ...] | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     def effective(self, topic: str, key: str) -> str | None:
         found = self.topics.get(topic)
@@ -276,8 +278,13 @@ def plan(
     target: Side,
     synced: Mapping[str, Synced] | None = None,
     checkpoints: Iterable[Checkpoint] = (),
+    ruled: Mapping[TopicPartition, Rules] | None = None,
+    secrets: Mapping[str, str] | None = None,
 ) -> MirrorPlan:
-    """What to do for the topics that a mirror carries (graph.py says which). ``synced`` by topic."""
+    """What to do for the topics that a mirror carries (graph.py says which). ``synced`` by topic.
+
+    ``ruled``: the rules under which records of a partition were made last. ``secrets``: the keys of masks that are at hand.
+    """
     known = synced or {}
     marks: dict[str, list[Checkpoint]] = {}
     for checkpoint in checkpoints:
@@ -290,6 +297,20 @@ def plan(
         one for group in collisions({*carried, *target.topics}) for one in group if one not in target.topics
     }
     for topic in carried:
+        if closed := [
+            (end, each.refused[topic])
+            for end, each in (("source", source), ("target", target))
+            if topic in each.refused
+        ]:
+            refusals += [
+                _refusal(
+                    topic,
+                    f"its settings cannot be read at the {end}: {why}",
+                    f"let the mirror's user DescribeConfigs of the topic at the {end}, or exclude the topic",
+                )
+                for end, why in closed
+            ]
+            continue
         one = _Topic(name, mirror, topic, source, target, known.get(topic), marks.get(topic, []))
         found = list(one.refusals())
         if topic in clashing:
@@ -304,6 +325,9 @@ def plan(
         if not rewrites:
             found += _schema_refusals(topic, source, target)
         found += _mask_refusals(mirror, topic, source)
+        found += _rules_refusals(
+            Rules.now(mirror, topic, secrets), topic, source, marks.get(topic, []), ruled or {}
+        )
         refusals += found
         if not found:
             steps += (_own_schema_steps if rewrites else _schema_steps)(topic, source, target)
@@ -650,6 +674,41 @@ def _mask_refusals(mirror: Mirror, topic: str, source: Side) -> Iterator[Refusal
                 "mask it otherwise (`with: hash`, `null` or `redact`), mend the schema, or exclude the topic",
             )
             return
+
+
+def ruled_otherwise(
+    now: Rules, marks: Iterable[Checkpoint], ruled: Mapping[TopicPartition, Rules]
+) -> list[Checkpoint]:
+    """Of a topic's partitions those of which records were mirrored under other rules than ``now``."""
+    return [
+        mark
+        for mark in marks
+        if mark.source_next > mark.source_start
+        and not now.same_as(ruled.get(TopicPartition(mark.topic, mark.partition), AS_THEY_ARE))
+    ]
+
+
+def _rules_refusals(
+    now: Rules,
+    topic: str,
+    source: Side,
+    marks: Iterable[Checkpoint],
+    ruled: Mapping[TopicPartition, Rules],
+) -> Iterator[Refusal]:
+    """A copy half of which was made otherwise is nothing that anybody gets without having asked for it."""
+    same_topic = [mark for mark in marks if mark.topic_id == source.topics[topic].topic_id]
+    others = ruled_otherwise(now, same_topic, ruled)
+    if not others:
+        return
+    then = ruled.get(TopicPartition(topic, others[0].partition), AS_THEY_ARE)
+    what = f"now: {now}" if str(now) != str(then) else "the key of a hash is another now"
+    count = sum(mark.source_next - mark.source_start for mark in others)
+    yield _refusal(
+        topic,
+        f"{count} offsets of it were mirrored under other rules ({then}; {what})",
+        "`hub mirror apply --from-now` has the rules of the file from here on, and leaves what is there; "
+        "to have them everywhere `hub mirror drop` with --delete-copies, and it is mirrored anew",
+    )
 
 
 def _unknown_fields(mirror: Mirror, topics: Sequence[str], source: Side) -> Iterator[Caution]:

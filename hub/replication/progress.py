@@ -16,6 +16,7 @@ from hub.replication.checkpoint import (
     offset_map,
 )
 from hub.replication.offset_map import OffsetMap
+from hub.replication.rules import Ruled, is_ruled, ruled_of
 
 
 @dataclass
@@ -30,6 +31,7 @@ class Progress:
     gaps: dict[bytes, Gap] = field(default_factory=dict)
     keys: dict[tuple[str, str, str, int], set[tuple[int, bytes]]] = field(default_factory=dict)
     only: frozenset[str] | None = None
+    _rules: dict[tuple[str, str, str, int], dict[bytes, dict[int, Ruled]]] = field(default_factory=dict)
     _said: dict[bytes, dict[int, Checkpoint | Gap]] = field(default_factory=dict)
     _waiting: dict[tuple[str, str, str, int], dict[tuple[int, bytes], MapRecord]] = field(
         default_factory=dict
@@ -44,12 +46,24 @@ class Progress:
         if record.topic == MAP_TOPIC:
             self._mapped(record, record.key)
             return
+        if is_ruled(record):
+            self._ruled(record, record.key)
+            return
         said, places = checkpoint_of(record), self._said.setdefault(record.key, {})
         if said is not None:
             places[record.partition] = said
         else:
             places.pop(record.partition, None)
         self._judge(record.key, places)
+
+    def _ruled(self, record: Record, key: bytes) -> None:
+        _, link, topic, topic_id, partition, _ = key.decode().split("|")
+        places = self._rules.setdefault((link, topic, topic_id, int(partition)), {}).setdefault(key, {})
+        found = ruled_of(record)
+        if found is not None:
+            places[record.partition] = found
+        else:
+            places.pop(record.partition, None)
 
     def _mapped(self, record: Record, key: bytes) -> None:
         link, topic, topic_id, partition, _ = key.decode().split("|")
@@ -90,6 +104,25 @@ class Progress:
             for (name, topic, partition), found in self.checkpoints.items()
             if name == link
         }
+
+    def rules_at(self, link: str, place: TopicPartition) -> tuple[Ruled, ...]:
+        """Under which rules one partition's records were made, of the topic that its checkpoint is about; oldest first."""
+        mark = self.checkpoints.get((link, *place))
+        if mark is None:
+            return ()
+        known = self._rules.get((link, place.topic, mark.topic_id, place.partition), {})
+        every = [each for places in known.values() for each in list(places.values())[:1]]
+        return tuple(sorted(every, key=lambda each: each.first))
+
+    def rules_of(self, link: str) -> list[Ruled]:
+        """The same of everything that a link ever mirrored and was not told to forget."""
+        return [
+            each
+            for of, known in self._rules.items()
+            if of[0] == link
+            for places in known.values()
+            for each in list(places.values())[:1]
+        ]
 
     def table(self, link: str, place: TopicPartition) -> OffsetMap | None:
         """The map of one partition; None while there is none, or not all of it is readable yet.

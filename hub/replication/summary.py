@@ -12,11 +12,12 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from hub.record import TopicPartition
-from hub.replication.board import Board, GroupStatus, PartitionStatus
+from hub.replication.board import Board, GroupStatus, PartitionStatus, Verified, copy_of
 from hub.replication.checkpoint import Checkpoint
 from hub.replication.links import Link, home_of
 from hub.replication.mirrors import Mirror, MirrorsFile, is_open, opens_at
 from hub.replication.progress import Progress
+from hub.replication.rules import stretches_of
 from hub.replication.shape import shape_of
 
 _STALE_MS = 30_000
@@ -49,6 +50,9 @@ def summary_of(
     for row in partitions:
         shape = shape_of(link.mirror, str(row["topic"]))
         row["engine_why"] = str(shape) if shape is not None else ""
+        place = link.name, str(row["topic"]), int(row["partition"])
+        row["verified"] = _verified(board.verified.get(place), marks.get(TopicPartition(*place[1:])), now_ms)
+        row["rules"] = _rules(progress, link.name, TopicPartition(str(row["topic"]), int(row["partition"])))
     groups = [
         _group(status, {(row["topic"], row["partition"]): row for row in partitions})
         for (name, _), status in sorted(board.groups.items())
@@ -69,6 +73,7 @@ def summary_of(
     trouble = dict(carries.trouble) if carries is not None else {}
     stopped = [row for row in partitions if row["state"] in ("stopped", "trouble")]
     error = carries.error if carries is not None else ""
+    differing = [row for row in partitions if row["verified"] and row["verified"]["differs_at"] is not None]
     if paused is not None:
         state, reason = "paused", f"paused by {paused}: hub mirror resume {link.declared}"
     elif file.mirrors[link.declared].paused:
@@ -86,6 +91,13 @@ def summary_of(
         state, reason = "trouble", error
     elif left := [row for row in partitions if row["state"] == "waiting" and (row["seen_s"] or 0) > _LEFT_S]:
         state, reason = "trouble", f"no worker has told of {len(left)} of its partitions for {_LEFT_S} s"
+    elif differing:
+        first = differing[0]
+        state = "trouble"
+        reason = (
+            f"{len(differing)} of its partitions differ from the source, first {first['topic']} partition"
+            f" {first['partition']} at offset {first['verified']['differs_at']}: hub mirror verify {link.name}"
+        )
     else:
         state, reason = "mirroring", ""
     committed = max((mark.committed_at_ms for mark in marks.values()), default=0)
@@ -97,6 +109,12 @@ def summary_of(
         "reason": reason,
         "ok": state in ("mirroring", "paused", "starting", "handed over"),
         "workers": len(workers),
+        "heartbeats": [_heartbeat(board, name, link.name, now_ms) for name in workers],
+        "restarts": max((row["restarts"] for row in partitions), default=0),
+        "verified_records": sum(row["verified"]["compared"] for row in partitions if row["verified"]),
+        "unverified_records": _unverified(partitions),
+        "verified_s": min((row["verified"]["ago_s"] for row in partitions if row["verified"]), default=None),
+        "different": len(differing),
         "topics": len({row["topic"] for row in partitions}),
         "lag_records": _total(partitions, "lag_records"),
         "lag_bytes": _total(partitions, "lag_bytes"),
@@ -116,6 +134,17 @@ def summary_of(
         "groups": groups,
         "gaps": gaps,
     }
+
+
+def _rules(progress: Progress, link: str, place: TopicPartition) -> list[dict[str, Any]]:
+    """Under which rules a partition's records were made, where any were, by source offsets [first, end)."""
+    mark, ruled = progress.checkpoints.get((link, *place)), progress.rules_at(link, place)
+    if mark is None or not ruled:
+        return []
+    return [
+        {"first": first, "end": end, "rules": str(rules)}
+        for first, end, rules in stretches_of(ruled, mark.source_start, mark.source_next)
+    ]
 
 
 def _closed(mirror: Mirror, now_ms: int) -> str | None:
@@ -148,6 +177,43 @@ def _workers(board: Board, link: Link, now_ms: int) -> list[str]:
     )
 
 
+def _heartbeat(board: Board, worker: str, link: str, now_ms: int) -> dict[str, Any]:
+    beat = board.beats[worker]
+    return {
+        "worker": worker,
+        "host": beat.host,
+        "pid": beat.pid,
+        "shards": sorted(shard.number for shard in beat.holding if shard.link == link and shard.number >= 0),
+        "ago_s": round(max(0, now_ms - beat.at_ms) / 1000, 1),
+    }
+
+
+def _verified(known: Verified | None, mark: Checkpoint | None, now_ms: int) -> dict[str, Any] | None:
+    """How far both sides were compared; None: not yet, or it was another copy."""
+    if known is None or mark is None or known.copy != copy_of(mark):
+        return None
+    return {
+        "to": known.to,
+        "compared": known.compared,
+        "skipped": known.skipped,
+        "differs_at": known.differs_at,
+        "why": known.why,
+        "ago_s": round(max(0, now_ms - known.at_ms) / 1000, 1),
+    }
+
+
+def _unverified(partitions: Sequence[dict[str, Any]]) -> int:
+    """Offsets that were mirrored and not compared: passed over, or not come to yet."""
+    count = 0
+    for row in partitions:
+        done = row["verified"]
+        if done is not None:
+            count += done["skipped"] + max(0, (row["source_next"] or 0) - done["to"])
+        elif row["source_start"] is not None:
+            count += max(0, (row["source_next"] or 0) - row["source_start"])
+    return count
+
+
 def _partition(
     tp: TopicPartition,
     mark: Checkpoint | None,
@@ -156,6 +222,8 @@ def _partition(
     now_ms: int,
 ) -> dict[str, Any]:
     source_next = mark.source_next if mark is not None else status.source_next if status is not None else None
+    if source_next is not None and source_next < 0:
+        source_next = None
     fresh = status is not None and now_ms - status.at_ms < _STALE_MS and worked
     end = status.source_end if status is not None and status.source_end >= 0 else None
     lag = max(0, end - source_next) if end is not None and source_next is not None else None
@@ -170,6 +238,7 @@ def _partition(
         "reason": status.reason if fresh and status is not None else "",
         "engine": (status.engine if status is not None else "") or (mark.engine if mark is not None else ""),
         "generation": mark.generation if mark is not None else 0,
+        "source_start": mark.source_start if mark is not None else None,
         "source_next": source_next,
         "source_end": end,
         "target_next": mark.target_next if mark is not None else None,
@@ -179,6 +248,7 @@ def _partition(
         "records_per_s": status.records_per_s if fresh and status is not None else 0.0,
         "bytes_per_s": status.bytes_per_s if fresh and status is not None else 0.0,
         "last_commit_s": round((now_ms - committed) / 1000, 1) if committed else None,
+        "restarts": status.restarts if fresh and status is not None else 0,
         "seen_s": round((now_ms - status.at_ms) / 1000, 1) if status is not None else None,
     }
 

@@ -7,13 +7,14 @@ by one, and the first that differs is named.
 
 What compaction took on one side only is no difference: of compacted topics only what both sides have is compared.
 
-Of topics whose records are left out or changed on the way the source's records are taken as the mirror's rules make them
-now; so a record that went through under former rules, unmasked say, is a difference. Without the key of a hash the values
-of that topic are not compared, and that is told.
+Of topics whose records are left out or changed on the way the source's records are taken as the mirror's rules make them;
+each stretch by the rules under which it was mirrored (rules.py), whatever the file says now. Without the key of a hash, or
+with another one, the values of that stretch are not compared, and that is told.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -23,11 +24,11 @@ from hub.replication.batches import Aborted, CorruptBatch, batches_in, is_intact
 from hub.replication.checkpoint import Checkpoint, Gap
 from hub.replication.clusters import Reached
 from hub.replication.digest import Difference, Digest, Range, differences, hash_of
-from hub.replication.mirrors import Mirror
 from hub.replication.offset_map import OffsetMap
 from hub.replication.reencode import RawRecord, fields_of, records_in, rest_of
 from hub.replication.registries import Registries, registries
-from hub.replication.shape import Shaper, Unshapable, shape_of
+from hub.replication.rules import Ruled, Rules, said_of, stretches_of
+from hub.replication.shape import Shaper, Unshapable
 from hub.replication.wire import Cluster, FetchFrom
 
 RANGE = 10_000
@@ -62,7 +63,7 @@ class Verdict:
 @dataclass(frozen=True, slots=True)
 class Compared:
     """What is to be compared: a partition with its checkpoint, map and gaps. ``foreign``: source offsets that came from
-    the target. ``compacted``: one side may have fewer records."""
+    the target. ``compacted``: one side may have fewer records. ``ruled``: under which rules its records were made."""
 
     place: TopicPartition
     checkpoint: Checkpoint
@@ -70,6 +71,16 @@ class Compared:
     gaps: tuple[Gap, ...] = ()
     foreign: tuple[tuple[int, int], ...] = ()
     compacted: bool = False
+    ruled: tuple[Ruled, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How records from source offset ``first`` on were made. ``blind``: with a key that is not at hand."""
+
+    first: int
+    shaper: Shaper | None
+    blind: bool = False
 
 
 class Verifier:
@@ -80,14 +91,14 @@ class Verifier:
         source: Reached,
         target: Reached,
         progress: Callable[[int], None] = lambda more: None,
-        mirror: Mirror | None = None,
         secrets: Mapping[str, str] | None = None,
+        fetch_bytes: int = _FETCH_BYTES,
     ) -> None:
         self.source, self.target = Cluster(source.access, source.name), Cluster(target.access, target.name)
-        self._progress, self._mirror, self._secrets = progress, mirror, secrets or {}
+        self._progress, self._secrets, self._fetch_bytes = progress, secrets or {}, fetch_bytes
         self._schemas = registries(source, target, registers=False)
-        self._shaper: Shaper | None = None
-        self._blind = False
+        self._ways: tuple[_Way, ...] = ()
+        self._gaps: tuple[Gap, ...] = ()
 
     def close(self) -> None:
         self.source.close()
@@ -97,19 +108,35 @@ class Verifier:
 
     def verify(self, each: Compared, newest: int | None = None) -> Verdict:
         """Compare one partition, or the ``newest`` source offsets of it. Raises PeerError, CallerError."""
-        shape = shape_of(self._mirror, each.place.topic) if self._mirror is not None else None
-        blind = shape is not None and not shape.secrets <= self._secrets.keys()
-        rules = "" if shape is None else str(shape)
-        if shape is not None and blind:
-            missing = ", ".join(sorted(key[2:-1] for key in shape.secrets - self._secrets.keys()))
-            shape, rules = shape.unmasked(), f"{rules}; values not compared: {missing} is not set"
-        self._blind = blind
-        self._shaper = Shaper(shape, self._schemas, self._secrets) if shape is not None else None
+        mark = each.checkpoint
+        stretches = list(stretches_of(each.ruled, mark.source_start, mark.source_next))
+        said = said_of(stretches)
+        self._gaps = each.gaps
+        ways = []
+        for first, _, rules in stretches:
+            way, missing = self._way(first, rules)
+            ways.append(way)
+            said += "".join(f"; values not compared: {why}" for why in missing)
+        self._ways = tuple(ways)
         try:
-            return replace(self._verify(each, newest), rules=rules)
+            return replace(self._verify(each, newest), rules=said)
         except Unshapable as error:
             why = f"its rules cannot be applied: {error.message}"
-            return Verdict(each.place, 0, 0, 0, Digest(), why=why, compared=False, rules=rules)
+            return Verdict(each.place, 0, 0, 0, Digest(), why=why, compared=False, rules=said)
+
+    def _way(self, first: int, rules: Rules) -> tuple[_Way, list[str]]:
+        """How records of a stretch are made again, and which keys are missing for it."""
+        if rules.shape is None:
+            return _Way(first, None), []
+        others = rules.other_keys(self._secrets)
+        missing = [f"{key[2:-1]} is not set" for key in sorted(rules.shape.secrets - self._secrets.keys())]
+        missing += [f"{key[2:-1]} is another now" for key in sorted(others)]
+        shape = rules.shape.unmasked() if missing else rules.shape
+        return _Way(first, Shaper(shape, self._schemas, self._secrets), bool(missing)), missing
+
+    def _way_of(self, offset: int) -> _Way:
+        at = bisect_right(self._ways, offset, key=lambda way: way.first)
+        return self._ways[max(0, at - 1)] if self._ways else _Way(0, None)
 
     def _verify(self, each: Compared, newest: int | None) -> Verdict:
         place = each.place
@@ -157,12 +184,17 @@ class Verifier:
 
     def _theirs(self, each: Compared, first: int, end: int) -> Hashed:
         table = each.table
+        blind = any(way.blind for way in self._ways)
+
+        def shaped(offset: int, rest: bytes) -> bytes:
+            return (
+                _without_value(rest) if blind and self._way_of(table.reverse(offset).offset).blind else rest
+            )
+
         begins = max(
             table.translate(first).offset, self.target.offsets([each.place], wire.EARLIEST)[each.place]
         )
-        for offset, hashed in self._read(
-            self.target, each.place, begins, table.target_next, self._without_value
-        ):
+        for offset, hashed in self._read(self.target, each.place, begins, table.target_next, shaped):
             back = table.reverse(offset)
             # What is not in the map was not brought by this mirror: of the other direction, or born here.
             if back.kind == "exact" and first <= back.offset < end and offset < table.target_next:
@@ -188,8 +220,8 @@ class Verifier:
                 if ours.get(offset) == theirs.get(offset):
                     continue
                 if offset in ours and offset in theirs:
-                    now = " from what the mirror's rules make of the source's now" if self._shaper else ""
-                    return offset, f"the records differ{now}"
+                    made = " from what the mirror's rules make of the source's"
+                    return offset, f"the records differ{made if self._way_of(offset).shaper else ''}"
                 if each.compacted:
                     continue
                 if offset in ours:
@@ -202,21 +234,17 @@ class Verifier:
 
     def _shaped(self, offset: int, rest: bytes) -> bytes | None:
         """A record of the source as the copy shall have it; None: not at all."""
-        if self._shaper is None:
+        way = self._way_of(offset)
+        if way.shaper is None:
             return rest
         try:
-            made = self._shaper.apply(rest)
+            made = way.shaper.apply(rest)
         except Unshapable as error:
-            if self._shaper.shape.drops_unreadable:
+            # What could not be read when it was mirrored was left out and told, or its partition stopped there.
+            if any(gap.first <= offset < gap.end for gap in self._gaps):
                 return None
             raise Unshapable(f"offset {offset}: {error.message}") from None
-        return None if made is None else self._without_value(offset, made)
-
-    def _without_value(self, offset: int, rest: bytes) -> bytes | None:
-        if not self._blind:
-            return rest
-        found = fields_of(rest)
-        return rest_of(found.key, None, found.headers)
+        return None if made is None else _without_value(made) if way.blind else made
 
     def _read(
         self,
@@ -227,12 +255,19 @@ class Verifier:
         shaped: Callable[[int, bytes], bytes | None],
     ) -> Iterator[tuple[int, Callable[[int], int]]]:
         """Committed records of [first, end): offset, and the hash given the source offset that it has or had."""
-        for raw in committed_records(cluster, place, first, end):
+        for raw in committed_records(cluster, place, first, end, self._fetch_bytes):
             if (rest := shaped(raw.offset, raw.rest)) is not None:
                 yield raw.offset, _hasher(raw.timestamp_ms, rest)
 
 
-def committed_records(cluster: Cluster, place: TopicPartition, first: int, end: int) -> Iterator[RawRecord]:
+def _without_value(rest: bytes) -> bytes:
+    found = fields_of(rest)
+    return rest_of(found.key, None, found.headers)
+
+
+def committed_records(
+    cluster: Cluster, place: TopicPartition, first: int, end: int, fetch_bytes: int = _FETCH_BYTES
+) -> Iterator[RawRecord]:
     """Committed records of [first, end), ascending; fewer when the rest is not committed yet. ``cluster`` knows the topic.
 
     Raises CorruptBatch, PeerError, CallerError.
@@ -243,7 +278,7 @@ def committed_records(cluster: Cluster, place: TopicPartition, first: int, end: 
         connection = cluster.connection(leader.node, "verify")
         wanted = [FetchFrom(place, cluster.topics[place.topic].uuid, leader.epoch, position)]
         version = wire.send_fetch(
-            connection, wanted, max_wait_ms=250, max_bytes=_FETCH_BYTES, partition_bytes=_FETCH_BYTES
+            connection, wanted, max_wait_ms=250, max_bytes=fetch_bytes, partition_bytes=fetch_bytes
         )
         frame, at = connection.receive()
         code, (part,) = wire.fetched(frame, at, version, cluster.names())

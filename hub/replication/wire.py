@@ -91,12 +91,21 @@ class Refused(CallerError):
         self.kafka_code = kafka_code
 
 
+class PartitionsRefused(Refused):
+    """The cluster refuses some partitions; all else could be done. ``places``: which."""
+
+    def __init__(self, error: Refused, places: Iterable[TopicPartition]) -> None:
+        super().__init__(error.message, hint=error.hint, kafka_code=error.kafka_code)
+        self.places = tuple(places)
+
+
 _FENCED: Final = {47, 90}  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
 # INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, UNKNOWN_PRODUCER_ID, OUT_OF_ORDER_SEQUENCE_NUMBER,
 # DUPLICATE_SEQUENCE_NUMBER, TRANSACTION_ABORTABLE, OPERATION_NOT_ATTEMPTED
 _TRANSACTION: Final = {48, 49, 59, 45, 46, 120, 55}
 OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, UNSUPPORTED_VERSION = 1, 2, 3, 100, 35
 MESSAGE_TOO_LARGE, CONCURRENT_TRANSACTIONS, SASL_FAILED = 10, 51, 58
+_MAY_NOT: Final = 29  # TOPIC_AUTHORIZATION_FAILED
 _NOT_COORDINATOR: Final = {8, 15, 16}  # BROKER_NOT_AVAILABLE, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
 _OLD_BROKER: Final = "mirrors need brokers of Kafka 2.5 or later"
 _REFUSED: Final[dict[int, str | None]] = {
@@ -644,7 +653,9 @@ class Transactions:
         return Producer(int(answer.producer_id), int(answer.producer_epoch))
 
     def add(self, producer: Producer, partitions: Iterable[TopicPartition]) -> None:
-        """Tell the coordinator that these partitions are in the transaction, before anything is written to them."""
+        """Tell the coordinator that these partitions are in the transaction, before anything is written to them. Raises
+        PartitionsRefused when the user may not write into some of them; then none is in it."""
+        closed: list[TopicPartition] = []
         topics: dict[str, list[int]] = {}
         for tp in partitions:
             topics.setdefault(tp.topic, []).append(tp.partition)
@@ -660,16 +671,22 @@ class Transactions:
                 v3_and_below_producer_epoch=producer.epoch,
                 v3_and_below_topics=[kind(name=name, partitions=numbers) for name, numbers in topics.items()],
             )
-            codes = [
-                int(each.partition_error_code)
+            codes = {
+                TopicPartition(str(topic.name), int(each.partition_index)): int(each.partition_error_code)
                 for topic in answer.results_by_topic_v3_and_below
                 for each in topic.results_by_partition
-            ]
+            }
+            closed[:] = [tp for tp, code in codes.items() if code == _MAY_NOT]
             # One bad partition leaves the others "not attempted": the cause is the other error.
-            bad = [code for code in codes if code] or [0]
+            bad = [code for code in codes.values() if code] or [0]
             return next((code for code in bad if code != 55), bad[0]), answer
 
-        self._until_done(ask, "add partitions to the transaction")
+        try:
+            self._until_done(ask, "add partitions to the transaction")
+        except Refused as error:
+            if error.kafka_code == _MAY_NOT and closed:
+                raise PartitionsRefused(error, closed) from None
+            raise
 
     def end(self, producer: Producer, *, commit: bool) -> None:
         """Commit or abort. After any error but Refused the outcome is unknown: initialize tells."""

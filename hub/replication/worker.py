@@ -25,6 +25,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from hub.errors import HubError, NotFound
 from hub.kafka import KafkaSender
@@ -156,6 +157,7 @@ class Fleet(threading.Thread):
         self._ending: dict[Shard, ShardRun | Chores] = {}
         self._rests: dict[Shard, float] = {}
         self._watches: dict[Shard, Watch] = {}
+        self._stuck: dict[Shard, Stuck] = {}
         self._meters: dict[tuple[str, str, int], _Meter] = {}
         self._said: dict[bytes, tuple[float, bytes | None]] = {}
         self._sender: KafkaSender | None = None
@@ -276,7 +278,13 @@ class Fleet(threading.Thread):
         link = self.links[shard.link]
         if shard.number == CHORES:
             chores = Chores(
-                self.file, shard, link, self.clusters, self.control, lambda: self._snapshot(link.name)
+                self.file,
+                shard,
+                link,
+                self.clusters,
+                self.control,
+                lambda: self._snapshot(link.name),
+                self.secrets,
             )
             chores.held = self._held(link)
             self._chores[shard] = chores
@@ -290,6 +298,7 @@ class Fleet(threading.Thread):
     def _release(self, shard: Shard) -> None:
         thread = self._runs.pop(shard, None) or self._chores.pop(shard, None)
         self._watches.pop(shard, None)
+        self._stuck.pop(shard, None)
         if thread is not None:
             thread.stop()
             self._ending[shard] = thread
@@ -353,6 +362,7 @@ class Fleet(threading.Thread):
                 control=board.control,
                 synced={key: each for key, each in board.synced.items() if key[0] == link},
                 marks={key: dict(each) for key, each in board.marks.items() if key[0] == link},
+                verified={key: each for key, each in board.verified.items() if key[0] == link},
             )
 
         return self.listener.ask(copy)
@@ -394,26 +404,34 @@ class Fleet(threading.Thread):
             if verdict in ("restart", "alarm"):
                 level = logging.ERROR if verdict == "alarm" else logging.WARNING
                 log.log(level, "%s does not get on: it is restarted", run.name)
+                stuck = self._stuck.get(shard, Stuck(0, now_s))
+                self._stuck[shard] = Stuck(stuck.restarts + 1, now_s, stuck.alarmed or verdict == "alarm")
                 run.restart()
+            # A thread that hung is well again only when it ticks: its progress is what it was.
+            elif verdict == "well" and run.ticked_at_s > self._stuck.get(shard, _NOT_STUCK).at_s:
+                self._stuck.pop(shard, None)
 
     def _tell(self, now_s: float) -> None:
         """Status of what is here, when it changed, or now and then."""
         records: list[NewRecord] = []
         for shard, run in self._runs.items():
-            for each in run.progress:
+            # Without a first step too: that a shard is paused, or why it cannot begin, is to be seen.
+            for each in run.progress or map(PartitionProgress.unknown, run.wish.partitions):
                 records.append(self._status(shard, run, each, now_s).record())
         for chores in self._chores.values():
             if chores.carries is not None:
                 records.append(chores.carries.record())
             records += [group.record() for group in chores.groups]
+            for seen in list(chores.verified.values()):
+                self._say(seen.record(), now_s, again=False)  # it is as true as it was
         for new in records:
             self._say(new, now_s)
 
-    def _say(self, new: NewRecord, now_s: float) -> None:
-        """Not when nothing but its time is new, unless it is some time ago."""
+    def _say(self, new: NewRecord, now_s: float, *, again: bool = True) -> None:
+        """Not when nothing but its time is new, unless it is some time ago (and is to be said again)."""
         key, body = new.key or b"", _without_time(new.value)
         at_s, before = self._said.get(key, (0.0, None))
-        if before != body or now_s - at_s >= STATUS_AGAIN_S:
+        if before != body or (again and now_s - at_s >= STATUS_AGAIN_S):
             self._send(new)
             self._said[key] = now_s, body
 
@@ -425,10 +443,13 @@ class Fleet(threading.Thread):
         mean = each.bytes / each.records if each.records else meter.mean_bytes
         meter.mean_bytes = mean
         meter.engine = _engine_of(each) or meter.engine  # a new engine has carried nothing yet
-        error = each.error
+        error, stuck = each.error, self._stuck.get(shard, _NOT_STUCK)
         state = "stopped" if error is not None else run.state
         if error is not None:
             reason = f"{error.message}; {error.hint}" if error.hint else error.message
+        elif stuck.alarmed:
+            state, more = "trouble", f": {run.reason}" if run.reason else ""
+            reason = f"its shard does not get on, and was restarted {stuck.restarts} times{more}"
         else:
             reason = run.reason
         return PartitionStatus(
@@ -448,7 +469,19 @@ class Fleet(threading.Thread):
             round(meter.bytes.see(now_s, each.bytes), 1),
             each.committed_at_ms,
             int(time.time() * 1000),
+            stuck.restarts,
         )
+
+
+class Stuck(NamedTuple):
+    """What the watchdog did for a shard since it got on last."""
+
+    restarts: int
+    at_s: float
+    alarmed: bool = False
+
+
+_NOT_STUCK = Stuck(0, 0.0)
 
 
 class _Meter:

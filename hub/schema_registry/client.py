@@ -6,16 +6,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
-import httpx2 as httpx
-import orjson
-
-from hub.errors import CallerError, Conflict, NotFound, PeerError
+from hub.errors import CallerError, NotFound
 from hub.schema_registry.facts import Reference
+from hub.schema_registry.rest import RegistryHttp, quoted
 from hub.schema_registry.sources import Source
 
-_MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 _DEEPEST = 16  # references of references; as the registry has it
 
 
@@ -29,15 +25,14 @@ class RegisteredSchema:
     schema_type: str = "AVRO"
 
 
-class RegistryClient:
+class RegistryClient(RegistryHttp):
     """Thread safe. Schemas by id are cached: an id's schema never changes.
 
     Raises NotFound (404), Conflict (incompatible, with the reasons), CallerError (refused), PeerError (no answer).
     """
 
     def __init__(self, url: str, timeout_s: float = 15.0) -> None:
-        self.url = url
-        self._http = httpx.Client(base_url=url, timeout=timeout_s, headers={"Accept": _MEDIA_TYPE})
+        super().__init__(url, timeout_s)
         self._by_id: dict[int, str] = {}
         self._lock = threading.Lock()
 
@@ -57,7 +52,7 @@ class RegistryClient:
             body["references"] = [each.as_json() for each in references]
         if metadata is not None:
             body["metadata"] = metadata
-        answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
+        answer = self._ask("POST", f"/subjects/{quoted(subject)}/versions", body)
         return int(answer["id"])
 
     def schema(self, schema_id: int) -> str:
@@ -86,7 +81,7 @@ class RegistryClient:
         body: dict[str, Any] = {"schema": schema, "schemaType": schema_type}
         if references:
             body["references"] = [each.as_json() for each in references]
-        return _registered(self._ask("POST", f"/subjects/{quote(subject, safe='')}", body))
+        return _registered(self._ask("POST", f"/subjects/{quoted(subject)}", body))
 
     def source(self, schema_id: int) -> Source:
         """The schema with this id with all that it refers to, ready to be parsed."""
@@ -99,7 +94,7 @@ class RegistryClient:
         for each in answer.get("references") or ():
             place = (str(each["subject"]), int(each["version"]))
             if place not in known:
-                path = f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}"
+                path = f"/subjects/{quoted(place[0])}/versions/{place[1]}"
                 known[place] = self._source(self._ask("GET", path, deleted="true"), known, depth + 1)
             named.append((str(each["name"]), known[place]))
         return Source.of(str(answer.get("schemaType") or "AVRO"), str(answer["schema"]), tuple(named))
@@ -109,15 +104,15 @@ class RegistryClient:
         return frozenset(self._ask("GET", f"/schemas/ids/{schema_id}/subjects", deleted="true"))
 
     def version(self, subject: str, version: int) -> RegisteredSchema:
-        return _registered(self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}"))
+        return _registered(self._ask("GET", f"/subjects/{quoted(subject)}/versions/{version}"))
 
     def latest(self, subject: str) -> RegisteredSchema:
-        return _registered(self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest"))
+        return _registered(self._ask("GET", f"/subjects/{quoted(subject)}/versions/latest"))
 
     def versions(self, subject: str) -> list[RegisteredSchema]:
         """Every version of a subject, oldest first; [] when there is no such subject. Deleted ones are included:
         events written with them are still in the log."""
-        path = f"/subjects/{quote(subject, safe='')}/versions"
+        path = f"/subjects/{quoted(subject)}/versions"
         try:
             numbers: list[int] = self._ask("GET", path, deleted="true")
         except NotFound:
@@ -133,55 +128,20 @@ class RegistryClient:
 
     def compatibility(self, subject: str) -> str:
         """The subject's effective level."""
-        answer = self._ask("GET", f"/config/{quote(subject, safe='')}", defaultToGlobal="true")
+        answer = self._ask("GET", f"/config/{quoted(subject)}", defaultToGlobal="true")
         return str(answer["compatibilityLevel"])
 
     def set_compatibility(self, subject: str, level: str) -> None:
-        self._ask("PUT", f"/config/{quote(subject, safe='')}", {"compatibility": level})
+        self._ask("PUT", f"/config/{quoted(subject)}", {"compatibility": level})
 
     def incompatibilities(self, subject: str, schema: str) -> list[str]:
         """Why the schema may not follow the subject's versions at its level; [] when it may."""
-        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions"
+        path = f"/compatibility/subjects/{quoted(subject)}/versions"
         answer = self._ask("POST", path, {"schema": schema}, verbose="true")
         return [] if answer["is_compatible"] else list(answer.get("messages") or ["incompatible"])
 
     def delete(self, subject: str, *, permanent: bool = False) -> list[int]:
-        return list(
-            self._ask("DELETE", f"/subjects/{quote(subject, safe='')}", permanent=str(permanent).lower())
-        )
-
-    def close(self) -> None:
-        self._http.close()
-
-    def _ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
-        content = None if body is None else orjson.dumps(body)
-        headers = {} if body is None else {"Content-Type": _MEDIA_TYPE}
-        try:
-            answer = self._http.request(method, path, content=content, headers=headers, params=query)
-        except httpx.HTTPError as error:
-            raise PeerError(
-                f'schema registry at "{self.url}" does not answer ({type(error).__name__})',
-                hint="is the server running? hub doctor tells",
-                code="HUB-3032",
-            ) from None
-        if answer.is_success:
-            return orjson.loads(answer.content)
-        raise self._error(answer)
-
-    def _error(self, answer: httpx.Response) -> Exception:
-        try:
-            message = str(orjson.loads(answer.content)["message"])
-        except (ValueError, KeyError, TypeError):
-            message = f"HTTP {answer.status_code}"
-        if answer.status_code == 404:
-            return NotFound(f"schema registry: {message}")
-        if answer.status_code == 409:
-            return Conflict(
-                f"schema registry: {message}", hint="make the change compatible, or change the level"
-            )
-        if answer.status_code < 500:
-            return CallerError(f"schema registry: {message}")
-        return PeerError(f"schema registry: {message}", code="HUB-3033")
+        return list(self._ask("DELETE", f"/subjects/{quoted(subject)}", permanent=str(permanent).lower()))
 
 
 def _registered(answer: Any) -> RegisteredSchema:

@@ -8,21 +8,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 import httpx2 as httpx
-import orjson
 
-from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
+from hub.errors import NotFound, PeerError
 from hub.schema_registry.facts import Reference
+from hub.schema_registry.rest import RegistryHttp, quoted
 from hub.schema_registry.state import Parsed, RegistryState, SubjectState, Version, parsed_version
 
-_MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 _PAGE = 1_000
 _MOST_PAGES = 1_000
 
 
-class RemoteRegistry:
+class RemoteRegistry(RegistryHttp):
     """One connection. Each request ends within ``timeout_s``.
 
     Raises NotFound (404), Conflict (409), CallerError (refused), PeerError (no answer).
@@ -31,10 +29,7 @@ class RemoteRegistry:
     def __init__(
         self, url: str, timeout_s: float = 15.0, transport: httpx.BaseTransport | None = None
     ) -> None:
-        self.url = url
-        self._http = httpx.Client(
-            base_url=url, timeout=timeout_s, headers={"Accept": _MEDIA_TYPE}, transport=transport
-        )
+        super().__init__(url, timeout_s, transport)
 
     def state(
         self, subjects: Iterable[str] = (), progress: Callable[[int, int], None] = lambda _done, _all: None
@@ -50,7 +45,7 @@ class RemoteRegistry:
         wanted = list(dict.fromkeys(subjects))
         for done, name in enumerate(wanted, 1):
             try:
-                levels[name] = self._level(f"/config/{_quoted(name)}", defaultToGlobal="true")
+                levels[name] = self._level(f"/config/{quoted(name)}", defaultToGlobal="true")
             except NotFound:  # older registries do not know the level of a subject that is not there
                 levels[name] = default
             progress(done, len(wanted))
@@ -80,17 +75,17 @@ class RemoteRegistry:
         except NotFound:
             found = {}
         return {
-            each: found.get(each) or self._level(f"/config/{_quoted(each)}", defaultToGlobal="true")
+            each: found.get(each) or self._level(f"/config/{quoted(each)}", defaultToGlobal="true")
             for each in subjects
         }
 
     def numbers(self, subject: str) -> list[int]:
         """The versions of a subject that are not deleted, oldest first. Raises NotFound."""
-        return sorted(int(each) for each in self._ask("GET", f"/subjects/{_quoted(subject)}/versions"))
+        return sorted(int(each) for each in self._ask("GET", f"/subjects/{quoted(subject)}/versions"))
 
     def version(self, subject: str, number: int) -> Version:
         """One version, deleted or not. Raises NotFound."""
-        path = f"/subjects/{_quoted(subject)}/versions/{number}"
+        path = f"/subjects/{quoted(subject)}/versions/{number}"
         return _version(self._ask("GET", path, deleted="true"), False)
 
     def parsed(self, version: Version) -> Parsed:
@@ -121,13 +116,13 @@ class RemoteRegistry:
     ) -> int:
         """The version that the schema has now."""
         body = _body(text, schema_type, references, metadata)
-        answer = self._ask("POST", f"/subjects/{_quoted(subject)}/versions", body)
+        answer = self._ask("POST", f"/subjects/{quoted(subject)}/versions", body)
         if "version" not in answer:  # registries before 8.0 answer with the id alone
-            answer = self._ask("POST", f"/subjects/{_quoted(subject)}", body)
+            answer = self._ask("POST", f"/subjects/{quoted(subject)}", body)
         return int(answer["version"])
 
     def set_level(self, subject: str, level: str) -> None:
-        self._ask("PUT", f"/config/{_quoted(subject)}", {"compatibility": level})
+        self._ask("PUT", f"/config/{quoted(subject)}", {"compatibility": level})
 
     def incompatibilities(
         self, subject: str, text: str, schema_type: str, references: Sequence[Reference]
@@ -135,14 +130,11 @@ class RemoteRegistry:
         """Why the registry itself would not take the schema; [] when it would."""
         answer = self._ask(
             "POST",
-            f"/compatibility/subjects/{_quoted(subject)}/versions",
+            f"/compatibility/subjects/{quoted(subject)}/versions",
             _body(text, schema_type, references, None),
             verbose="true",
         )
         return [] if answer["is_compatible"] else list(answer.get("messages") or ["incompatible"])
-
-    def close(self) -> None:
-        self._http.close()
 
     def _all(self, **query: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -158,21 +150,6 @@ class RemoteRegistry:
     def _level(self, path: str, **query: str) -> str:
         answer = self._ask("GET", path, **query)
         return str(answer.get("compatibilityLevel") or answer.get("compatibility") or "BACKWARD")
-
-    def _ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
-        content = None if body is None else orjson.dumps(body)
-        headers = {} if body is None else {"Content-Type": _MEDIA_TYPE}
-        try:
-            answer = self._http.request(method, path, content=content, headers=headers, params=query)
-        except httpx.HTTPError as error:
-            raise PeerError(
-                f'schema registry at "{self.url}" does not answer ({type(error).__name__})',
-                hint="is the server running? hub doctor tells",
-                code="HUB-3032",
-            ) from None
-        if answer.is_success:
-            return orjson.loads(answer.content)
-        raise _error(answer)
 
 
 def _version(answer: Mapping[str, Any], deleted: bool) -> Version:
@@ -199,20 +176,3 @@ def _body(
         **({"references": [each.as_json() for each in references]} if references else {}),
         **({"metadata": metadata} if metadata is not None else {}),
     }
-
-
-def _error(answer: httpx.Response) -> HubError:
-    try:
-        message = str(orjson.loads(answer.content)["message"])
-    except (ValueError, KeyError, TypeError):
-        message = f"HTTP {answer.status_code}"
-    said = f"schema registry: {message}"
-    if answer.status_code == 404:
-        return NotFound(said)
-    if answer.status_code == 409:
-        return Conflict(said, hint="make the change compatible, or change the level")
-    return CallerError(said) if answer.status_code < 500 else PeerError(said, code="HUB-3033")
-
-
-def _quoted(subject: str) -> str:
-    return quote(subject, safe="")

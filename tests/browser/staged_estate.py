@@ -21,6 +21,7 @@ from hub.api.app import on_hub_error
 from hub.errors import CallerError, HubError, NotFound
 from hub.log import PartitionReplicas
 from hub.observability.collector import Collector, wall_clock_ms
+from hub.observability.connect import Heard, connect_of, connectors_of
 from hub.observability.consumers import LagRow
 from hub.observability.lineage import Columns, Kept
 from hub.observability.web.pages.estate import Estate, NodeSchemas
@@ -138,7 +139,9 @@ class StagedEstate(StagedHub):
         if self.node is None:
             self.node = Node(self.cluster)
             self.node.start()
-        self.collector = Collector(self.cluster, self.views, "127.0.0.1:9092", poll_s=self.poll_s)
+        self.collector = Collector(
+            self.cluster, self.views, "127.0.0.1:9092", poll_s=self.poll_s, connect=lambda: self.connect
+        )
         return Estate(
             topics=self.collector,
             rows=self.views,
@@ -412,11 +415,14 @@ def estate(seed: int = 7) -> StagedEstate:
     place = {
         "topic": ORDERS,
         "partition": 0,
+        "worker": "w1",
         "state": "mirroring",
         "reason": "",
+        "seen_s": 0.6,
         "source_next": 34,
         "target_next": 33,
         "lag_records": 1,
+        "lag_bytes": 90,
         "lag_s": 0.4,
     }
     group = {"group": "billing", "rpo_records": 1, "rpo_s": 0.4, "redelivered": 0, "at_ms": now, "places": []}
@@ -428,6 +434,14 @@ def estate(seed: int = 7) -> StagedEstate:
         "reason": "",
         "ok": True,
         "workers": 2,
+        "heartbeats": [
+            {"worker": f"w{n}", "host": "h", "pid": n, "shards": [n], "ago_s": 0.7} for n in (1, 2)
+        ],
+        "restarts": 0,
+        "verified_records": 30,
+        "unverified_records": 0,
+        "verified_s": 4.0,
+        "different": 0,
         "topics": 1,
         "lag_records": 1,
         "lag_bytes": 90,
@@ -443,10 +457,43 @@ def estate(seed: int = 7) -> StagedEstate:
         "groups": [group],
         "gaps": [],
     }
-    away = {"mirror": "lon-tyo", "state": "unknown", "reason": "cluster tyo does not answer", "ok": False}
-    hub.mirrors = Known([mirror, away], now)
+    away = {
+        "mirror": "lon-tyo",
+        "source": "lon",
+        "target": "tyo",
+        "state": "unknown",
+        "reason": "cluster tyo does not answer",
+        "ok": False,
+        "topics_known": [ORDERS],
+    }
+    hub.mirrors = Known([mirror, away], now, here=frozenset({"nyc"}), clusters={"lon": "lon-1:9092"})
     hub.ledger = staged(now)
+    hub.connect = connect_of([_worker("http://connect-1:8083", now), Heard("http://connect-2:8083")], now)
     return hub
+
+
+def _worker(url: str, now_ms: int) -> Heard:
+    """One that tells of a connector that runs and of one with a failed task."""
+
+    def part(state: str, **more: Any) -> dict[str, Any]:
+        return {"state": state, "worker_id": "10.0.0.7:8083", **more}
+
+    trace = "org.apache.kafka.connect.errors.ConnectException: <b>no</b> index\n\tat a.B.c(B.java:1)"
+    body = {
+        "orders-to-search": {
+            "status": {
+                "connector": part("RUNNING"),
+                "tasks": [part("RUNNING", id=0), part("FAILED", id=1, trace=trace)],
+                "type": "sink",
+            },
+            "info": {"config": {"connector.class": "io.example.SearchSink"}},
+        },
+        "<b>odd</b> & old": {
+            "status": {"connector": part("PAUSED"), "tasks": [], "type": "source"},
+            "info": {},
+        },
+    }
+    return Heard(url).answered(connectors_of(body), now_ms)
 
 
 __all__ = ["HOSTILE", "ORDERS", "StagedEstate", "estate", "lag_row", "spec"]

@@ -23,6 +23,7 @@ from fastapi.responses import StreamingResponse
 from hub.errors import PeerError
 from hub.log import MemoryCluster
 from hub.observability.collector import Collector, wall_clock_ms
+from hub.observability.connect import Connect
 from hub.observability.routes import HasRows, create_router
 from hub.record import NewRecord, Positions
 
@@ -95,9 +96,12 @@ class StagedHub:
     changed: list[tuple[str, str]] = field(default_factory=list)
     url: str = ""
     poll_s: float = 0.1
+    connect: Connect | None = None
 
     def app(self) -> FastAPI:
-        collector = Collector(self.cluster, self.views, "127.0.0.1:9092", poll_s=self.poll_s)
+        collector = Collector(
+            self.cluster, self.views, "127.0.0.1:9092", poll_s=self.poll_s, connect=lambda: self.connect
+        )
 
         @contextlib.asynccontextmanager
         async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

@@ -216,6 +216,7 @@ def test_the_keyboard_reaches_everything_in_reading_order(hub: StagedHub, open_p
         "Completeness",
         "Alerts",
         "Mirrors",
+        "Connect",
         "Query",
         "Alerts",
         VIEW,

@@ -41,6 +41,7 @@ PAGES = {
     "alerts": "/alerts?silence=topic%3Dshop.**",
     "runbook": "/alerts/runbooks/lag",
     "mirrors": "/mirrors",
+    "connect": "/connect",
     "query": "/query",
     "search": "/search?q=order",
     "not found": "/topics/no.such.topic",

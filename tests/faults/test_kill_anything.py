@@ -5,6 +5,7 @@ What it shows: a process may die at any moment. It does not show power loss: the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import threading
@@ -134,12 +135,16 @@ def kill(supervisor: Supervisor, target: str) -> None:
         psutil.Process(pids[target]).kill()
         return
 
-    def jvm() -> list[psutil.Process]:
-        found = psutil.Process(supervisor.pids()["materializer"]).children(recursive=True)
-        return [process for process in found if "java" in process.name()]
+    def killed() -> bool:
+        """Whether it was there: a Java that only tells its version ends by itself."""
+        for process in psutil.Process(supervisor.pids()["materializer"]).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if any("SparkSubmit" in word for word in process.cmdline()):
+                    process.kill()
+                    return True
+        return False
 
-    wait_until(lambda: bool(jvm()), 30.0)
-    jvm()[0].kill()
+    wait_until(killed, 60.0)
 
 
 def run_for(supervisor: Supervisor, seconds: float) -> None:

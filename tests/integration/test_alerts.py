@@ -325,6 +325,43 @@ def test_a_query_on_a_view_is_an_alert(hub: Hub, hook: Webhook) -> None:
     store.close()
 
 
+def test_what_is_pending_is_not_pending_anew_after_a_kill(hub: Hub) -> None:
+    store = Store(hub.settings.store)
+    fields = [{"name": "owes", "type": ["null", "long"], "default": None}]
+    store.ensure_view("late", {"type": "record", "name": "late", "fields": fields}, [], "topic-1")
+    reached = Positions.of([("views.late", 0, 1)])
+    covered = Positions.of([("shop.debts", 0, 1)])
+    store.apply([ViewBatch("late", [Change("ada", 1, 0, 1, {"owes": 900})], reached, covered)], {})
+    file = hub.settings.project / "alerts" / "slowly.yaml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(
+        OWING.replace("alert: owing", "alert: slowly").replace("debtors", "late").replace("0s", "1h")
+    )
+
+    def pending() -> dict[str, Any]:
+        rows = hub.alerts()["alerts"]
+        return next((row for row in rows if row["alert"] == "slowly" and not row["unknown"]), {})
+
+    try:
+        until(lambda: pending() != {}, 60, lambda: str(hub.alerts()))
+        before = pending()
+        assert before["state"] == "pending"
+        hub.kill()
+        hub.start()
+        until(lambda: pending() != {}, 60, lambda: str(hub.alerts()))
+        after = pending()
+        assert (after["state"], after["since_ms"], after["key"]) == (
+            "pending",
+            before["since_ms"],
+            before["key"],
+        )
+    finally:
+        file.unlink()
+        store.close()
+    until(lambda: pending() == {}, 60)
+    until(lambda: not read(KafkaCluster(hub.settings.bootstrap, 15.0)).pending, 30)
+
+
 def test_the_last_server_that_started_watches(hub: Hub, tmp_path: Path) -> None:
     other = Desk(
         KafkaCluster(hub.settings.bootstrap, 15.0),

@@ -373,7 +373,9 @@ def test_a_kill_in_the_middle_leaves_the_tables_as_they_are(pipeline: Pipeline, 
         while applier.step():
             pass
         ends = {
-            view.name: elsewhere.cluster.end_offsets([each.topic for each in view.sources.values()])
+            view.name: elsewhere.cluster.end_offsets(
+                [each.topic for each in view.sources.values()], committed=False
+            )
             for view in declared
         }
         return all(store.positions(name, "source").covers(end) for name, end in ends.items())

@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from pipeline import records_of
 
 from hub.cli.context import environment_of
 from hub.config import Settings
@@ -64,17 +65,7 @@ class Topic:
         return httpx2.post(f"{self.url}{path}", content=content, headers=names, timeout=60.0)
 
     def records(self, topic: str | None = None) -> list[Record]:
-        topic = topic or self.name
-        end = self.cluster.end_offsets([topic])
-        reader = self.cluster.reader()
-        reader.assign(self.cluster.beginning_offsets([topic]))
-        found: list[Record] = []
-        deadline = time.monotonic() + 30
-        while not reader.position().covers(end):
-            assert time.monotonic() < deadline
-            found += reader.poll(1_000, 1.0)
-        reader.close()
-        return found
+        return records_of(self.cluster, topic or self.name)
 
     def values(self) -> list[Any]:
         return [decode(record.value or b"", lambda _: parsed(ORDER))[1] for record in self.records()]

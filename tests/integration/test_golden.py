@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,87 @@ def test_the_examples_pass(spark_session: SparkSession, tmp_path: Path, example:
     for file in files:
         for name, case in file.tests.items():
             assert differences(case, runs.run(file.view, case)) == [], name
+
+
+VISIT = {
+    "type": "record",
+    "name": "Visit",
+    "fields": [
+        {"name": "event_id", "type": "long"},
+        {"name": "session_id", "type": "string"},
+        {"name": "page", "type": ["null", "string"]},
+        {"name": "occurred_at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
+    ],
+}
+CART = {
+    "type": "record",
+    "name": "Cart",
+    "fields": [{"name": "session_id", "type": "string"}, {"name": "items", "type": "long"}],
+}
+
+
+@pytest.fixture(scope="module")
+def sessions(
+    spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[GoldenRunner, Path]:
+    """The view with a ttl that the docs show, and their test of it."""
+    project = tmp_path_factory.mktemp("sessions")
+    (project / "views" / "tests").mkdir(parents=True)
+    docs = (EXAMPLES.parent / "docs/views.md").read_text()
+    view, test = re.findall(r"^```yaml\n(view: sessions\n.+?)^```", docs, re.MULTILINE | re.DOTALL)
+    (project / "views" / "sessions.yaml").write_text(view)
+    (project / "views" / "tests" / "sessions.yaml").write_text(test)
+    views = {each.name: each for each in load_views(project)}
+    schemas = {"sessions": {"web": VISIT, "carts": CART}}
+    return GoldenRunner(spark_session, views, schemas, project), project
+
+
+def test_the_expiry_in_the_docs_is_right(sessions: tuple[GoldenRunner, Path]) -> None:
+    runs, project = sessions
+    views = {view.name: view for view in load_views(project)}
+    (file,) = [load_golden(path, views) for path in golden_files(project)]
+    for case in file.tests.values():
+        assert differences(case, runs.run("sessions", case)) == []
+
+
+def test_a_row_is_over_when_none_of_its_events_is_later_than_the_latest_expiry(
+    sessions: tuple[GoldenRunner, Path],
+) -> None:
+    """In any order, of two sources, with times that are missing, too far ahead or finer than a millisecond's."""
+
+    def web(
+        session: str, said: str | None, at: str = "2024-02-01T00:00:00Z", page: str = "/"
+    ) -> dict[str, Any]:
+        value = {"event_id": 1, "session_id": session, "page": page, "occurred_at": said}
+        return {"source": "web", "at": at, "value": value}
+
+    def over(session: str | None, cutoff: str | None) -> dict[str, Any]:
+        return {"source": "_expiry", "key": session, "value": None if cutoff is None else {"cutoff": cutoff}}
+
+    ten, later = "2024-01-01T10:00:00Z", "2024-01-01T10:00:00.001Z"
+    events = [
+        over("first", ten), web("first", ten),  # the expiry before its event
+        web("older", ten), over("older", later), over("older", "2020-01-01T00:00:00Z"),  # the latest counts
+        web("twice", ten), over("twice", ten), over("twice", ten),
+        web("newer", later), over("newer", ten),
+        web("late", later), web("late", "2023-01-01T00:00:00Z"), over("late", ten),  # a late event takes no time away
+        {"source": "carts", "at": later, "value": {"session_id": "cart", "items": 3}},
+        web("cart", ten), over("cart", ten),  # of the other source, whose order is the log's
+        web("far", "2999-01-01T00:00:00Z"), over("far", "2024-02-01T00:00:00Z"),
+        web("none", None), over("none", "2024-01-31T00:00:00Z"),
+        over("never", ten),
+        web("undone", ten), over("undone", None),
+        {"source": "_expiry", "key": "bad", "text": '{"cutoff": "soon"}'},
+        over(None, ten),
+    ]  # fmt: skip
+    found = sessions[0].run("sessions", Case.model_validate({"events": events, "rows": {}}))
+    assert found.rows.keys() == {"newer", "late", "cart", "none", "undone"}
+    assert found.columns == ("last_page", "visits", "cart", "last_event_at")
+    times = {key: row["last_event_at"] for key, row in found.rows.items()}
+    assert times["newer"] == times["late"] == times["cart"] == "2024-01-01T10:00:00.001Z"
+    assert times["none"] == "2024-02-01T00:00:00.000Z"
+    dead = [reason for _, reason in found.dead]
+    assert len(dead) == 2 and "cutoff" in dead[0] and "key is null" in dead[1]
 
 
 def test_what_a_case_gets_wrong_is_said(spark_session: SparkSession, tmp_path: Path) -> None:

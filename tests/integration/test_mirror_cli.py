@@ -187,12 +187,20 @@ def test_retention_that_overtakes_the_mirror_is_a_gap_that_is_told(world: World)
     world.make(topic, 1)
     world.produce(topic, 100, partitions=1)
     world.declare([f"{world.label}.**"])
-    world.start_worker()
+    worker = world.start_worker()
     world.until(well)
     world.hub("pause", world.name)
-    world.until(
-        lambda each: each["state"] == "paused" and all(r["state"] == "paused" for r in each["partitions"])
-    )
+
+    def paused_by(found: Mapping[str, Any]) -> set[str]:
+        """Who says of each partition that it is paused; nobody as long as one is not."""
+        rows = found["partitions"] if found["state"] == "paused" else []
+        return {row["worker"] for row in rows} if all(row["state"] == "paused" for row in rows) else set()
+
+    (before,) = paused_by(world.until(lambda each: bool(paused_by(each))))
+    # So does a worker that never carried anything of it.
+    worker.stop()
+    world.start_worker()
+    world.until(lambda each: bool(paused_by(each) - {before, None}))
     world.produce(topic, 200, mark="late", partitions=1)
     admin = AdminClient({"bootstrap.servers": world.nyc})
     for future in admin.delete_records([KafkaTopicPartition(topic, 0, 250)]).values():

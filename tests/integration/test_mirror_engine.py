@@ -681,6 +681,94 @@ def test_tiny_batches_are_merged_and_stay_what_they_are(pair: Callable[..., Pair
     assert sum(batch_counts(topic.target, topic.tps)) < sum(batch_counts(topic.source, topic.tps)) / 10
 
 
+LARGEST = 1_048_588  # Kafka's default of max.message.bytes: of a batch with its header
+
+
+HOUR_MS = 3_600_000
+
+
+def test_what_the_target_refuses_is_not_passed_over_while_others_go_on(pair: Callable[..., Pair]) -> None:
+    """Its transaction is aborted, and it is committed with none of the next ones."""
+    closed, open_ = pair(1), pair(1)
+    long_ago_ms = int(time.time() * 1000) - 2 * HOUR_MS
+
+    def fill_both(count: int) -> None:
+        for each in (closed, open_):
+            records = [RawRecord(n, long_ago_ms - n, 0, rest_of(b"%d" % n, b"x" * 300)) for n in range(count)]
+            produce_raw(each.source, each.tps[0], bytes(batch_of(records).payload))
+
+    fill_both(50)
+    engine = BatchEngine(
+        ClusterAccess(bootstrap=closed.source),
+        ClusterAccess(bootstrap=closed.target),
+        link=closed.link,
+        shard=0,
+        partitions=[*closed.tps, *open_.tps],
+        settings=EngineSettings(),
+    )
+    open_.link = closed.link
+    try:
+        done(engine)
+        # What is older than it says is refused batch by batch, as what a user may not write is. (Not than a
+        # moment: the broker holds its own transaction markers to it too, and an abort would never be over.)
+        limit = {"message.timestamp.before.max.ms": str(HOUR_MS)}
+        KafkaCluster(closed.target).alter_config(closed.topic, limit)
+        for _ in range(3):
+            fill_both(60)
+            told = {each.topic: each for each in done(engine)}
+            refused, fine = told[closed.topic], told[open_.topic]
+            assert "message.timestamp.before.max.ms" in str(refused.error) and fine.error is None
+            assert refused.source_next == 50
+        assert fine.source_next == 230
+        KafkaCluster(closed.target).alter_config(closed.topic, {"message.timestamp.before.max.ms": None})
+        engine.retry()
+        assert [each.error for each in done(engine)] == [None, None]
+    finally:
+        engine.close()
+    for each in (closed, open_):
+        (found,) = each.check().values()
+        assert len(found) == 230
+
+
+def test_records_of_one_byte_and_as_large_as_they_may_be(pair: Callable[..., Pair]) -> None:
+    """The largest as it came, and beside tiny ones that are written anew; after one that does not fit the others go on."""
+    topic = pair(2)
+    chance = random.Random(5)
+
+    def largest() -> bytes:
+        nearly = chance.randbytes(LARGEST - 200)
+        less = LARGEST - len(batch_of([RawRecord(0, 1, 0, rest_of(None, nearly))]).payload)
+        made = bytes(batch_of([RawRecord(0, 1, 0, rest_of(None, nearly + bytes(less)))]).payload)
+        assert len(made) == LARGEST
+        return made
+
+    one = bytes(batch_of([RawRecord(0, 1, 0, rest_of(None, b"x"))]).payload)
+    keyed = bytes(batch_of([RawRecord(0, 2, 0, rest_of(b"k", None))]).payload)
+    for payload in (one, largest(), keyed, one, largest(), largest(), one):
+        for tp in topic.tps:
+            produce_raw(topic.source, tp, payload)
+    engine = topic.engine()
+    try:
+        progress = done(engine)
+        assert [each.error for each in progress] == [None, None]
+        assert all(each.batches_passed >= 3 for each in progress)
+        assert [len(found) for found in topic.check().values()] == [7, 7]
+        KafkaCluster(topic.target).alter_config(topic.topic, {"max.message.bytes": str(LARGEST - 1)})
+        engine.retry()
+        produce_raw(topic.source, topic.tps[0], largest())
+        for _ in range(3):
+            produce_raw(topic.source, topic.tps[1], one)
+        large, small = done(engine)
+        assert "max.message.bytes" in str(large.error) and large.source_next == 7
+        assert (small.error, small.source_next) == (None, 10)
+        KafkaCluster(topic.target).alter_config(topic.topic, {"max.message.bytes": str(LARGEST)})
+        engine.retry()
+        done(engine)
+    finally:
+        engine.close()
+    assert [len(found) for found in topic.check().values()] == [8, 10]
+
+
 def test_a_batch_larger_than_the_target_takes_is_split(pair: Callable[..., Pair]) -> None:
     topic = pair(1)
     KafkaCluster(topic.target).alter_config(topic.topic, {"max.message.bytes": "20000"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import threading
 import time
@@ -19,6 +20,7 @@ from hub.config import Settings
 from hub.errors import Conflict, NotFound
 from hub.record import NewRecord, Positions, TopicPartition
 from hub.replication.clusters import reach, read_progress
+from hub.replication.compare import complete_tables
 from hub.replication.mirror_maker import checkpoint_of, sync_of
 from hub.replication.mirrors import load
 
@@ -130,6 +132,82 @@ def test_a_mirror_goes_on_where_a_real_mirror_maker_stopped(
                 world.from_position("lon", place, at[partition])[:1]
                 == world.from_position("nyc", place, position)[:1]
             )
+
+
+@pytest.mark.timeout(420)
+def test_a_compacted_topic_is_taken_over_with_the_holes_of_either_side(
+    world: World, settings: Settings, tmp_path: Path
+) -> None:
+    """Holes before MirrorMaker copied it, so the copy's offsets are others; and holes since, where the copy has records."""
+    items, group = f"{world.label}.items", f"{world.label}.readers"
+    world.make(
+        items,
+        1,
+        cleanup_policy="compact",
+        min_cleanable_dirty_ratio="0.001",
+        segment_bytes="1048576",
+        delete_retention_ms="100000000",
+    )
+    keyed(world, items, 0, 5_000)
+    wait_until(lambda: len(world.records(items, "nyc")) < 4_500, 120.0, lambda: "nothing was compacted")
+    maker = MirrorMaker(settings, tmp_path / "mm2", properties(world.nyc, world.lon, items, EXACTLY_ONCE))
+    try:
+
+        def copied_all() -> bool:
+            maker.alive()
+            there = items in world.clusters["lon"].topics()
+            return there and newest(world, items, "lon") == newest(world, items, "nyc")
+
+        wait_until(copied_all, 150.0, lambda: maker.log.read_text()[-3000:])
+        maker.stop()
+    finally:
+        maker.kill()
+    known = {record.offset for record in world.records(items, "nyc")}
+    keyed(world, items, 5_000, 9_000)
+
+    def fewer() -> set[int]:
+        return known - {record.offset for record in world.records(items, "nyc")}
+
+    wait_until(lambda: len(fewer()) > 100, 120.0, lambda: "nothing more was compacted")
+    hole = min(fewer())
+    world.clusters["nyc"].publish_group(group, Positions.of([(items, 0, hole)]))
+
+    world.declare([f"{world.label}.**"])
+    (row,) = taken(world)["partitions"]
+    assert row["state"] == "taken over", row
+    world.start_worker()
+    world.caught_up({items: world.end(items, 0)})
+    ours = world.records(items, "nyc")
+    theirs = {record.offset: record for record in world.records(items, "lon")}
+    last = {record.key: offset for offset, record in sorted(theirs.items())}
+    _, tables = complete_tables(reach(load(world.path), "lon", {}, world.folder), world.name)
+    table = tables[TopicPartition(items, 0)]
+    for record in ours:
+        found = table.translate(record.offset)
+        if found.offset not in theirs:  # the target's own cleaner
+            assert last[record.key] > found.offset
+            continue
+        there = theirs[found.offset]
+        assert (found.kind, there.key, there.value, there.timestamp_ms) == (
+            "exact",
+            record.key,
+            record.value,
+            record.timestamp_ms,
+        )
+    assert newest(world, items, "lon") == newest(world, items, "nyc")
+    verdict = world.json("verify", world.name)
+    assert (verdict["different"], verdict["not_compared"]) == (0, 0)
+    place = TopicPartition(items, 0)
+    wait_until(
+        lambda: world.clusters["lon"].group_positions(group).get(place) > 0,
+        60.0,
+        lambda: str(world.clusters["lon"].group_positions(group)),
+    )
+    # From there on nothing is missing that the source still has.
+    position = world.clusters["lon"].group_positions(group).get(place)
+    here = [record for record in ours if record.offset >= hole]
+    assert {table.translate(record.offset).offset for record in here} <= {*range(position, table.target_next)}
+    assert table.translate(here[0].offset).offset >= position
 
 
 @pytest.mark.timeout(180)
@@ -270,6 +348,24 @@ def odd_ones(world: World, topic: str) -> None:
         headers: list[tuple[str, bytes | None]] = [("h", b"1"), ("h", b""), ("n", None)]
         producer.produce(topic, b"v", "ключ", partition, headers=headers, timestamp=1_600_000_000_000)
     assert producer.flush(30) == 0
+
+
+def keyed(world: World, topic: str, first: int, end: int) -> None:
+    """Records that take each other's place; now and then a tombstone."""
+    chance = random.Random(first)
+    producer = Producer({"bootstrap.servers": world.nyc, "compression.type": "lz4", "linger.ms": 50})
+    for number in range(first, end):
+        value = None if number % 50 == 49 else b"%d|" % number + chance.randbytes(600)
+        producer.produce(topic, value, f"k{chance.randrange(1_500)}", partition=0)
+        if number % 500 == 0:
+            producer.flush(10)
+    assert producer.flush(30) == 0
+
+
+def newest(world: World, topic: str, at: str) -> dict[bytes | None, bytes | None]:
+    """What a compacted topic means: each key's last value."""
+    last = {record.key: record.value for record in world.records(topic, at)}
+    return {key: value for key, value in last.items() if value is not None}
 
 
 def copied(world: World, maker: MirrorMaker, topic: str) -> None:

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,11 @@ from ports import free_ports
 from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.errors import NotFound
+from hub.record import TopicPartition
+from hub.replication.checkpoint import MapRecord
+from hub.replication.clusters import read_progress
 from hub.replication.compare import complete_tables
+from hub.replication.offset_map import Run
 from hub.runtime import die_with_parent, end
 from hub.schema_registry.client import RegistryClient
 
@@ -220,9 +225,104 @@ def test_what_cannot_be_masked_stops_and_nothing_of_it_leaves(
     (compared,) = world.json("verify", world.name)["partitions"]
     assert compared["equal"] and f"values not compared: {KEY} is not set" in compared["rules"]
     monkeypatch.setenv(KEY, "another")
+    (compared,) = world.json("verify", world.name)["partitions"]
+    assert compared["equal"] and f"values not compared: {KEY} is another now" in compared["rules"]
+    assert "the key of a hash is another now" in world.json("plan", ok=(1,))[0]["refusals"][0]["reason"]
+    # A record that is not what the rules make of the source's is found.
+    monkeypatch.setenv(KEY, "pepper")
+    world.hub("pause", world.name)
+    world.until(lambda each: all(row["state"] == "paused" for row in each["partitions"]))
+    secretly_unmasked(world, topic)
     assert world.json("verify", world.name, ok=(1,))["different"] == 1
     _, said = world.process("verify", world.name, ok=1)
-    assert "from what the mirror's rules make of the source's now" in said
+    assert "from what the mirror's rules make of the source's" in said
+
+
+def secretly_unmasked(world: World, topic: str) -> None:
+    """A record at the target that went there as it is, with the map and the checkpoint that would be its own."""
+    mark = read_progress(world.reached["lon"], maps=False).of(world.name)[TopicPartition(topic, 0)]
+    producer = Producer({"bootstrap.servers": world.nyc})
+    producer.produce(topic, b'{"email": "c"}', partition=0, timestamp=1_700_000_000_000)
+    assert producer.flush(30) == 0
+    source = world.end(topic, 0) - 1
+    away = Producer({"bootstrap.servers": world.lon})
+    away.produce(topic, b'{"email": "c"}', partition=0, timestamp=1_700_000_000_000)
+    assert away.flush(30) == 0
+    target = world.end(topic, 0, "lon") - 1
+    writer = world.clusters["lon"].writer()
+    run = MapRecord(world.name, topic, mark.topic_id, 0, (Run(source, target, 1),))
+    writer.append([run.record(0), replace(mark, source_next=source + 1, target_next=target + 1).record(0)])
+    writer.close()
+
+
+@pytest.mark.timeout(240)
+def test_rules_that_change_later_are_never_mixed_in_silence(
+    world: World, sides: dict[str, tuple[str, str]]
+) -> None:
+    """Two topics, of which one gets a rule later: it alone stands still until it is said what is meant."""
+    chat, other = f"{world.label}.chat", f"{world.label}.other"
+    producer = Producer({"bootstrap.servers": world.nyc})
+
+    def say(first: int, count: int) -> None:
+        for topic in (chat, other):
+            for number in range(first, first + count):
+                producer.produce(
+                    topic, json.dumps({"n": number, "email": f"u{number}@x"}), partition=number % 2
+                )
+        assert producer.flush(30) == 0
+
+    mask = [{"topics": [chat], "fields": ["email"], "with": "redact"}]
+    for topic in (chat, other):
+        world.make(topic, 2)
+    say(0, 40)
+    declare(world, sides)
+    world.start_worker()
+    world.caught_up({chat: 40, other: 40})
+    assert world.json("plan")[0]["refusals"] == []
+
+    declare(world, sides, mask=mask)  # the worker reads it within seconds
+    found = world.until(lambda each: chat in each["trouble"])
+    assert "40 offsets of it were mirrored under other rules" in found["trouble"][chat]
+    say(40, 20)
+    world.caught_up({other: 60})
+    (refusal,) = world.json("plan", ok=(1,))[0]["refusals"]
+    assert refusal["topic"] == chat and "apply --from-now" in refusal["hint"]
+    assert world.json("apply", ok=(1,))["refused"][0]["topic"] == chat
+    assert len(world.values(chat, "lon")) == 40  # nothing new, neither masked nor as it is
+    assert world.json("verify", world.name)["different"] == 0
+
+    done = world.json("apply", "--from-now")["done"]
+    assert done == [
+        f"~ topic {chat}  from now on mask email (redact) (by partition from offset 0: 20, 1: 20)"
+    ]
+    world.caught_up({chat: 60})
+    made = [json.loads(value)["email"] for value in world.values(chat, "lon")]
+    assert sum(each == "***" for each in made) == 20 and len(made) == 60
+    assert all(json.loads(v)["n"] >= 40 for v in world.values(chat, "lon") if b"***" in v)
+    assert world.json("apply", "--from-now")["done"] == []
+    verdict = world.json("verify", world.name)
+    assert (verdict["equal"], verdict["different"]) == (4, 0)
+    said = {row["rules"] for row in verdict["partitions"] if row["topic"] == chat}
+    assert said == {"offsets 0 to 19: as they are; then offsets 20 to 29: mask email (redact)"}
+    rows = [row for row in world.status()["partitions"] if row["topic"] == chat]
+    assert [[(one["first"], one["end"]) for one in row["rules"]] for row in rows] == [[(0, 20), (20, 30)]] * 2
+
+    # The rule is taken away again: that too only when it is said. Afterwards dropped, all is of one kind.
+    declare(world, sides)
+    world.until(lambda each: chat in each["trouble"])
+    world.hub("pause", world.name)
+    world.until(
+        lambda each: all(row["state"] == "paused" for row in each["partitions"] if row["topic"] == other)
+    )
+    drop = ("drop", world.name, "--topic", chat, "--delete-copies", "--name", world.name)
+    assert world.json(*drop)["partitions"] == 2
+    declare(world, sides, mask=mask)
+    world.hub("resume", world.name)
+    world.caught_up({chat: 60, other: 60})
+    assert all(json.loads(value)["email"] == "***" for value in world.values(chat, "lon"))
+    verdict = world.json("verify", world.name)
+    assert (verdict["equal"], verdict["different"]) == (4, 0)
+    assert {row["rules"] for row in verdict["partitions"] if row["topic"] == chat} == {"mask email (redact)"}
 
 
 @pytest.mark.timeout(240)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from pipeline import records_of
 
 from hub.cli.context import environment_of
 from hub.config import Settings
@@ -70,16 +70,7 @@ class Project:
         return done
 
     def records(self) -> list[Record]:
-        reader = self.cluster.reader()
-        end = self.cluster.end_offsets([self.topic])
-        reader.assign(self.cluster.beginning_offsets([self.topic]))
-        found: list[Record] = []
-        deadline = time.monotonic() + 30
-        while not reader.position().covers(end):
-            assert time.monotonic() < deadline
-            found += reader.poll(100, 1.0)
-        reader.close()
-        return found
+        return records_of(self.cluster, self.topic)
 
 
 @pytest.fixture

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from ports import free_ports
 
-from hub.api.web import Mirrors, StoreFacts
+from hub.api.web import MEASURED_FOR_MS, Mirrors, StoreFacts
 from hub.errors import NotFound
+from hub.kafka import KafkaCluster
 from hub.materializers.stores.sql import Change, Store, ViewBatch
+from hub.observability.collector import wall_clock_ms
 from hub.observability.web.pages.mirrors import Known, mirrors_page
 from hub.record import Positions
 
@@ -23,7 +25,8 @@ def heard(mirrors: Mirrors, seconds: float = 30.0) -> Known:
 
 
 def test_without_a_file_there_are_no_mirrors(tmp_path: Path) -> None:
-    assert Mirrors(tmp_path / "mirrors.yaml", 1.0).known() == Known(declared=False)
+    own = KafkaCluster("127.0.0.1:1", 1.0)
+    assert Mirrors(tmp_path / "mirrors.yaml", 1.0, own).known() == Known(declared=False)
 
 
 def test_a_cluster_that_is_away_is_said_and_nobody_waits_for_it(tmp_path: Path) -> None:
@@ -34,9 +37,12 @@ def test_a_cluster_that_is_away_is_said_and_nobody_waits_for_it(tmp_path: Path) 
         f'  lon: {{bootstrap: "127.0.0.1:{two}", owns: ["lon.**"]}}\n'
         'mirrors:\n  nyc-lon: {source: nyc, target: lon, topics: ["nyc.**"]}\n'
     )
-    mirrors = Mirrors(file, 0.5)
+    mirrors = Mirrors(file, 0.5, KafkaCluster(f"127.0.0.1:{two}", 0.5))
     assert mirrors.known().asked_at_ms is None
-    page = mirrors_page(heard(mirrors))
+    known = heard(mirrors)
+    # By its address, also while it does not answer.
+    assert (known.here, known.clusters["nyc"]) == (frozenset({"lon"}), f"127.0.0.1:{one}")
+    page = mirrors_page(known)
     (mirror,) = page.mirrors
     assert (mirror.name, mirror.status["state"], mirror.checks[0].state) == ("nyc-lon", "unknown", "bad")
 
@@ -44,7 +50,29 @@ def test_a_cluster_that_is_away_is_said_and_nobody_waits_for_it(tmp_path: Path) 
 def test_a_file_that_cannot_be_read_is_an_error_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "mirrors.yaml"
     file.write_text("clusters: 7\n")
-    assert "mirrors.yaml:1" in (heard(Mirrors(file, 0.5)).error or "")
+    assert "mirrors.yaml:1" in (heard(Mirrors(file, 0.5, KafkaCluster("127.0.0.1:1", 0.5))).error or "")
+
+
+def test_series_are_of_what_was_heard_lately_and_none_of_what_is_old(tmp_path: Path) -> None:
+    file = tmp_path / "mirrors.yaml"
+    mirrors = Mirrors(file, 0.5, KafkaCluster("127.0.0.1:1", 0.5))
+    assert list(mirrors.families()) == []
+    file.write_text("clusters: 7\n")
+    mirrors._asking.acquire()  # nobody asks meanwhile
+    away = {"mirror": "m", "state": "unknown", "reason": "away", "ok": False}
+
+    def up() -> list[float]:
+        return [s.value for each in mirrors.families() if each.name == "hub_mirror_up" for s in each.samples]
+
+    assert up() == []
+    now_ms = wall_clock_ms()
+    for known, wanted in (
+        (Known([away], now_ms), [0.0]),
+        (Known([away], now_ms - MEASURED_FOR_MS), []),
+        (Known([away], now_ms, error="mirrors.yaml:1"), []),
+    ):
+        mirrors._now = known
+        assert up() == wanted
 
 
 def test_a_view_is_told_from_the_store(tmp_path: Path) -> None:

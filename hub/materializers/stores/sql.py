@@ -702,6 +702,22 @@ class Store:
             table = self._definition(connection, view).table
             return int(connection.execute(select(func.max(table.c._version))).scalar() or 0)
 
+    def due(self, view: str, column: str, until_ms: int, limit: int) -> list[tuple[str, int]]:
+        """(key, time) of live rows of a version whose time in ``column``, an indexed one, is not after ``until_ms``; the
+        earliest first. [] of a table without that column. Raises NotFound."""
+        with self._reading() as connection:
+            known = self._definition(connection, view)
+            if column not in known.types:
+                return []
+            table = known.table.c
+            query = (
+                select(table.key, table[column])
+                .where(table._deleted.is_(False), table[column] <= until_ms)
+                .order_by(table[column], table.key)
+                .limit(limit)
+            )
+            return [(key, int(at)) for key, at in connection.execute(query)]
+
     @contextmanager
     def cut(self, view: str) -> Iterator[Cut]:
         """See ViewStore. The rows are read in the transaction that read the positions."""

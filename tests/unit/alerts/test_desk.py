@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,32 @@ def test_a_restart_repeats_nothing_and_sends_what_was_not_sent(world: World) -> 
     assert not kept.alerts and not kept.unsent and not kept.groups and len(kept.past) == 1
 
 
+def test_a_pending_alert_is_not_pending_anew_because_the_server_was_started_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "RULE", replace(RULE, for_ms=60_000))
+    world.verdicts = {"a": Verdict.BAD}
+    first, box = world.desk()
+    for _ in range(5):
+        step(world, first, 10)
+    first.close()  # 40 s are held, and 30 s of them would be kept without this
+    second, second_box = world.desk()
+    world.verdicts = {}
+    step(world, second, 10)
+    world.verdicts = {"a": Verdict.BAD}
+    for _ in range(2):
+        known = step(world, second, 10)
+        assert [each.phase for each in known.state.alerts.values()] == ["pending"]
+    killed, killed_box = world.desk()  # with 50 s held; 45 s are kept at least
+    step(world, killed, 1)
+    for _ in range(2):
+        step(world, killed, 10)
+    assert [each.firing for each in killed_box.put_in] == [True]
+    assert box.put_in == second_box.put_in == []
+    again, _ = world.desk()
+    assert step(world, again).firing == 1
+
+
 def test_while_kafka_takes_nothing_people_are_told_and_it_is_written_later(world: World) -> None:
     desk, box = world.desk()
     step(world, desk)
@@ -218,6 +244,18 @@ def test_silences_of_people(world: World) -> None:
     ):
         with pytest.raises(CallerError):
             again.silence(matchers_of(dict(matchers)), reason, "", world.now + ends)
+
+
+def test_the_order_is_made_once_a_round_and_a_silence_changes_it_at_once(world: World) -> None:
+    desk, _ = world.desk()
+    world.verdicts = {"a": Verdict.BAD}
+    known = step(world, desk)
+    assert desk.known().listing is known.listing
+    made = desk.silence(matchers_of({"topic": "shop.**"}), "deploy", "ada", world.now + 2_000)
+    assert desk.known().listing.silenced == 1 and desk.firing() == 0
+    world.now += 2_000
+    assert desk.known().state.silences[made.id] == made
+    assert (desk.known().listing.silenced, desk.known().firing) == (0, 1)  # it has ended by itself
 
 
 def test_what_people_write_as_matchers() -> None:

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.alerts.engine import (
+    KEPT_EVERY_MS,
+    LONGEST_GAP_MS,
     MOST_ALERTS,
     Notification,
     Route,
@@ -325,6 +327,84 @@ def test_a_restart_neither_repeats_nor_forgets(
     assert over.keys() == heard - {alert.once for alert in world.state.firing}
 
 
+def restarted(world: World) -> World:
+    """The same after a restart: what was kept of it."""
+    kept = Kept()
+    fold(kept, records_of(State(), world.state), 0)
+    after = World(*world.routes)
+    after.state = kept.state
+    return after
+
+
+def test_a_pending_alert_goes_on_after_a_restart_and_the_gap_is_not_counted() -> None:
+    world = World()
+    for second in (0, 20, 40):
+        assert not world.at(second, seen(RULE, a=BAD))
+    world = restarted(world)
+    assert world.phases == {"a": "pending"}
+    # What starts does not know at once: that takes nothing away, and adds nothing.
+    assert not world.at(200, seen(RULE, whole=False))
+    assert not world.at(210, seen(RULE, a=UNKNOWN))
+    assert not world.at(220, seen(RULE, a=BAD))
+    assert not world.at(239, seen(RULE, a=BAD))
+    assert world.at(240, seen(RULE, a=BAD))
+    (fired,) = world.state.firing
+    assert fired.since_ms == 1_000_000
+
+
+def test_a_pending_alert_that_was_well_when_the_server_was_back_is_none() -> None:
+    world = World()
+    for second in (0, 40):
+        world.at(second, seen(RULE, a=BAD))
+    world = restarted(world)
+    world.at(50, seen(RULE, a=GOOD))
+    assert world.phases == {}
+
+
+def test_after_a_long_gap_a_pending_alert_begins_anew() -> None:
+    world = World()
+    for second in (0, 40):
+        world.at(second, seen(RULE, a=BAD))
+    world = restarted(world)
+    late = 41 + LONGEST_GAP_MS // S
+    assert not world.at(late, seen(RULE, a=BAD))
+    assert not world.at(late + 59, seen(RULE, a=BAD))
+    assert world.at(late + 60, seen(RULE, a=BAD))
+
+
+def test_what_was_unknown_before_the_restart_held_nothing() -> None:
+    world = World()
+    for second, verdict in ((0, BAD), (50, BAD), (55, UNKNOWN)):
+        world.at(second, seen(RULE, a=verdict))
+    world = restarted(world)
+    for second in (60, 100, 119):
+        assert not world.at(second, seen(RULE, a=BAD))
+    assert world.at(120, seen(RULE, a=BAD))
+
+
+def test_an_object_that_is_gone_while_the_server_was_is_over_some_time() -> None:
+    world = World()
+    for second in (0, 40):
+        world.at(second, seen(RULE, a=BAD))
+    world = restarted(world)
+    for minute in range(1, 32):
+        world.at(40 + minute * 60, seen(RULE))
+    assert world.phases == {}
+
+
+def test_few_records_are_written_of_what_is_pending() -> None:
+    world, written = World(), 0
+    for second in range(60):
+        before = world.state
+        world.at(second, seen(RULE, a=BAD))
+        written += len(records_of(before, world.state))
+    assert written == 4
+    before = world.state
+    world.at(60, seen(RULE, a=BAD))
+    keys = [(record.key or b"").partition(b"|")[0] for record in records_of(before, world.state)]
+    assert sorted(keys) == [b"firing", b"group", b"pending"]
+
+
 @given(HISTORY)
 def test_the_fold_of_the_records_is_the_state(history: list[tuple[int, dict[str, Verdict]]]) -> None:
     world, second, kept, at = World(), 0, Kept(), 0
@@ -338,9 +418,13 @@ def test_the_fold_of_the_records_is_the_state(history: list[tuple[int, dict[str,
         world.at(second, seen(RULE, **verdicts))
         at = fold(kept, records_of(before, world.state), at)
         found = kept.state
-        assert {key: each.once for key, each in found.alerts.items()} == {
-            each.key: each.once for each in world.state.firing
+        assert {key: (each.once, each.phase) for key, each in found.alerts.items()} == {
+            key: (each.once, each.phase) for key, each in world.state.alerts.items()
         }
+        for key, each in found.alerts.items():
+            lost_ms = world.state.alerts[key].held_ms - each.held_ms
+            if each.phase == "pending":
+                assert 0 <= lost_ms < KEPT_EVERY_MS
         assert found.past.keys() == world.state.past.keys()
         assert found.silences == world.state.silences
         assert {key: (g.told, g.notified_ms) for key, g in found.groups.items()} == {

@@ -19,6 +19,7 @@ ROW = {
 }  # fmt: skip
 OVERVIEW = {
     "kafka": {"state": "up"},
+    "connect": {"state": "up", "failed": 2},
     "totals": {"events_per_second": 210.0, "views_live": 1, "views": 2},
     "topics": [{}, {}],
     "views": [
@@ -59,6 +60,22 @@ def test_the_screen_shows_rates_lags_views_and_processes(seen: dict[str, Any]) -
         "no member is connected",
     ):
         assert said in text, said
+
+
+@pytest.mark.parametrize(
+    ("connect", "said"),
+    [
+        ({"failed": 2}, "Connect 2 failed"),
+        ({"failed": 0}, "Connect ok"),
+        ({"failed": None}, "Connect unknown"),
+        (None, ""),
+    ],
+)
+def test_the_head_says_how_kafka_connect_is(seen: dict[str, Any], connect: Any, said: str) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(top.screen({**seen, "connect": connect}))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert said in text and ("Connect" in text) == bool(said)
 
 
 def test_unknown_numbers_are_dashes() -> None:

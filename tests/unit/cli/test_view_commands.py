@@ -31,6 +31,20 @@ def test_explain_says_class_reason_sources_and_key(capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out)["class"] == "entity"
 
 
+def test_explain_tells_a_ttl_and_only_of_a_view_that_has_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "views").mkdir()
+    file = tmp_path / "views" / "v.yaml"
+    text = "view: v\nsources: {s: {topic: t, key: id}}\nfields: {n: s.n}\n"
+    for ttl in ("", "ttl: 12h\n"):
+        file.write_text(text + ttl)
+        assert run("view", "explain", "v", "--project", str(tmp_path), "-o", "json") == 0
+        told = json.loads(capsys.readouterr().out)
+        assert ("ttl" in told, told.get("expiries")) == (bool(ttl), "_hub.expiry.v" if ttl else None)
+    assert told["ttl"].startswith("12h after last_event_at") and told["columns"] == ["n", "last_event_at"]
+
+
 def test_explain_of_a_view_without_file_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("view", "explain", "aircraft_36", "--project", str(FLIGHTS)) == 1
     assert 'did you mean "aircraft_360"?' in capsys.readouterr().err

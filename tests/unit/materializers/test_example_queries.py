@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hub.alerts.files import ALERTS_FILE, QueryAlert, load_alerts, load_query_alert, query_files
 from hub.demo import customers
 from hub.materializers.saved_queries import load_queries
 from hub.materializers.sql_query import Relation, compile_query, placeholders
@@ -15,6 +16,7 @@ from hub.materializers.sql_text import parse
 from hub.materializers.topic_rows import META, columns_of
 from hub.materializers.view import load_view
 from hub.schema_registry.sources import Source
+from hub.topics.tree import load
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "customer-360"
 QUERIES = load_queries(EXAMPLE)
@@ -52,6 +54,27 @@ def test_an_example_is_answered(query: object, postgres: bool) -> None:
     parameters = dict.fromkeys(placeholders(statement), "x")
     compiled = compile_query(statement, Tables(), postgres=postgres, parameters=parameters, now_ms=0)
     assert len(compiled.columns) > 3
+
+
+ALERTS = [load_query_alert(path) for path in query_files(EXAMPLE)]
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=[each.alert for each in ALERTS])
+@pytest.mark.parametrize("postgres", [False, True])
+def test_a_query_that_is_an_alert_is_answered(alert: QueryAlert, postgres: bool) -> None:
+    compiled = compile_query(parse(alert.query), Tables(), postgres=postgres, parameters={}, now_ms=0)
+    assert compiled.columns
+    assert alert.doc and alert.owner and set(alert.by) <= set(compiled.columns)
+
+
+def test_the_example_makes_promises_and_says_who_is_told() -> None:
+    """An alerts page of the demo that has something of everything."""
+    topics = load(EXAMPLE / "topics.yaml").topics
+    for objective in ("lag_ms", "latency_ms", "freshness_ms"):
+        assert any(getattr(each.slo, objective) is not None for each in topics), objective
+    assert load_view(EXAMPLE / "views" / "customer_360.yaml").slo.freshness_ms is not None
+    file = load_alerts(EXAMPLE / ALERTS_FILE)
+    assert file.channels and file.as_routes() and ALERTS
 
 
 def test_there_are_examples() -> None:

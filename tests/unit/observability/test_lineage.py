@@ -12,10 +12,20 @@ from hypothesis import strategies as st
 
 from hub.cli.lineage import line, why
 from hub.errors import CallerError, NotFound
-from hub.observability.lineage import Edge, Kept, Lineage, Node, drawn, lineage_of, open_lineage
+from hub.observability.lineage import (
+    Edge,
+    Kept,
+    Lineage,
+    Mirrored,
+    Node,
+    drawn,
+    lineage_of,
+    open_lineage,
+)
 from hub.observability.overview import SourceLag, ViewLine
 from hub.observability.status import LagState
-from hub.observability.web.pages.lineage import lineage_page
+from hub.observability.web.pages.lineage import home_of, lineage_page, not_told
+from hub.observability.web.pages.mirrors import Known
 
 
 def view(name: str, *sources: tuple[str, float | None]) -> ViewLine:
@@ -152,6 +162,134 @@ def test_open_lineage_has_jobs_with_their_datasets_and_columns() -> None:
     }
     assert c360["job"]["facets"]["ownership"]["owners"] == [{"name": "c360-team"}]
     assert events["billing"]["outputs"] == []
+
+
+NOW = 1_790_000_000_000
+
+
+def carried(topic: str, partition: int = 0, **more: Any) -> dict[str, Any]:
+    plain = {
+        "topic": topic,
+        "partition": partition,
+        "worker": "w1",
+        "state": "mirroring",
+        "reason": "",
+        "lag_records": 7,
+        "lag_s": 0.4,
+        "seen_s": 0.6,
+    }
+    return {**plain, **more}
+
+
+def mirror(name: str, source: str, target: str, *rows: dict[str, Any], **more: Any) -> dict[str, Any]:
+    plain = {"mirror": name, "source": source, "target": target, "state": "mirroring", "reason": ""}
+    return {**plain, "partitions": rows, **more}
+
+
+def region(*mirrors: dict[str, Any], at_ms: int | None = NOW - 1_000) -> Lineage:
+    """This hub is at lon; orders come from nyc by a mirror, become c360, and go on to tyo."""
+    told = Mirrored(mirrors, frozenset({"lon"}), {"nyc": "nyc-1:9092", "tyo": "tyo-1:9092"}, at_ms)
+    kept = {"c360": Kept("views.c360", [store("serving", "live", 0)])}
+    rows = [lag_row("c360", "views.c360", "OK", kind="applier", seconds=0.1)]
+    return lineage_of([view("c360", ("orders", 0.2))], rows, kept, told, NOW)
+
+
+SLOW = mirror("nyc-lon", "nyc", "lon", carried("orders"), carried("orders", 1, lag_s=41.0), carried("other"))
+ON = mirror("lon-tyo", "lon", "tyo", carried("orders"))
+
+
+def into(graph: Lineage, node: str) -> Edge:
+    (edge,) = graph.into(node)
+    return edge
+
+
+def test_a_mirror_stands_between_topics_of_two_clusters_with_its_lag() -> None:
+    graph = region(SLOW, ON)
+    ways = {(edge.source, edge.target, edge.write) for edge in graph.edges}
+    assert {
+        ("topic:orders@nyc", "mirror:nyc-lon/orders", False),
+        ("mirror:nyc-lon/orders", "topic:orders", True),
+        ("topic:orders", "view:c360", False),
+        ("topic:orders", "mirror:lon-tyo/orders", False),
+        ("mirror:lon-tyo/orders", "topic:orders@tyo", True),
+        ("topic:other@nyc", "mirror:nyc-lon/other", False),
+    } <= ways
+    late = into(graph, "mirror:nyc-lon/orders")
+    assert (late.state, late.seconds, late.records, late.error_s) == ("BEHIND", 41.0, 14, 1.6)
+    assert into(graph, "mirror:nyc-lon/other").state == "OK"
+    assert graph.nodes["topic:orders@nyc"].cluster == "nyc" and graph.nodes["topic:orders"].cluster == ""
+    assert graph.find("orders@nyc").id == "topic:orders@nyc"
+    assert (
+        home_of(graph.nodes["topic:orders@nyc"])
+        == home_of(graph.nodes["mirror:lon-tyo/orders"])
+        == "/mirrors"
+    )
+    assert {box.node.id for box in drawn(graph).boxes} == set(graph.nodes)
+
+
+def test_why_late_walks_over_the_mirror_and_not_over_another_of_its_topics() -> None:
+    late = region(SLOW, ON).why_late("store:c360/serving")
+    assert late.seconds == pytest.approx(41.3) and not late.unknown
+    assert late.path[0].source == "topic:orders@nyc"
+    assert late.slowest is not None and late.slowest.target == "mirror:nyc-lon/orders"
+    (page,) = [lineage_page(region(SLOW, ON), "view:c360", 9, lambda _: {})]
+    assert page.late is not None and page.late.slowest == late.slowest
+    assert region(SLOW).why_late("topic:other").seconds == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("status", "at_ms", "state"),
+    [
+        (mirror("m", "nyc", "lon", carried("orders", worker=None, state="waiting")), NOW, "UNKNOWN"),
+        (mirror("m", "nyc", "lon", carried("orders", lag_s=None)), NOW, "UNKNOWN"),
+        (mirror("m", "nyc", "lon", carried("orders")), NOW - 3_600_000, "UNKNOWN"),
+        (mirror("m", "nyc", "lon", carried("orders")), None, "UNKNOWN"),
+        (
+            {"mirror": "m", "source": "nyc", "target": "lon", "state": "unknown", "topics_known": ["orders"]},
+            NOW,
+            "UNKNOWN",
+        ),
+        (
+            mirror("m", "nyc", "lon", carried("orders", worker=None, state="waiting"), state="no worker"),
+            NOW,
+            "STOPPED",
+        ),
+    ],
+)
+def test_what_a_mirror_does_not_tell_is_unknown_and_never_no_lag(
+    status: dict[str, Any], at_ms: int | None, state: str
+) -> None:
+    graph = region(status, at_ms=at_ms)
+    edge = into(graph, "mirror:m/orders")
+    assert (edge.state, edge.seconds, edge.error_s) == (state, None, None)
+    assert edge in graph.why_late("view:c360").unknown
+
+
+def test_a_mirror_that_stands_still_says_why() -> None:
+    stuck = carried("orders", 1, state="stopped", reason="records were deleted unread")
+    edge = into(region(mirror("m", "nyc", "lon", carried("orders"), stuck)), "mirror:m/orders")
+    assert (edge.state, edge.cause) == ("STOPPED", "records were deleted unread")
+    left = mirror("m", "nyc", "lon", carried("orders", state="left", reason="not any more"))
+    assert "mirror:m/orders" not in region(left).nodes
+
+
+def test_mirrors_are_jobs_of_open_lineage_over_the_datasets_of_both_clusters() -> None:
+    events = open_lineage(
+        region(SLOW, ON), {}, "lon-1:9092", "2026-01-01T00:00:00+00:00", {"nyc": "nyc-1:9092"}
+    )
+    jobs: Any = {event["job"]["name"]: event for event in events}  # type: ignore[index]
+    there = {"namespace": "kafka://nyc-1:9092", "name": "orders"}
+    here = {"namespace": "kafka://lon-1:9092", "name": "orders"}
+    come, go = jobs["nyc-lon/orders"], jobs["lon-tyo/orders"]
+    assert (come["job"]["namespace"], come["inputs"], come["outputs"]) == ("hub.mirrors", [there], [here])
+    assert (go["inputs"], go["outputs"]) == ([here], [{"namespace": "kafka://tyo", "name": "orders"}])
+
+
+def test_what_is_not_heard_of_mirrors_is_said() -> None:
+    assert not_told(Known([SLOW], NOW)) == ()
+    assert not_told(Known([SLOW], NOW, error="the file is wrong")) == ("mirrors: the file is wrong",)
+    silent = {"mirror": "m", "reason": "tyo does not answer"}
+    assert not_told(Known([silent], NOW)) == ("mirror m: tyo does not answer",)
 
 
 NAMES = st.sampled_from("abcdefgh")

@@ -46,6 +46,9 @@ PAGES = [
     "/alerts?severity=page&owner=web&name=lag&silence=topic%3Dshop.**",
     "/alerts/runbooks/lag",
     "/mirrors",
+    "/connect",
+    "/connect?q=orders&state=FAILED",
+    "/connect?q=nothing",
     "/query?sql=SELECT+1",
     "/search",
     "/search?q=order",
@@ -100,6 +103,7 @@ def test_a_page_is_one_document_with_its_twin_at_its_foot(client: TestClient, pa
         ("/nowhere/at/all", 404, "there is nothing at"),
         ("/lag?state=SLEEPY", 400, "STALLED"),
         ("/topics?page=many", 400, "page"),
+        ("/connect?state=SLEEPY", 400, "RUNNING"),
     ],
 )
 def test_an_error_of_a_page_is_a_page_and_of_its_twin_json(
@@ -367,12 +371,32 @@ def test_mirrors_before_they_answered_without_a_file_and_in_trouble(
 
 def test_the_checklist_says_why_a_target_could_not_take_over() -> None:
     (status, away) = estate_mirrors()
-    assert [each.state for each in checks(status)] == ["ok", "bad", "ok", "ok", "bad"]
+    assert [each.state for each in checks(status)] == ["ok", "bad", "ok", "ok", "ok", "bad"]
     assert [each.state for each in checks(away)] == ["bad"]
     ready = {**status, "lag_records": 0, "lag_s": 0.0, "groups": [{**status["groups"][0], "rpo_records": 0}]}
     assert {each.state for each in checks(ready)} == {"ok"}
     stuck = {**ready, "workers": 0, "gaps": [{}], "operations": [{"kind": "failover", "next": "fence"}]}
-    assert [each.state for each in checks(stuck)] == ["bad", "ok", "ok", "bad", "ok", "bad"]
+    assert [each.state for each in checks(stuck)] == ["bad", "ok", "ok", "bad", "ok", "ok", "bad"]
+    for said, words in (
+        ({"restarts": 3}, "A shard does not get on: it was restarted 3 times"),
+        ({"different": 2}, "2 partitions differ from the source: hub mirror verify nyc-lon"),
+        ({"heartbeats": [{"worker": "w1", "ago_s": 25.0}]}, "A worker was not heard of for 25 s"),
+    ):
+        (found,) = [each for each in checks({**ready, **said}) if each.state != "ok"]
+        assert (found.state, found.what) == ("bad", words)
+    assert {each.state for each in checks({**ready, "verified_s": None})} == {"ok", "unknown"}
+
+
+def test_a_mirrors_page_has_heartbeats_comparisons_bytes_and_groups(client: TestClient) -> None:
+    text = client.get("/mirrors", headers=HTML).text
+    for words in (
+        '<span class="mono">w1</span> beat 0.70 s ago, 1 shard',
+        "30 records were compared",
+        "90 B",
+        "billing",
+    ):
+        assert words in text
+    assert '<th scope="col" class="n">Would lose</th>' in text
 
 
 def estate_mirrors() -> tuple[dict, dict]:  # type: ignore[type-arg]

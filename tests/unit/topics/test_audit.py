@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hub.errors import HubFault, NotFound, PeerError
 from hub.log import MemoryCluster, MemoryWriter
 from hub.observability.metrics import exposition
+from hub.observability.overview import KafkaHealth, Overview
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.codec import frame
 from hub.schema_registry.sources import Source
@@ -304,11 +305,7 @@ def test_what_was_found_is_summed_up_and_counted() -> None:
 
 
 def test_counters_go_into_the_metrics() -> None:
-    from hub.observability.overview import Overview
-
-    overview = Overview.__new__(Overview)
-    for name, value in (("views", ()), ("topics", ()), ("kafka", type("K", (), {"state": "up"})())):
-        object.__setattr__(overview, name, value)
+    overview = Overview(0, KafkaHealth("127.0.0.1:9092", 0, None), None, (), ())
     text = exposition(overview, [("hub_audit_records", "Said", {"topic": "t"}, 4.0)]).decode()
     assert 'hub_audit_records_total{topic="t"} 4.0' in text
 

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from hub.alerts.desk import Known
-from hub.alerts.shown import past_of, rows_of, rules_of, silences_of
+from hub.alerts.listing import Listed
+from hub.alerts.shown import rows_of, rules_of, silences_of
+from hub.observability.web.pages.shell import Pager, paged
 
-MOST = 300
+PAGE = 50
 _CHOICES = 300
+_NOTHING = paged(0, 1, PAGE)
 
 Row = Mapping[str, Any]
 
@@ -27,18 +30,18 @@ class AlertsFilter:
     def is_narrow(self) -> bool:
         return bool(self.severity or self.owner or self.name)
 
-    def fits(self, row: Row) -> bool:
+    def fits(self, each: Listed) -> bool:
         return (
-            self.severity in ("", row["severity"])
-            and self.owner in ("", row["owner"])
-            and self.name in ("", row["alert"])
+            self.severity in ("", each.severity)
+            and self.owner in ("", each.owner)
+            and self.name in ("", each.alert.rule)
         )
 
 
 @dataclass(frozen=True, slots=True)
 class AlertsPage:
     """``on`` False: the settings say `alerts: false`. ``error``: why nothing is watched now. ``firing`` None: not known.
-    ``more`` and ``more_past``: how many are not among the rows."""
+    ``pager`` and ``past_pager``: which part of each list its rows are."""
 
     filter: AlertsFilter
     on: bool = True
@@ -48,9 +51,9 @@ class AlertsPage:
     pending: int = 0
     silenced: int = 0
     rows: Sequence[Row] = ()
-    more: int = 0
+    pager: Pager = _NOTHING
     past: Sequence[Row] = ()
-    more_past: int = 0
+    past_pager: Pager = _NOTHING
     rules: Sequence[Row] = ()
     silences: Sequence[Row] = ()
     channels: Sequence[Any] = ()
@@ -58,32 +61,35 @@ class AlertsPage:
     names: Sequence[str] = ()
 
 
-def alerts_page(known: Known | None, wanted: AlertsFilter) -> AlertsPage:
-    """The page over a desk's knowledge; None: there is no desk."""
+def alerts_page(known: Known | None, wanted: AlertsFilter, number: int = 1, past: int = 1) -> AlertsPage:
+    """The page over a desk's knowledge; None: there is no desk. Of each list the page of that number."""
     if known is None:
         return AlertsPage(wanted, on=False)
-    every, past = rows_of(known), past_of(known)
-    rows, over = [row for row in every if wanted.fits(row)], [row for row in past if wanted.fits(row)]
+    every, rules = known.listing, rules_of(known)
+    rows, over = _fitting(every.open, wanted), _fitting(every.past, wanted)
+    pager, past_pager = paged(len(rows), number, PAGE), paged(len(over), past, PAGE)
     return AlertsPage(
         wanted,
         True,
         known.error,
         known.troubles,
         known.firing,
-        sum(row["state"] == "pending" for row in every),
-        sum(row["silenced_by"] is not None for row in every),
-        rows[:MOST],
-        max(0, len(rows) - MOST),
-        over[:MOST],
-        max(0, len(over) - MOST),
-        rules_of(known),
+        every.pending,
+        every.silenced,
+        rows_of(rows[pager.first : pager.last]),
+        pager,
+        rows_of(over[past_pager.first : past_pager.last]),
+        past_pager,
+        rules,
         silences_of(known),
         known.channels,
-        sorted({row["owner"] for row in [*every, *past] if row["owner"]} | ({wanted.owner} - {""}))[
-            :_CHOICES
-        ],
-        [row["alert"] for row in rules_of(known)],
+        sorted({*every.owners[:_CHOICES], wanted.owner} - {""}),
+        [row["alert"] for row in rules],
     )
+
+
+def _fitting(those: Sequence[Listed], wanted: AlertsFilter) -> Sequence[Listed]:
+    return [each for each in those if wanted.fits(each)] if wanted.is_narrow else those
 
 
 def narrow(row: Row) -> str:

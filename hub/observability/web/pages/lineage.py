@@ -8,10 +8,14 @@ from urllib.parse import quote
 
 from hub.errors import CallerError
 from hub.observability.lineage import Columns, Edge, Late, Lineage, Node
+from hub.observability.web.pages.mirrors import Known
 
 MOST_NODES = 120
 MOST_STEPS = 9
 _SHORT = 24
+
+# What is missing while mirrors' clusters are asked for the first time.
+ASKING = "mirrors: their clusters are being asked"
 
 ColumnsOf = Callable[[Collection[str]], Mapping[str, Columns]]
 
@@ -53,6 +57,14 @@ def lineage_page(
     )
 
 
+def not_told(mirrors: Known) -> tuple[str, ...]:
+    """What cannot be said of mirrors, and why."""
+    if mirrors.error is not None:
+        return (f"mirrors: {mirrors.error}",)
+    silent = [each for each in mirrors.mirrors if "partitions" not in each]
+    return tuple(f"mirror {each['mirror']}: {each.get('reason', '')}" for each in silent)
+
+
 def short(name: str, most: int = _SHORT) -> str:
     """The end of a name tells it from its neighbours, so the beginning goes.
 
@@ -64,6 +76,8 @@ def short(name: str, most: int = _SHORT) -> str:
 
 def home_of(node: Node) -> str:
     """The address of the page of what a node is."""
+    if node.kind == "mirror" or node.cluster:
+        return "/mirrors"
     if node.kind == "topic":
         return f"/topics/{quote(node.name, safe='')}"
     if node.kind == "view":

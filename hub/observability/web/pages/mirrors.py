@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hub.observability.web.format import count, seconds
 
 MOST_PARTITIONS = 100
+MOST_GROUPS = 100
+SILENT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +31,21 @@ class Mirror:
     commands: tuple[tuple[str, str], ...]
     partitions: tuple[Mapping[str, Any], ...]
     more_partitions: int
+    groups: tuple[Mapping[str, Any], ...] = ()
+    more_groups: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was last heard. ``declared`` False: there is no mirrors.yaml. ``asked_at_ms`` None: not yet."""
+    """What was last heard. ``declared`` False: there is no mirrors.yaml. ``asked_at_ms`` None: not yet. ``here``: the file's
+    names of this very cluster; ``clusters``: the first address of each."""
 
     mirrors: Sequence[Mapping[str, Any]] = ()
     asked_at_ms: int | None = None
     declared: bool = True
     error: str | None = None
+    here: frozenset[str] = frozenset()
+    clusters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +72,10 @@ def mirror(status: Mapping[str, Any]) -> Mirror:
         status.get("partitions", ()),
         key=lambda row: (not row["reason"], -(row["lag_records"] or 0), row["topic"]),
     )
+    groups = sorted(status.get("groups", ()), key=lambda row: (-row["rpo_records"], row["group"]))
     return Mirror(
         name,
-        {key: value for key, value in status.items() if key != "partitions"},
+        {key: value for key, value in status.items() if key not in ("partitions", "groups")},
         checks(status),
         (
             ("Rehearse it: changes nothing", f"hub mirror drill {name}"),
@@ -77,6 +85,8 @@ def mirror(status: Mapping[str, Any]) -> Mirror:
         ),
         tuple(partitions[:MOST_PARTITIONS]),
         max(0, len(partitions) - MOST_PARTITIONS),
+        tuple(groups[:MOST_GROUPS]),
+        max(0, len(groups) - MOST_GROUPS),
     )
 
 
@@ -104,6 +114,13 @@ def checks(status: Mapping[str, Any]) -> tuple[Check, ...]:
                 " a failover would lose them",
             )
         )
+    silent = max((beat["ago_s"] for beat in status["heartbeats"]), default=0.0)
+    if silent > SILENT_S:
+        found.append(Check("bad", f"A worker was not heard of for {seconds(silent)}"))
+    if status["restarts"]:
+        found.append(
+            Check("bad", f"A shard does not get on: it was restarted {count(status['restarts'])} times")
+        )
     still = [row for row in status.get("partitions", ()) if row["reason"]]
     found.append(
         Check("ok", "No partition stands still")
@@ -119,6 +136,21 @@ def checks(status: Mapping[str, Any]) -> tuple[Check, ...]:
         if not gaps
         else Check("bad", f"{len(gaps)} stretches of offsets are missing in the target")
     )
+    if status["different"]:
+        found.append(
+            Check(
+                "bad",
+                f"{count(status['different'])} partitions differ from the source: hub mirror verify {status['mirror']}",
+            )
+        )
+    elif status["verified_s"] is None:
+        found.append(Check("unknown", "Nothing was compared yet"))
+    else:
+        left = status["unverified_records"]
+        but = f", {count(left)} offsets were not" if left else ""
+        found.append(
+            Check("ok", f"{count(status['verified_records'])} records were compared and are the same{but}")
+        )
     groups = status["groups"]
     behind = [group for group in groups if group["rpo_records"]]
     if not groups:

@@ -31,11 +31,20 @@ from hub.alerts.routes import end_of
 from hub.alerts.runbooks import runbook
 from hub.alerts.shown import matchers_from
 from hub.errors import CallerError, HubError, NotFound, PeerError
-from hub.observability.lineage import Columns, Kept, Lineage, drawn, lineage_of, open_lineage
+from hub.observability.lineage import (
+    Columns,
+    Kept,
+    Lineage,
+    Mirrored,
+    drawn,
+    lineage_of,
+    open_lineage,
+)
 from hub.observability.web.page import html, render, takes_html
 from hub.observability.web.pages import (
     alerts,
     completeness,
+    connect,
     lag,
     lineage,
     messages,
@@ -60,6 +69,8 @@ TAILS_AT_ONCE = 20
 TAIL_S = 900.0
 TICK_S = 0.5
 _ALIVE_S = 10.0
+# For the first answer of mirrors' clusters, where no page waits.
+_MIRRORS_S = 10.0
 
 Facts = Callable[..., Any]
 Text = Annotated[str, Query(max_length=500)]
@@ -307,6 +318,14 @@ def create_router(
         wanted = lag.LagFilter(lag.checked(states), owner, prefix.strip(), name.strip(), kind)
         return lag.lag_page(estate.lag(), wanted, page)
 
+    # ---- Kafka Connect
+
+    @page("/connect", "connect_page.html", "connect", for_programs=True)
+    def connect_list(request: Request, q: Text = "", state: Text = "", page: int = 1) -> connect.ConnectPage:
+        """Kafka Connect's connectors and tasks, the worst first; with ``q`` in a name or a worker's, in a ``state``. What no
+        worker tells now is UNKNOWN, and ``of`` null while nothing was ever heard."""
+        return connect.connect_page(estate.topics.overview().connect, q.strip(), state, page)
+
     # ---- completeness
 
     @page("/completeness", "completeness.html", "completeness", for_programs=True, more=map_of)
@@ -341,11 +360,16 @@ def create_router(
 
     @page("/alerts", "alerts_page.html", "alerts", twin=desk is None, more=form_of)
     def alerts_list(
-        request: Request, severity: Text = "", owner: Text = "", name: Text = ""
+        request: Request,
+        severity: Text = "",
+        owner: Text = "",
+        name: Text = "",
+        page: int = 1,
+        past: int = 1,
     ) -> alerts.AlertsPage:
         """What fires or is pending, what was, rules, silences and channels. Without a desk: that alerts are off."""
         wanted = alerts.AlertsFilter(severity, owner, name)
-        return alerts.alerts_page(None if desk is None else desk.known(), wanted)
+        return alerts.alerts_page(None if desk is None else desk.known(), wanted, page, past)
 
     @page("/alerts/runbooks/{name}", "runbook.html", "alerts")
     def runbook_page(request: Request, name: str) -> Mapping[str, Any]:
@@ -393,14 +417,24 @@ def create_router(
 
     # ---- lineage
 
-    def graph() -> tuple[Lineage, tuple[str, ...]]:
+    def graph(wait_s: float = 0.0) -> tuple[Lineage, tuple[str, ...], Mirrored]:
+        """``wait_s``: for mirrors that were not asked yet, at most."""
         kept: Mapping[str, Kept] = {}
         missing: tuple[str, ...] = ()
         try:
             kept = estate.views.kept()
         except HubError as error:
             missing = (f"stores: {error.message}",)
-        return lineage_of(estate.topics.overview().views, estate.lag(), kept), missing
+        until_s = time.monotonic() + wait_s
+        while (told := estate.mirrors()).declared and told.asked_at_ms is None:
+            if time.monotonic() >= until_s:
+                missing += (lineage.ASKING,)
+                break
+            time.sleep(0.1)
+        missing += lineage.not_told(told)
+        mirrored = Mirrored(told.mirrors, told.here, told.clusters, told.asked_at_ms)
+        views = estate.topics.overview().views
+        return lineage_of(views, estate.lag(), kept, mirrored, now_ms()), missing, mirrored
 
     def columns_of(views: Collection[str]) -> Mapping[str, Columns]:
         try:
@@ -416,17 +450,19 @@ def create_router(
     def lineage_of_all(request: Request, of: Text = "", steps: int = 3) -> lineage.LineagePage:
         """What events go through: topics, views, stores and readers ``of`` a name or id (``view:customer_360``), so many
         ``steps`` each way, with the live lag on each edge; why it is late, and what a view's columns are made of."""
-        whole, missing = graph()
+        whole, missing, _ = graph()
+        if of and lineage.ASKING in missing and not whole.knows(of.strip()):
+            whole, missing, _ = graph(_MIRRORS_S)  # it may be a mirror's
         return lineage.lineage_page(whole, of.strip(), steps, columns_of, missing)
 
     @router.get("/api/openlineage", tags=["pages"], response_model=None)
     def as_open_lineage() -> Response:
         """The same as OpenLineage's job events, with the columns of views."""
-        whole, _ = graph()
+        whole, _, mirrored = graph(_MIRRORS_S)
         views = [node.name for node in whole.nodes.values() if node.kind == "view"]
         at = datetime.now(UTC).isoformat(timespec="seconds")
         first = estate.bootstrap.partition(",")[0]
-        return json_of(open_lineage(whole, columns_of(views), first, at))
+        return json_of(open_lineage(whole, columns_of(views), first, at, mirrored.clusters))
 
     # ---- mirrors
 

@@ -30,6 +30,7 @@ SECTIONS = (
     Section("completeness", "Completeness", "/completeness", "c"),
     Section("alerts", "Alerts", "/alerts", "a"),
     Section("mirrors", "Mirrors", "/mirrors", "m"),
+    Section("connect", "Connect", "/connect", "k"),
     Section("query", "Query", "/query", "q"),
 )
 

@@ -1,0 +1,71 @@
+"""[edge] OAuth tokens for SASL's OAUTHBEARER, by client credentials (RFC 6749, 4.4; RFC 7628 for how Kafka takes them).
+
+librdkafka asks its endpoint by itself; this is for the clients that do not: kafka-python's, and the wire's of mirrors.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hub.errors import PeerError
+
+_EARLY_S = 30.0
+_TIMEOUT_S = 10.0
+
+
+@dataclass
+class Tokens:
+    """Thread safe. A token is asked for again shortly before it runs out."""
+
+    url: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _known: tuple[float, str] | None = field(default=None, repr=False)
+
+    def __call__(self) -> str:
+        """Raises PeerError (HUB-3610) when the endpoint gives none."""
+        import httpx2  # most clusters need none
+
+        with self._lock:
+            if self._known is not None and time.monotonic() < self._known[0]:
+                return self._known[1]
+            form = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
+            try:
+                answer = httpx2.post(
+                    self.url, data=form, auth=(self.client_id, self.client_secret), timeout=_TIMEOUT_S
+                )
+                answer.raise_for_status()
+                body = answer.json()
+                found = str(body["access_token"])
+                lasts_s = max(1.0, float(body.get("expires_in", 300)) - _EARLY_S)
+            except (httpx2.HTTPError, ValueError, TypeError, KeyError) as error:
+                raise PeerError(
+                    f"{self.url} gives no token ({_said(error)})",
+                    hint="look at token_url, client_id and client_secret of the cluster",
+                    code="HUB-3610",
+                ) from None
+            self._known = time.monotonic() + lasts_s, found
+            return found
+
+
+def tokens_of(security: Mapping[str, str]) -> Tokens | None:
+    """Out of librdkafka's settings; None where no endpoint is named."""
+    url = security.get("sasl.oauthbearer.token.endpoint.url")
+    if url is None:
+        return None
+    return Tokens(
+        url,
+        security.get("sasl.oauthbearer.client.id", ""),
+        security.get("sasl.oauthbearer.client.secret", ""),
+        security.get("sasl.oauthbearer.scope"),
+    )
+
+
+def _said(error: Exception) -> str:
+    response = getattr(error, "response", None)
+    return type(error).__name__ if response is None else f"{response.status_code} {response.reason_phrase}"

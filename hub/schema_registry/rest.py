@@ -1,0 +1,60 @@
+"""[edge] httpx: one request to a registry with Confluent's API, and its answers as the hub's own errors."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import httpx2 as httpx
+import orjson
+
+from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
+
+_MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
+
+
+class RegistryHttp:
+    """Connections to one registry, for those who know its paths; thread safe. Each request ends within ``timeout_s``."""
+
+    def __init__(self, url: str, timeout_s: float, transport: httpx.BaseTransport | None = None) -> None:
+        self.url = url
+        self._http = httpx.Client(
+            base_url=url, timeout=timeout_s, headers={"Accept": _MEDIA_TYPE}, transport=transport
+        )
+
+    def _ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
+        """The answer's JSON. Raises NotFound (404), Conflict (409), CallerError (refused), PeerError (no answer)."""
+        content = None if body is None else orjson.dumps(body)
+        headers = {} if body is None else {"Content-Type": _MEDIA_TYPE}
+        try:
+            answer = self._http.request(method, path, content=content, headers=headers, params=query)
+        except httpx.HTTPError as error:
+            raise PeerError(
+                f'schema registry at "{self.url}" does not answer ({type(error).__name__})',
+                hint="is the server running? hub doctor tells",
+                code="HUB-3032",
+            ) from None
+        if answer.is_success:
+            return orjson.loads(answer.content)
+        raise _refusal(answer)
+
+    def close(self) -> None:
+        self._http.close()
+
+
+def quoted(subject: str) -> str:
+    """A subject as one part of a path."""
+    return quote(subject, safe="")
+
+
+def _refusal(answer: httpx.Response) -> HubError:
+    try:
+        message = str(orjson.loads(answer.content)["message"])
+    except (ValueError, KeyError, TypeError):
+        message = f"HTTP {answer.status_code}"
+    said = f"schema registry: {message}"
+    if answer.status_code == 404:
+        return NotFound(said)
+    if answer.status_code == 409:
+        return Conflict(said, hint="make the change compatible, or change the level")
+    return CallerError(said) if answer.status_code < 500 else PeerError(said, code="HUB-3033")

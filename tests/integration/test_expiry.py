@@ -1,0 +1,175 @@
+"""A view with a ttl on real Kafka, Spark and stores: rows that are over go from every store, and a replay has the same rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from pipeline import Pipeline, plain, records_of, wait_until
+from plant import Plant
+from postgres import BINARIES
+
+from hub.cli.context import environment_of
+from hub.config import Settings
+from hub.record import NewRecord, Positions
+from hub.runtime import die_with_parent, end
+
+pytestmark = pytest.mark.timeout(900)
+DAY_MS = 86_400_000
+
+
+class Stores:
+    """An applier of its own with one store of each kind, beside the shared one, which fills the store that serves."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.environment = {**os.environ, **environment_of(settings)}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with (self.settings.project / "applier.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                die_with_parent([sys.executable, "-m", "hub.cli", "apply-changelogs"]),
+                env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(20)
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "hub.cli", *arguments],
+            env=self.environment, capture_output=True, text=True, timeout=200, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+
+    def rows(self, view: str) -> dict[str, int]:
+        """How many rows each has, of which all are proven equal to the fold of the changelog."""
+        code, out, told = self.run("view", "verify", view, "--timeout", "120", "-o", "json")
+        assert code == 0, (out, told, (self.settings.project / "applier.log").read_text()[-3000:])
+        return {each["store"]: each["store_rows"] for each in json.loads(out)}
+
+
+@pytest.fixture
+def stores(
+    request: pytest.FixtureRequest, settings: Settings, pipeline: Pipeline, tmp_path: Path
+) -> Iterator[Stores]:
+    more = {"duck": "duckdb", "lake": "parquet"}
+    if BINARIES:
+        more["warehouse"] = request.getfixturevalue("postgres").database("over")
+    (tmp_path / "views").mkdir()
+    update = {"home": tmp_path / "home", "project": tmp_path, "registry_url": pipeline.url, "stores": more}
+    made = Stores(settings.model_copy(update={**update, "expiry_every_s": 0.3}))
+    yield made
+    if made.process is not None:
+        end(made.process, 20.0)
+
+
+def test_rows_that_are_over_go_from_every_store_and_come_back_with_their_next_event(
+    pipeline: Pipeline, stores: Stores
+) -> None:
+    plant = Plant(pipeline, "over")
+    pipeline.cluster.alter_config(plant.topic, {"retention.ms": "-1"})  # its events are old
+    named = ["serving", *stores.settings.stores]
+
+    def declare(ttl: str) -> None:
+        text = (
+            f"view: {plant.view}\nttl: {ttl}\nstores: [{', '.join(named)}]\nsources:\n"
+            f"  r: {{topic: {plant.topic}, key: sensor}}\nfields: {{celsius: r.celsius, readings: count(r.celsius)}}\n"
+        )
+        for folder in (stores.settings.project / "views", pipeline.views):
+            (folder / f"{plant.view}.yaml").write_text(text)
+
+    def write(keys: list[str], days_ago: float, celsius: float = 1.0) -> Positions:
+        at_ms = round(time.time() * 1000 - days_ago * DAY_MS)
+        return plant.writer.append(
+            [
+                NewRecord(plant.topic, key.encode(), plant.reading(key, celsius), timestamp_ms=at_ms + n)
+                for n, key in enumerate(keys)
+            ]
+        )
+
+    def await_keys(wanted: set[str]) -> None:
+        wait_until(
+            lambda: pipeline.rows(plant.view).keys() == wanted,
+            120.0,
+            lambda: f"{sorted(pipeline.rows(plant.view))[:9]} {pipeline.state(plant.view)}",
+        )
+
+    expiries = f"_hub.expiry.{plant.view}"
+
+    def said() -> dict[str, set[bytes | None]]:
+        found: dict[str, set[bytes | None]] = {}
+        for each in records_of(pipeline.cluster, expiries) if expiries in pipeline.cluster.topics() else ():
+            found.setdefault((each.key or b"").decode(), set()).add(each.value)
+        return found
+
+    def await_said(wanted: set[str]) -> None:
+        wait_until(lambda: said().keys() == wanted, 120.0, lambda: f"{sorted(wanted - said().keys())[:9]}")
+        pipeline.covers(plant.view, [plant.topic, expiries])
+
+    write(["young", "old"], 2.0)
+    write(["young"], 0.0)
+    declare("1d")
+    plant.running()
+    stores.start()
+    await_said({"old"})
+    await_keys({"young"})
+    assert stores.rows(plant.view) == dict.fromkeys(named, 1)
+    (gone,) = [each for each in pipeline.changelog(plant.view) if each.key == b"old" and each.value is None][
+        -1:
+    ]
+    assert json.loads(gone.header("hub.sources") or b"") == {
+        "r": {"topic": plant.topic, "partition": 0, "offset": 1}
+    }, "no event deleted it, so none is told as late"
+    state = pipeline.state(plant.view)
+    assert state["ttl"] == "1d" and state["expired"] >= 1
+
+    # A looker that is killed again and again, and another one beside it: each says the same, as often as it does.
+    many = [f"k{n}" for n in range(1_500)]
+    plant.covered("young", write(["young"], 0.0))
+    for part in range(3):
+        write(many[part * 500 : (part + 1) * 500], 3.0)
+        time.sleep(0.7)
+        stores.kill()
+        stores.start()
+    await_said({"old", *many})
+    await_keys({"young"})
+    assert stores.rows(plant.view) == dict.fromkeys(named, 1)
+    assert {len(values) for values in said().values()} == {1}
+
+    # Another ttl is no other view: nothing is built, and what is over stays so until its next event.
+    declare("36500d")
+    wait_until(lambda: pipeline.state(plant.view).get("ttl") == "36500d", 60.0)
+    time.sleep(3.0)  # the appliers hear it by themselves
+    plant.covered("k7", write(["k7"], 2.5, 7.0))
+    await_keys({"young", "k7"})
+    assert stores.rows(plant.view) == dict.fromkeys(named, 2)
+    assert [each["number"] for each in versions(plant)] == [1]
+    row = plant.row("k7").json()
+    assert (row["celsius"], row["readings"]) == (7.0, 2), "it has its whole history"
+
+    # The same log gives the same rows.
+    before = {key: plain(each) for key, each in pipeline.rows(plant.view).items()}
+    code, out, told = stores.run("view", "rewind", plant.view)
+    assert code == 0, (out, told)
+    wait_until(lambda: versions(plant)[-1]["number"] == 2 and versions(plant)[-1]["state"] == "served", 180.0)
+    assert {key: plain(each) for key, each in pipeline.rows(plant.view).items()} == before
+    assert stores.rows(plant.view) == dict.fromkeys(named, 2)
+
+
+def versions(plant: Plant) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = httpx2.get(
+        f"{plant.pipeline.url}/view-versions/{plant.view}", timeout=10.0
+    ).json()["versions"]
+    return found

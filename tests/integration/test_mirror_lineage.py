@@ -1,0 +1,111 @@
+"""Lineage over two real clusters: a topic of another region, the mirror that brings it, and who reads the copy here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from conftest import wait_for_server
+from mirror_world import World, node, own_world
+from pipeline import wait_until
+from ports import free_ports
+from typer.testing import CliRunner
+
+from hub.cli import app
+from hub.cli.context import environment_of
+from hub.config import Settings
+from hub.record import Positions
+from hub.runtime import die_with_parent, end
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with node(tmp_path_factory.mktemp("nyc")) as made:
+        yield made.bootstrap
+
+
+@pytest.mark.timeout(300)
+def test_the_way_of_an_event_begins_in_the_other_region(kafka: str, home: str, tmp_path: Path) -> None:
+    """The hub is at lon. While a worker carries the topic its lag is told in seconds; without one it is not known."""
+    with own_world(tmp_path / "project", home, kafka) as world:
+        topic, group = f"{world.label}.chat", f"{world.label}.readers"
+        world.make(topic)
+        world.produce(topic, 200)
+        world.declare([f"{world.label}.**"])
+        world.hub("apply", world.name)
+        world.start_worker()
+        world.caught_up({topic: 200})
+        world.clusters["lon"].publish_group(group, Positions.of([(topic, 0, 10), (topic, 1, 10)]))
+        own = Settings(
+            home=tmp_path / "home",
+            project=world.folder,
+            bootstrap=kafka,
+            embedded_kafka=False,
+            http_port=free_ports(1)[0],
+            lag_sample_s=0.5,
+            alerts=False,
+        )
+        own.logs.mkdir(parents=True)
+        log, url = own.logs / "server.log", f"http://{own.http_host}:{own.http_port}"
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                die_with_parent([sys.executable, "-m", "hub.cli", "serve"]),
+                env={**os.environ, **environment_of(own)},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            wait_for_server(url, process, log)
+            _told_by_the_command(own, world, topic)
+            _followed(url, world, topic, group)
+        finally:
+            end(process, 10.0)
+
+
+def _told_by_the_command(own: Settings, world: World, topic: str) -> None:
+    """Also by the very first, which waits for the clusters' first answer."""
+    done = CliRunner().invoke(
+        app, ["lineage", f"{topic}@nyc", "-o", "json"], env=environment_of(own), catch_exceptions=False
+    )
+    assert done.exit_code == 0, done.output
+    ways = {(edge["source"], edge["target"]) for edge in json.loads(done.stdout)["edges"]}
+    mirror = f"mirror:{world.name}/{topic}"
+    assert {(f"topic:{topic}@nyc", mirror), (mirror, f"topic:{topic}")} <= ways
+
+
+def _followed(url: str, world: World, topic: str, group: str) -> None:
+    found: dict[str, Any] = {}
+    mirror = f"mirror:{world.name}/{topic}"
+
+    def edge() -> dict[str, Any]:
+        answer = httpx2.get(f"{url}/api/lineage", params={"of": f"group:{group}", "steps": 9}, timeout=30)
+        found.clear()
+        found.update(answer.json())
+        return next((each for each in found.get("edges", ()) if each["target"] == mirror), {})
+
+    def until(state: str) -> dict[str, Any]:
+        wait_until(lambda: edge().get("state") == state, 90.0, lambda: f"{found}\n{world.logs()}")
+        return edge()
+
+    carried = until("OK")
+    assert carried["seconds"] is not None and carried["error_s"] is not None
+    path = [each["target"] for each in found["late"]["path"]]
+    assert path == [mirror, f"topic:{topic}", f"group:{group}"]
+    page = httpx2.get(f"{url}/lineage?of={mirror}", headers={"accept": "text/html"}, timeout=30).text
+    assert "Why late?" in page and f"{topic}@nyc" in page
+    jobs = {each["job"]["name"]: each for each in httpx2.get(f"{url}/api/openlineage", timeout=30).json()}
+    job = jobs[f"{world.name}/{topic}"]
+    assert job["inputs"] == [{"namespace": f"kafka://{world.nyc}", "name": topic}]
+    assert job["outputs"] == [{"namespace": f"kafka://{world.lon}", "name": topic}]
+
+    world.workers[0].stop()
+    still = until("STOPPED")
+    assert still["seconds"] is None and "hub mirror run" in still["cause"]
+    assert mirror in {each["target"] for each in found["late"]["unknown"]}

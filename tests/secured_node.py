@@ -1,0 +1,199 @@
+"""A cluster with every way in that Kafka has, and access rules; and an endpoint that gives tokens."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Literal
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from ports import free_ports
+
+from hub.config import Settings
+from hub.embedded import KafkaNode
+
+USER, PASSWORD = "mirror", "right"
+Way = Literal["TLS", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+
+
+def certificate(folder: Path, name: str, *more: str) -> Path:
+    """A key and its own certificate, ``name.key`` and ``name.pem``; both in ``name.both`` as brokers want them."""
+    key, made = folder / f"{name}.key", folder / f"{name}.pem"
+    if not made.exists():
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
+             *more, "-keyout", str(key), "-out", str(made)],
+            check=True,
+            capture_output=True,
+        )  # fmt: skip
+        (folder / f"{name}.both").write_text(key.read_text() + made.read_text())
+    return made
+
+
+class SecuredNode(KafkaNode):
+    """Its open listener is the administrator's; all others are ``User:mirror``'s, who may what it was given."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.tls_port, self.sasl_port, self.both_port = free_ports(3)
+
+    def prepare(self) -> list[str]:
+        command = super().prepare()
+        certificate(self.folder, "broker", "-addext", "subjectAltName=IP:127.0.0.1")
+        certificate(self.folder, USER)
+        properties = self.folder / "server.properties"
+        lines = [line for line in properties.read_text().splitlines() if "listener" not in line]
+        ports = {
+            "PLAINTEXT": self.port,
+            "SSL": self.tls_port,
+            "SASL_PLAINTEXT": self.sasl_port,
+            "SASL_SSL": self.both_port,
+        }
+        open_ = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
+        lines += [
+            f"listeners={open_},CONTROLLER://127.0.0.1:{self.port + 1}",
+            f"advertised.listeners={open_}",
+            "controller.listener.names=CONTROLLER",
+            f"listener.security.protocol.map={','.join(f'{each}:{each}' for each in ports)},CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name=PLAINTEXT",
+            "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+            "ssl.keystore.type=PEM",
+            f"ssl.keystore.location={self.folder / 'broker.both'}",
+            "ssl.truststore.type=PEM",
+            f"ssl.truststore.location={self.folder / 'mirror.pem'}",
+            "listener.name.ssl.ssl.client.auth=required",
+            "ssl.principal.mapping.rules=RULE:^CN=([a-z]+)$/$1/",
+            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users=User:ANONYMOUS",
+        ]
+        kafka = "org.apache.kafka.common.security"
+        oauth = f'{kafka}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
+        jaas = {
+            "plain": f'{kafka}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";',
+            "scram-sha-256": f"{kafka}.scram.ScramLoginModule required;",
+            "scram-sha-512": f"{kafka}.scram.ScramLoginModule required;",
+            "oauthbearer": oauth,
+        }
+        for listener in ("sasl_plaintext", "sasl_ssl"):
+            lines += [
+                f"listener.name.{listener}.{each}.sasl.jaas.config={said}" for each, said in jaas.items()
+            ]
+        properties.write_text("\n".join(lines) + "\n")
+        return command
+
+    def make_users(self) -> None:
+        """The passwords that are kept by the cluster."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            made = UserScramCredentialUpsertion(USER, ScramCredentialInfo(kind, 4096), PASSWORD.encode())
+            for waiting in admin.alter_user_scram_credentials([made]).values():
+                waiting.result(10)
+
+    def access(self, way: Way, token_url: str) -> dict[str, Any]:
+        """What mirrors.yaml says of this cluster for one way in."""
+        tls = {"ca": str(self.folder / "broker.pem")}
+        sasl: dict[str, Any] = {"mechanism": way, "username": USER, "password": "${MIRROR_PASSWORD}"}
+        if way == "TLS":
+            own = {"certificate": str(self.folder / "mirror.pem"), "key": str(self.folder / "mirror.key")}
+            return {"bootstrap": f"127.0.0.1:{self.tls_port}", "tls": tls | own}
+        if way == "OAUTHBEARER":
+            sasl = {
+                "mechanism": way,
+                "token_url": token_url,
+                "client_id": USER,
+                "client_secret": "${MIRROR_PASSWORD}",
+                "scope": "kafka",
+            }
+        if way == "SCRAM-SHA-256":
+            return {"bootstrap": f"127.0.0.1:{self.sasl_port}", "sasl": sasl}
+        return {"bootstrap": f"127.0.0.1:{self.both_port}", "tls": tls, "sasl": sasl}
+
+
+Right = tuple[str, str, str, str]
+"""Kind of what it is about, its name (a * behind it: whatever begins so), what may be done, and ALLOW or DENY."""
+
+
+def _binding(kind: type[Any], right: Right, principal: str) -> Any:
+    resource, name, operation, permission = right
+    prefixed = name.endswith("*") and len(name) > 1
+    return kind(
+        ResourceType[resource],
+        name.rstrip("*") if prefixed else name,
+        ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL,
+        principal,
+        "*",
+        AclOperation[operation],
+        AclPermissionType[permission],
+    )
+
+
+def give(bootstrap: str, rights: Sequence[Right], principal: str = f"User:{USER}") -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for waiting in admin.create_acls([_binding(AclBinding, each, principal) for each in rights]).values():
+        waiting.result(10)
+
+
+def take(bootstrap: str, rights: Sequence[Right], principal: str = f"User:{USER}") -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for waiting in admin.delete_acls(
+        [_binding(AclBindingFilter, each, principal) for each in rights]
+    ).values():
+        waiting.result(10)
+
+
+@contextmanager
+def tokens() -> Iterator[str]:
+    """The address of an endpoint that gives whoever knows the password an unsigned token (RFC 7519, 6)."""
+
+    def part(body: dict[str, Any]) -> str:
+        return base64.urlsafe_b64encode(json.dumps(body).encode()).rstrip(b"=").decode()
+
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            known = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+            right = self.headers.get("authorization") == f"Basic {known}"
+            now = int(time.time())
+            claims = {"sub": USER, "iat": now, "exp": now + 300, "scope": "kafka"}
+            body = {
+                "access_token": f"{part({'alg': 'none'})}.{part(claims)}.",
+                "token_type": "Bearer",
+                "expires_in": 300,
+            }
+            said = json.dumps(body if right else {"error": "invalid_client"}).encode()
+            self.send_response(200 if right else 401)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/token"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
