@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 from ports import free_pair, free_ports
+from processes import running_server
 
-from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.embedded import KafkaNode
-from hub.runtime import die_with_parent, end, last_line
 
 MARK_OF_FOLDER = {"integration": "integration", "browser": "browser", "faults": "faults"}
 
@@ -85,31 +80,5 @@ def kafka(settings: Settings) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def hub_server(settings: Settings, kafka: str) -> Iterator[str]:
     """Base URL of a real server process (registry, topics, views, dashboard) on the shared Kafka."""
-    settings.project.mkdir(exist_ok=True)
-    settings.logs.mkdir(exist_ok=True)
-    log = settings.logs / "server.log"
-    url = f"http://{settings.http_host}:{settings.http_port}"
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            die_with_parent([sys.executable, "-m", "hub.cli", "serve"]),
-            env={**os.environ, **environment_of(settings)},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        wait_for_server(url, process, log)
+    with running_server(settings) as url:
         yield url
-    finally:
-        end(process, 10.0)
-
-
-def wait_for_server(url: str, process: subprocess.Popen[bytes], log: Path, timeout_s: float = 60.0) -> None:
-    """Until ``GET /health`` answers; fails with the server's last words when it ends or takes too long."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=2):
-                return
-        except OSError:
-            time.sleep(0.1)
-    pytest.fail(f"the server at {url} did not come up: {last_line(log)}\n{log.read_text()[-3000:]}")

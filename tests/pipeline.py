@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,14 +13,13 @@ from typing import Any, Literal
 
 import httpx2
 import psutil
+from processes import HubProcess
 
-from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.demo.customers import Event
 from hub.demo.feeder import PATIENCE_S, Feeder, load
 from hub.kafka import KafkaCluster, KafkaWriter
 from hub.record import Positions, Record
-from hub.runtime import die_with_parent
 from hub.schema_registry.client import RegistryClient
 from hub.topics.apply import apply, make_plan
 from hub.topics.producer import Publisher
@@ -40,7 +36,7 @@ class Pipeline:
     url: str
     cluster: KafkaCluster = field(init=False)
     registry: RegistryClient = field(init=False)
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    processes: dict[str, HubProcess] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.cluster = KafkaCluster(self.settings.bootstrap, 15.0)
@@ -52,24 +48,19 @@ class Pipeline:
         return self.cluster.writer()
 
     def close(self) -> None:
+        """What was started, the last first, and the connections."""
         self.registry.close()
         self.writer.close()
+        for process in reversed(self.processes.values()):
+            process.stop()
 
     def start(self, command: str) -> None:
         """A process of the hub, by its command; again after ``kill``."""
-        self.settings.logs.mkdir(parents=True, exist_ok=True)
-        with (self.settings.logs / f"{command}.log").open("ab") as output:
-            self.processes[command] = subprocess.Popen(
-                die_with_parent([sys.executable, "-m", "hub.cli", command]),
-                env={**os.environ, **environment_of(self.settings)},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+        self.processes.setdefault(command, HubProcess(self.settings, command)).start()
 
     def kill(self, command: str, jvm: Literal["left", "too", "alone"] = "left") -> None:
         """kill -9 of the process; of Spark's JVM below it ``too``, or of that ``alone``, which the process is to notice."""
-        process = self.processes[command]
+        process = self.processes[command].process
         below = [] if jvm == "left" else psutil.Process(process.pid).children(recursive=True)
         for each in [*below, *([] if jvm == "alone" else [process])]:
             each.kill()

@@ -11,9 +11,6 @@ import itertools
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -25,15 +22,13 @@ import httpx2
 import pytest
 from pipeline import wait_until
 from ports import free_pair, free_ports
+from processes import Server
 
-from hub.cli.context import environment_of
-from hub.cli.up import answers_health, server_url
 from hub.config import Settings
 from hub.embedded import KafkaNode
 from hub.errors import HubError, PeerError
 from hub.kafka import KafkaCluster
 from hub.record import Positions, TopicPartition
-from hub.runtime import die_with_parent, end, last_line
 from hub.schema_registry import subject_names as names
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.facts import SCHEMAS_TOPIC, fact_of
@@ -47,48 +42,10 @@ TRIES = 12  # of 3 s and a pause at most
 _LOG = TopicPartition(SCHEMAS_TOPIC, 0)
 
 
-class Server:
-    """``hub serve`` as a process of its own; ``kill`` and ``freeze`` are what an operating system may do to it."""
-
-    def __init__(self, home: Path, bootstrap: str) -> None:
-        self.settings = Settings(
-            home=home, project=home / "project", bootstrap=bootstrap, http_port=free_ports(1)[0]
-        )
-        self.settings.project.mkdir(parents=True)
-        self.settings.logs.mkdir()
-        self.url = server_url(self.settings)
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with (self.settings.logs / "server.log").open("ab") as output:
-            self.process = subprocess.Popen(
-                die_with_parent([sys.executable, "-m", "hub.cli", "serve"]),
-                env={**os.environ, **environment_of(self.settings)},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-
-    def wait_ready(self) -> None:
-        log = self.settings.logs / "server.log"
-        wait_until(lambda: answers_health(self.url), READY_S, lambda: f"{self.url}: {last_line(log)}")
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait(10.0)
-
-    def freeze(self, seconds: float) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
-        try:
-            time.sleep(seconds)
-        finally:
-            self.process.send_signal(signal.SIGCONT)
-
-    def stop(self) -> None:
-        if self.process is not None:
-            end(self.process, 10.0)
+def server_of(home: Path, bootstrap: str) -> Server:
+    return Server(
+        Settings(home=home, project=home / "project", bootstrap=bootstrap, http_port=free_ports(1)[0])
+    )
 
 
 class Load:
@@ -199,10 +156,10 @@ def kafka_node(tmp_path: Path) -> Iterator[KafkaNode]:
 @pytest.fixture
 def servers(tmp_path: Path, kafka_node: KafkaNode) -> Iterator[list[Server]]:
     """Two that run, and a third that is not started yet."""
-    every = [Server(tmp_path / f"server-{number}", kafka_node.bootstrap) for number in range(3)]
+    every = [server_of(tmp_path / f"server-{number}", kafka_node.bootstrap) for number in range(3)]
     try:
         for each in every[:2]:
-            each.start()
+            each.start(ready=False)
         for each in every[:2]:
             each.wait_ready()
         yield every
@@ -266,7 +223,10 @@ def faults(
         killed.kill()
         time.sleep(away_s)
         killed.start()
-        killed.wait_ready()
+
+    def freeze_a_node() -> None:
+        with frozen.frozen():
+            time.sleep(frozen_s)
 
     def restart_the_broker() -> None:
         assert kafka_node.process is not None
@@ -277,7 +237,7 @@ def faults(
 
     every = [
         (f"kill -9 {killed.url}", kill_a_node),
-        (f"SIGSTOP {frozen.url} for {frozen_s:.1f} s", lambda: frozen.freeze(frozen_s)),
+        (f"SIGSTOP {frozen.url} for {frozen_s:.1f} s", freeze_a_node),
         ("kill -9 of the broker", restart_the_broker),
     ]
     chance.shuffle(every)

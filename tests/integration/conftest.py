@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from mirror_world import node
 from pipeline import Pipeline
 from postgres import BINARIES, Postgres
 from spark_session import spark_session
 
 from hub.config import Settings
 from hub.embedded import ensure_jars
-from hub.runtime import end
 
 __all__ = ["spark_session"]
 
@@ -28,8 +28,20 @@ def pipeline(settings: Settings, hub_server: str) -> Iterator[Pipeline]:
         yield running
     finally:
         running.close()
-        for process in reversed(running.processes.values()):
-            end(process, 20.0)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Bootstrap servers of a cluster to mirror from, shared by a file's tests."""
+    with node(tmp_path_factory.mktemp("nyc")) as made:
+        yield made.bootstrap
+
+
+@pytest.fixture(scope="module")
+def away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """And of the one that it is mirrored to."""
+    with node(tmp_path_factory.mktemp("lon")) as made:
+        yield made.bootstrap
 
 
 @pytest.fixture(autouse=True)

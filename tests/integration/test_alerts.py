@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +11,8 @@ import httpx2
 import pytest
 from alert_receivers import Webhook, until, webhook
 from confluent_kafka import Consumer, Producer
-from conftest import wait_for_server
 from ports import free_pair, free_ports
+from processes import Server
 from typer.testing import CliRunner
 
 from hub.alerts.desk import Desk, read
@@ -30,7 +26,7 @@ from hub.embedded import KafkaNode
 from hub.kafka import KafkaCluster
 from hub.materializers.stores.sql import Change, Store, ViewBatch
 from hub.record import Positions
-from hub.runtime import die_with_parent, end
+from hub.runtime import end
 
 TOPIC = "shop.orders"
 TREE = """
@@ -44,28 +40,8 @@ topics:
 """
 
 
-class Hub:
+class Hub(Server):
     """A server process on a Kafka of its own."""
-
-    def __init__(self, settings: Settings, url: str) -> None:
-        self.settings, self.url = settings, url
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        log = self.settings.logs / "server.log"
-        with log.open("ab") as output:
-            self.process = subprocess.Popen(
-                die_with_parent([sys.executable, "-m", "hub.cli", "serve"]),
-                env={**os.environ, **environment_of(self.settings), "HOOK_TOKEN": "s3cret"},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        wait_for_server(self.url, self.process, log)
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
 
     def alerts(self) -> dict[str, Any]:
         found: dict[str, Any] = httpx2.get(f"{self.url}/api/alerts", timeout=30).json()
@@ -114,7 +90,7 @@ routes:
     kafka = KafkaNode(settings)
     kafka.start()
     kafka.wait_ready()
-    running = Hub(settings, f"http://{settings.http_host}:{settings.http_port}")
+    running = Hub(settings, environment={"HOOK_TOKEN": "s3cret"})
     try:
         cluster = KafkaCluster(settings.bootstrap, 15.0)
         for topic in (TOPIC, "shop.payments"):

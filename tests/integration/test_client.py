@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import re
 import subprocess
@@ -16,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import wait_for_server
 from pipeline import Pipeline, wait_until
 from ports import free_ports
+from processes import Server
 
-from hub.cli.context import environment_of
 from hub.client import (
     AsyncHub,
     Change,
@@ -36,7 +34,6 @@ from hub.client import (
 )
 from hub.errors import HubError
 from hub.record import Positions
-from hub.runtime import die_with_parent
 
 DOCS = Path(__file__).parents[2] / "docs/client.md"
 SCHEMA = """{"type": "record", "name": "Reading", "fields": [
@@ -123,40 +120,18 @@ def test_the_same_call_made_again_writes_nothing(heard: Pipeline) -> None:
     assert first == again and row["readings"] == 5
 
 
-class Killable:
-    """A second server on the same store and Kafka, on a port of its own."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.settings = pipeline.settings.model_copy(update={"http_port": free_ports(1)[0]})
-        self.url = f"http://127.0.0.1:{self.settings.http_port}"
-        self.log = self.settings.logs / "killable.log"
-        self.start()
-
-    def start(self) -> None:
-        environment = {**os.environ, **environment_of(self.settings)}
-        with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                die_with_parent([sys.executable, "-m", "hub.cli", "serve"]),
-                env=environment, stdout=output, stderr=subprocess.STDOUT,
-            )  # fmt: skip
-        wait_for_server(self.url, self.process, self.log)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(20.0)
-
-
 @pytest.fixture
-def killable(heard: Pipeline) -> Iterator[Killable]:
-    running = Killable(heard)
+def killable(heard: Pipeline) -> Iterator[Server]:
+    """A second server on the same store and Kafka, on a port of its own."""
+    own = heard.settings.model_copy(update={"http_port": free_ports(1)[0]})
+    running = Server(own, log="killable.log")
+    running.start()
     yield running
     running.kill()
 
 
 @pytest.mark.timeout(280)
-def test_subscribers_go_through_kill_9_without_a_loss_or_a_repeat(
-    heard: Pipeline, killable: Killable
-) -> None:
+def test_subscribers_go_through_kill_9_without_a_loss_or_a_repeat(heard: Pipeline, killable: Server) -> None:
     found: dict[str, list[Change]] = {"sse": [], "websocket": []}
     last = "the-last"
     until: list[Positions] = []

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from conftest import wait_for_server
 from kafka_connect import INTEGERS, KafkaConnect
 from pipeline import wait_until
 from ports import free_ports
+from processes import running_server
 
-from hub.cli.context import environment_of
 from hub.cli.doctor import Verdict, examine
 from hub.config import Settings
 from hub.errors import PeerError
 from hub.observability import connect_workers
-from hub.runtime import die_with_parent, end
 
 HTML = {"accept": "text/html"}
 
@@ -38,25 +32,6 @@ def connect(settings: Settings, kafka: str, tmp_path: Path) -> Iterator[KafkaCon
         yield running
     finally:
         running.kill()
-
-
-@contextmanager
-def server(settings: Settings) -> Iterator[str]:
-    settings.project.mkdir(parents=True, exist_ok=True)
-    settings.logs.mkdir(parents=True, exist_ok=True)
-    log, url = settings.logs / "server.log", f"http://{settings.http_host}:{settings.http_port}"
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            die_with_parent([sys.executable, "-m", "hub.cli", "serve"]),
-            env={**os.environ, **environment_of(settings)},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        wait_for_server(url, process, log)
-        yield url
-    finally:
-        end(process, 10.0)
 
 
 @pytest.mark.timeout(300)
@@ -77,7 +52,7 @@ def test_what_runs_what_failed_and_what_nobody_can_tell(
     (own.project / "alerts.yaml").write_text(
         "rules: {connect-failed: {for: 0s, keep: 0s}, connect-unreachable: {for: 0s, keep: 0s}}\n"
     )
-    with server(own) as url:
+    with running_server(own) as url:
         found: dict[str, Any] = {}
 
         def states() -> dict[str, list[str]]:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,48 +13,23 @@ import pytest
 from pipeline import Pipeline, plain, records_of, wait_until
 from plant import Plant
 from postgres import BINARIES
+from processes import HubProcess, run_hub
 
-from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.record import NewRecord, Positions
-from hub.runtime import die_with_parent, end
 
 pytestmark = pytest.mark.timeout(900)
 DAY_MS = 86_400_000
 
 
-class Stores:
+class Stores(HubProcess):
     """An applier of its own with one store of each kind, beside the shared one, which fills the store that serves."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.environment = {**os.environ, **environment_of(settings)}
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with (self.settings.project / "applier.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                die_with_parent([sys.executable, "-m", "hub.cli", "apply-changelogs"]),
-                env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait(20)
-
-    def run(self, *arguments: str) -> tuple[int, str, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "hub.cli", *arguments],
-            env=self.environment, capture_output=True, text=True, timeout=200, check=False,
-        )  # fmt: skip
-        return done.returncode, done.stdout, done.stderr
 
     def rows(self, view: str) -> dict[str, int]:
         """How many rows each has, of which all are proven equal to the fold of the changelog."""
-        code, out, told = self.run("view", "verify", view, "--timeout", "120", "-o", "json")
-        assert code == 0, (out, told, (self.settings.project / "applier.log").read_text()[-3000:])
-        return {each["store"]: each["store_rows"] for each in json.loads(out)}
+        done = run_hub(self.settings, "view", "verify", view, "--timeout", "120", "-o", "json")
+        assert done.returncode == 0, (done.stdout, done.stderr, self.last_words())
+        return {each["store"]: each["store_rows"] for each in json.loads(done.stdout)}
 
 
 @pytest.fixture
@@ -69,10 +41,9 @@ def stores(
         more["warehouse"] = request.getfixturevalue("postgres").database("over")
     (tmp_path / "views").mkdir()
     update = {"home": tmp_path / "home", "project": tmp_path, "registry_url": pipeline.url, "stores": more}
-    made = Stores(settings.model_copy(update={**update, "expiry_every_s": 0.3}))
+    made = Stores(settings.model_copy(update={**update, "expiry_every_s": 0.3}), "apply-changelogs")
     yield made
-    if made.process is not None:
-        end(made.process, 20.0)
+    made.stop()
 
 
 def test_rows_that_are_over_go_from_every_store_and_come_back_with_their_next_event(
@@ -161,8 +132,8 @@ def test_rows_that_are_over_go_from_every_store_and_come_back_with_their_next_ev
 
     # The same log gives the same rows.
     before = {key: plain(each) for key, each in pipeline.rows(plant.view).items()}
-    code, out, told = stores.run("view", "rewind", plant.view)
-    assert code == 0, (out, told)
+    done = run_hub(stores.settings, "view", "rewind", plant.view)
+    assert done.returncode == 0, (done.stdout, done.stderr)
     wait_until(lambda: versions(plant)[-1]["number"] == 2 and versions(plant)[-1]["state"] == "served", 180.0)
     assert {key: plain(each) for key, each in pipeline.rows(plant.view).items()} == before
     assert stores.rows(plant.view) == dict.fromkeys(named, 2)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +16,12 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pipeline import records_of
+from processes import HubProcess
 
-from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.errors import NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.record import NewRecord, Positions, Record
-from hub.runtime import die_with_parent
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.codec import decode, frame, parsed
 from hub.topics.audit import AUDIT_TOPIC
@@ -362,16 +358,6 @@ def strangers(mine: Topic) -> list[NewRecord]:
 WRONG = {1: "framing", 3: "unknown_schema", 4: "foreign_schema", 5: "undecodable", 6: "rest"}
 
 
-def process(settings: Settings) -> subprocess.Popen[bytes]:
-    with (settings.logs / "audit-topics.log").open("ab") as output:
-        return subprocess.Popen(
-            die_with_parent([sys.executable, "-m", "hub.cli", "audit-topics"]),
-            env={**os.environ, **environment_of(settings)},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-
-
 def test_violations_are_copied_to_quarantine_once_whatever_dies(
     topic: Callable[..., Topic], settings: Settings, tmp_path: Path
 ) -> None:
@@ -383,18 +369,17 @@ def test_violations_are_copied_to_quarantine_once_whatever_dies(
     settings = settings.model_copy(update={"project": tmp_path})
     source = mine.cluster.writer()
     source.append(written[:5])
-    running = process(settings)
+    auditor = HubProcess(settings, "audit-topics")
+    auditor.start()
     try:
         wait_for(lambda: copies(mine) == 3)
-        running.kill()
-        running.wait()
+        auditor.kill()
         source.append(written[5:])
-        running = process(settings)
+        auditor.start()
         wait_for(lambda: copies(mine) == 5)
         row = wait_for(lambda: audited(mine, len(written)))
     finally:
-        running.kill()
-        running.wait()
+        auditor.kill()
     assert row["by_producer"] == {"till": 5} and row["quarantined"] == 5 and row["audit"] == "quarantine"
     assert row["by_reason"] == dict.fromkeys(WRONG.values(), 1)
     found = mine.records(f"{mine.name}.quarantine")

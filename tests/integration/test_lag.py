@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -18,10 +15,10 @@ import httpx2
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from conftest import wait_for_server
+from pipeline import wait_until
 from ports import free_pair, free_ports
+from processes import run_hub, running_server
 
-from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.embedded import KafkaNode
 from hub.errors import PeerError
@@ -31,7 +28,6 @@ from hub.observability.consumers import LagRow
 from hub.observability.monitor import Monitor
 from hub.observability.status import Rules
 from hub.record import NewRecord, Positions, TopicPartition
-from hub.runtime import die_with_parent, end
 
 SAMPLE_S = 0.5
 PATIENCE_S = 60.0
@@ -466,38 +462,21 @@ def test_the_server_tells_groups_by_api_metrics_and_command_line(
         lag_sample_s=0.5,
         lag_series=1,
     )
-    settings.logs.mkdir(exist_ok=True)
-    log, url = settings.logs / "server.log", f"http://127.0.0.1:{settings.http_port}"
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            die_with_parent([sys.executable, "-m", "hub.cli", "serve"]),
-            env={**os.environ, **environment_of(settings)},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        wait_for_server(url, process, log)
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            rows = httpx2.get(f"{url}/api/lag", params={"name": stage.group, "state": "STOPPED"}).json()
-            if rows:
-                break
-            assert time.monotonic() < deadline, log.read_text()[-2000:]
-            time.sleep(0.1)
+    with running_server(settings) as url:
+        rows: list[dict[str, object]] = []
+
+        def told() -> bool:
+            rows[:] = httpx2.get(f"{url}/api/lag", params={"name": stage.group, "state": "STOPPED"}).json()
+            return bool(rows)
+
+        wait_until(told, PATIENCE_S)
         assert (rows[0]["records"], rows[0]["topic"], rows[0]["view"]) == (7, stage.topic, None)
         metrics = httpx2.get(f"{url}/metrics").text
         series = [line for line in metrics.splitlines() if line.startswith("hub_consumer_lag_seconds{")]
         assert len(series) == 1
         assert 'hub_consumers{kind="group",state="STOPPED"}' in metrics
         for command in (["lag", stage.group, "-o", "json"], ["lag", "-t", stage.topic], ["top", "--once"]):
-            said = subprocess.run(
-                [sys.executable, "-m", "hub.cli", *command],
-                env={**os.environ, **environment_of(settings)},
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=60,
-            )
+            said = run_hub(settings, *command)
             assert said.returncode == 0, said.stderr
             if "json" in command:
                 assert json.loads(said.stdout)[0]["name"] == stage.group
@@ -505,5 +484,3 @@ def test_the_server_tells_groups_by_api_metrics_and_command_line(
                 assert "STOPPED" in said.stdout and "no member is connected" in said.stdout
             else:
                 assert "Worst lags" in said.stdout
-    finally:
-        end(process, 10.0)

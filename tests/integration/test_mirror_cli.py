@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
-from mirror_world import World, node, own_world, well
+from mirror_world import World, own_world, well
 from pipeline import wait_until
 from typer.testing import CliRunner
 
@@ -23,18 +23,6 @@ from hub.completeness.ledger import Cells, bucket_of
 from hub.record import Positions, TopicPartition
 from hub.replication.board import STATUS_TOPIC
 from hub.replication.wire import EARLIEST, Cluster, ClusterAccess
-
-
-@pytest.fixture(scope="module")
-def away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with node(tmp_path_factory.mktemp("lon")) as made:
-        yield made.bootstrap
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with node(tmp_path_factory.mktemp("nyc")) as made:
-        yield made.bootstrap
 
 
 @pytest.fixture

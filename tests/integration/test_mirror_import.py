@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from mirror_maker import MirrorMaker, properties
-from mirror_world import World, node, own_world
+from mirror_world import World, own_world
 from pipeline import wait_until
 
 from hub.config import Settings
@@ -30,18 +30,6 @@ EXACTLY_ONCE = {
     "listeners": "http://127.0.0.1:0",
 }
 SYNCS, CHECKPOINTS = "mm2-offset-syncs.lon.internal", "nyc.checkpoints.internal"
-
-
-@pytest.fixture(scope="module")
-def away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with node(tmp_path_factory.mktemp("lon")) as made:
-        yield made.bootstrap
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with node(tmp_path_factory.mktemp("nyc")) as made:
-        yield made.bootstrap
 
 
 @pytest.fixture

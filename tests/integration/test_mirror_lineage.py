@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from conftest import wait_for_server
 from mirror_world import World, node, own_world
 from pipeline import wait_until
 from ports import free_ports
+from processes import running_server
 from typer.testing import CliRunner
 
 from hub.cli import app
 from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.record import Positions
-from hub.runtime import die_with_parent, end
 
 
 @pytest.fixture(scope="module")
@@ -52,21 +48,9 @@ def test_the_way_of_an_event_begins_in_the_other_region(kafka: str, home: str, t
             lag_sample_s=0.5,
             alerts=False,
         )
-        own.logs.mkdir(parents=True)
-        log, url = own.logs / "server.log", f"http://{own.http_host}:{own.http_port}"
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                die_with_parent([sys.executable, "-m", "hub.cli", "serve"]),
-                env={**os.environ, **environment_of(own)},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        try:
-            wait_for_server(url, process, log)
+        with running_server(own) as url:
             _told_by_the_command(own, world, topic)
             _followed(url, world, topic, group)
-        finally:
-            end(process, 10.0)
 
 
 def _told_by_the_command(own: Settings, world: World, topic: str) -> None:

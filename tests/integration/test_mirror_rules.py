@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +13,10 @@ from typing import Any
 import fastavro
 import pytest
 from confluent_kafka import Producer
-from conftest import wait_for_server
 from mirror_world import World, node, own_world, well
 from ports import free_ports
+from processes import Server
 
-from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.errors import NotFound
 from hub.record import TopicPartition
@@ -28,7 +24,6 @@ from hub.replication.checkpoint import MapRecord
 from hub.replication.clusters import read_progress
 from hub.replication.compare import complete_tables
 from hub.replication.offset_map import Run
-from hub.runtime import die_with_parent, end
 from hub.schema_registry.client import RegistryClient
 
 KEY = "MASK_KEY"
@@ -40,30 +35,28 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[
     """Bootstrap servers and the registry's URL of either side."""
     homes = {name: tmp_path_factory.mktemp(name) for name in ("nyc", "lon")}
     with node(homes["nyc"]) as nyc, node(homes["lon"]) as lon:
-        started = []
-        found = {}
-        try:
-            for name, each in (("nyc", nyc), ("lon", lon)):
-                (port,) = free_ports(1)
-                settings = Settings(
-                    home=homes[name], project=homes[name], bootstrap=each.bootstrap, http_port=port
+        servers = [
+            Server(
+                Settings(
+                    home=homes[name],
+                    project=homes[name],
+                    bootstrap=each.bootstrap,
+                    http_port=free_ports(1)[0],
                 )
-                log = homes[name] / "server.log"
-                with log.open("ab") as output:
-                    process = subprocess.Popen(
-                        die_with_parent([sys.executable, "-m", "hub.cli", "serve"]),
-                        env={**os.environ, **environment_of(settings)},
-                        stdout=output,
-                        stderr=subprocess.STDOUT,
-                    )
-                started.append((process, log))
-                found[name] = each.bootstrap, f"http://127.0.0.1:{port}"
-            for (_, url), (process, log) in zip(found.values(), started, strict=True):
-                wait_for_server(url, process, log)
-            yield found
+            )
+            for name, each in (("nyc", nyc), ("lon", lon))
+        ]
+        try:
+            for server in servers:
+                server.start(ready=False)
+            for server in servers:
+                server.wait_ready()
+            yield {
+                name: (each.settings.bootstrap, each.url) for name, each in zip(homes, servers, strict=True)
+            }
         finally:
-            for process, _ in started:
-                end(process, 10.0)
+            for server in servers:
+                server.stop(10.0)
 
 
 @pytest.fixture

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pipeline import Pipeline, iso, plain, wait_until
 from ports import free_pair, free_ports
+from processes import run_hub
 from spark_cluster import SparkCluster, spark_cluster
 
-from hub.cli.context import environment_of
 from hub.cli.up import children, server_url
 from hub.config import Settings
 from hub.demo import customers
@@ -89,14 +86,7 @@ def test_a_cluster_without_workers_is_told_of_and_not_waited_for_without_end(
     with spark_cluster(tmp_path, workers=0) as empty:
         changes = {"home": tmp_path / "home", "spark_master": empty.url, "spark_executors_wait_s": 2.0}
         settings = pipeline.settings.model_copy(update=changes)
-        ended = subprocess.run(
-            [sys.executable, "-m", "hub.cli", "materialize"],
-            check=False,
-            env={**os.environ, **environment_of(settings)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        ended = run_hub(settings, "materialize", timeout_s=120.0)
     assert ended.returncode == 1
     assert "HUB-3058" in ended.stderr
     assert f"{empty.url} gave no executor within 2 s" in ended.stderr

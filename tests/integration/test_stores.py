@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,14 +13,13 @@ from typing import Any
 import pytest
 from pipeline import wait_until
 from postgres import Postgres
+from processes import HubProcess, run_hub
 
-from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.kafka import KafkaCluster
 from hub.materializers.progress import PROGRESS_TOPIC
 from hub.materializers.stores.named import open_store
 from hub.record import NewRecord
-from hub.runtime import die_with_parent, end
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.codec import encode, parsed
 
@@ -48,43 +44,15 @@ stores: [serving, warehouse, duck, lake]
 """
 
 
-class Hub:
+class Hub(HubProcess):
     """An applier process of its own, and the command line beside it."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.environment = {**os.environ, **environment_of(settings)}
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with (self.settings.project / "applier.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                die_with_parent([sys.executable, "-m", "hub.cli", "apply-changelogs"]),
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait(20)
-
     def run(self, *arguments: str) -> tuple[int, Any]:
-        done = subprocess.run(
-            [sys.executable, "-m", "hub.cli", *arguments],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-        )
+        done = run_hub(self.settings, *arguments)
         try:
             return done.returncode, json.loads(done.stdout)
         except ValueError:
-            log = (self.settings.project / "applier.log").read_text()
-            raise AssertionError(f"{done.stdout}\n{done.stderr}\n{log[-3000:]}") from None
+            raise AssertionError(f"{done.stdout}\n{done.stderr}\n{self.last_words()}") from None
 
 
 @pytest.fixture
@@ -99,10 +67,9 @@ def hub(settings: Settings, hub_server: str, postgres: Postgres, tmp_path: Path)
             "stores": {"warehouse": postgres.database("four"), "duck": "duckdb", "lake": "parquet"},
         }
     )
-    made = Hub(own)
+    made = Hub(own, "apply-changelogs")
     yield made
-    if made.process is not None:
-        end(made.process, 20.0)
+    made.stop()
 
 
 def write(cluster: KafkaCluster, schema_id: int, chance: random.Random, versions: range) -> None:

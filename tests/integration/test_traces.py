@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 
 import httpx2
 import pytest
-from conftest import wait_for_server
 from integration.collector import Collector, collecting
 from pipeline import Pipeline, wait_until
 from plant import Plant
 from ports import free_ports
+from processes import running_server
 from typer.testing import CliRunner
 
 from hub.cli import app
@@ -24,7 +21,6 @@ from hub.client import Hub
 from hub.config import Settings
 from hub.embedded import ensure_jars
 from hub.record import Positions
-from hub.runtime import die_with_parent, end
 from hub.tracing.context import parse
 from hub.tracing.otel import Spans, _made
 
@@ -53,27 +49,15 @@ def traced(
         }
     )
     ensure_jars(own)
-    url = f"http://{own.http_host}:{own.http_port}"
-    own.logs.mkdir(parents=True, exist_ok=True)
     (own.project / "views").mkdir(parents=True)
-    log = own.logs / "server.log"
-    with log.open("ab") as output:
-        server = subprocess.Popen(
-            die_with_parent([sys.executable, "-m", "hub.cli", "serve"]),
-            env={**os.environ, **environment_of(own)},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    running = Pipeline(own, url)
-    try:
-        wait_for_server(url, server, log)
-        for command in ("apply-changelogs", "materialize"):
-            running.start(command)
-        yield running
-    finally:
-        running.close()
-        for process in (*running.processes.values(), server):
-            end(process, 20.0)
+    with running_server(own) as url:
+        running = Pipeline(own, url)
+        try:
+            for command in ("apply-changelogs", "materialize"):
+                running.start(command)
+            yield running
+        finally:
+            running.close()
 
 
 @pytest.fixture
