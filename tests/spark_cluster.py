@@ -19,6 +19,7 @@ from hub.embedded.spark_gateway import OPENED
 from hub.runtime import die_with_parent, end
 
 LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1"}
+PATIENCE_S = 180.0  # three JVMs start beside everything else
 
 
 class SparkCluster:
@@ -36,13 +37,13 @@ class SparkCluster:
     def start(self, workers: int) -> None:
         self._start("master", "master.Master", "--port", str(self.port), "--webui-port", str(self._pages[0]))
         wait_until(
-            lambda: "I have been elected leader" in self.said("master"), 60.0, lambda: self.said("master")
+            lambda: "I have been elected leader" in self.said("master"), PATIENCE_S, lambda: self.said("master")
         )
         for number in range(workers):
             self._start_worker(f"worker-{number}", self._pages[1 + number])
         wait_until(
             lambda: self.said("master").count("Registering worker") >= workers,
-            60.0,
+            PATIENCE_S,
             lambda: self.said("master"),
         )
 

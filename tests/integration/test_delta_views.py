@@ -408,4 +408,3 @@ def test_a_kill_in_the_middle_leaves_the_tables_as_they_are(pipeline: Pipeline, 
         registry.close()
         store.close()
         elsewhere.close()
-        elsewhere.kill("materialize", "too")

@@ -248,7 +248,7 @@ def rows_flow(hub: Hub) -> None:
         told = (hub.pipeline.state(VIEW).get("last_batch") or {}).get("changelog", {})
         return sum(offset for _, offset in end) > sum(told.values()) + 20
 
-    hub.until(uncovered, 240.0)
+    hub.until(uncovered, 240.0, lambda: f"{hub.fed} events fed, {hub.pipeline.state(VIEW)}")
 
 
 def kill(hub: Hub, victim: str) -> None:

@@ -508,7 +508,6 @@ def test_a_kill_in_the_middle_gives_no_row_twice(shop: Shop, pipeline: Pipeline,
         registry.close()
         store.close()
         elsewhere.close()
-        elsewhere.kill("materialize", "too")
 
 
 def _rows(store: Store, view: str) -> list[Any]:
