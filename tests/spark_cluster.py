@@ -37,7 +37,9 @@ class SparkCluster:
     def start(self, workers: int) -> None:
         self._start("master", "master.Master", "--port", str(self.port), "--webui-port", str(self._pages[0]))
         wait_until(
-            lambda: "I have been elected leader" in self.said("master"), PATIENCE_S, lambda: self.said("master")
+            lambda: "I have been elected leader" in self.said("master"),
+            PATIENCE_S,
+            lambda: self.said("master"),
         )
         for number in range(workers):
             self._start_worker(f"worker-{number}", self._pages[1 + number])
