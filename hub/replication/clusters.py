@@ -247,6 +247,30 @@ def read_board(reached: Reached, *, status: bool = True) -> Board:
     return board
 
 
+def without_records(reached: Reached, topics: Iterable[str], timeout_s: float = 10.0) -> frozenset[str]:
+    """Those of the topics in which no committed record is to be read now; what is not known in time is not among them.
+
+    Offsets do not tell: markers and aborted records have some, too. Stops when each topic has shown a record or its end.
+    """
+    kafka, names = reached.kafka, frozenset(topics)
+    begins, ends = kafka.beginning_offsets(sorted(names)), kafka.end_offsets(sorted(names))
+    waiting = {tp: end for tp, end in ends if begins.get(tp) < end}
+    with_some: set[str] = set()
+    reader = kafka.reader(queue_kb=1_024)
+    deadline = time.monotonic() + timeout_s
+    try:
+        reader.assign(Positions({tp: begins.get(tp) for tp in waiting}))
+        while waiting and time.monotonic() < deadline:
+            with_some |= {record.topic for record in reader.poll(_POLL, 0.2)}
+            at = reader.position()
+            waiting = {
+                tp: end for tp, end in waiting.items() if tp.topic not in with_some and at.get(tp) < end
+            }
+    finally:
+        reader.close()
+    return names - with_some - {tp.topic for tp in waiting}
+
+
 class OnwardReader:
     """Reads some topics on and on: each time what came since, open transactions waited for. Not thread safe."""
 
