@@ -58,6 +58,7 @@ def prometheus_rules(
         *_completeness(topics, changes, link),
         *_views(promises, changes, link),
         *_connect(changes, link),
+        *_mirrors(topics, changes, link),
         *(
             _rule(
                 each,
@@ -194,6 +195,69 @@ def _connect(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
     )
 
 
+def _mirrors(topics: Sequence[TopicSpec], changes: Changes, link: str) -> Iterable[dict[str, Any]]:
+    """Without mirrors.yaml these series are not there, and nothing fires."""
+    nobody = ("", "")
+    yield _rule(
+        changes.rule("mirror-trouble"),
+        "hub_mirror_standing == 1",
+        "mirror {{ $labels.mirror }} or a part of it stands still, or no worker carries it",
+        nobody,
+        link,
+    )
+    yield _rule(
+        changes.rule("mirror-unknown"),
+        'hub_mirror_state{state=~"starting|unknown"} == 1 or hub_mirror_known == 0',
+        "nobody can tell how {{ with $labels.mirror }}mirror {{ . }} goes{{ else }}mirrors go{{ end }}",
+        nobody,
+        link,
+    )
+    late = changes.rule("mirror-lag")
+    promised = _by(topics, lambda spec: spec.slo.lag_ms, "slo.lag")
+    for (lag_ms, who), names in promised.items():
+        yield _rule(
+            late,
+            _late(_one_of("topic", names), "mirror, topic", lag_ms),
+            "mirror {{ $labels.mirror }} is {{ $value | humanizeDuration }} behind on {{ $labels.topic }}; "
+            f"promised are {lag_ms / 1000:g} s",
+            who,
+            link,
+            f"{lag_ms / 1000:g}s",
+        )
+    others = sorted(name for names in promised.values() for name in names)
+    limit_ms = late.limit_ms or 0
+    yield _rule(
+        late,
+        _late(_one_of("topic", others).replace("=", "!=", 1).replace("!=~", "!~", 1), "mirror", limit_ms)
+        if others
+        else _late("", "mirror", limit_ms),
+        "mirror {{ $labels.mirror }} is {{ $value | humanizeDuration }} behind",
+        nobody,
+        link,
+    )
+    yield _rule(
+        changes.rule("mirror-differs"),
+        "hub_mirror_different_partitions > 0",
+        "mirror {{ $labels.mirror }}: {{ $value }} partitions are not what their source is",
+        nobody,
+        link,
+    )
+    lost = changes.rule("mirror-gap")
+    yield _rule(
+        lost,
+        f"hub_mirror_gap_age_seconds < {(lost.limit_ms or 0) / 1000:g}",
+        "mirror {{ $labels.mirror }} will never have some records of {{ $labels.topic }}",
+        nobody,
+        link,
+    )
+
+
+def _late(those: str, by: str, limit_ms: int) -> str:
+    """Of a mirror that somebody paused, or that its schedule holds, lag is meant."""
+    meant = 'unless on (mirror) hub_mirror_state{state="paused"} == 1'
+    return f"max by ({by}) (hub_mirror_lag_seconds{{{those}}} > {limit_ms / 1000:g}) {meant}"
+
+
 def _by(topics: Sequence[TopicSpec], promised: Callable[[TopicSpec], Any], key: str) -> Grouped:
     found: Grouped = {}
     for spec in topics:
@@ -306,6 +370,13 @@ PANELS: Sequence[Panel] = (
         "By state; UNKNOWN: their workers do not answer.",
         "short",
         (('hub_connect_tasks{state!="RUNNING"}', "{{state}}"), ("hub_connect_up == 0", "{{worker}} is away")),
+    ),
+    (
+        "timeseries",
+        "Mirrors, how late",
+        "How long ago the source reached the offset of the latest partition.",
+        "s",
+        (("hub_mirror_lag_seconds_max", "{{mirror}}"), ("hub_mirror_standing == 1", "{{mirror}} stands")),
     ),
     (
         "timeseries",

@@ -7,6 +7,7 @@
     rules:
       lag: {for: 2m, severity: page}
       topic-freshness: off
+      mirror-lag: {limit: 10m}
     channels:
       ops: {webhook: {url: "https://ops.example.com/hook", bearer: "${OPS_TOKEN}"}}
       shop: {slack: {url: "${SHOP_SLACK_URL}"}}
@@ -49,7 +50,7 @@ FOLDER = "alerts"
 MOST_CHANNELS, MOST_ROUTES, MOST_QUERIES = 50, 200, 100
 LABELS = (
     *("alertname", "severity", "owner", "node"),
-    *("topic", "consumer", "kind", "view", "tier", "connector", "worker"),
+    *("topic", "consumer", "kind", "view", "tier", "connector", "worker", "mirror"),
 )
 COLUMN = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -205,6 +206,7 @@ class RuleNode(_Said):
     for_: DurationMs | None = Field(None, alias="for")
     keep: DurationMs | None = None
     severity: Severity | None = None
+    limit: DurationMs | None = Field(None, ge=1_000)
     off: bool = False
 
 
@@ -225,6 +227,18 @@ class AlertsFile(_Said):
             return given
         return {name: {"off": True} if each in (False, "off") else each for name, each in given.items()}
 
+    @field_validator("rules")
+    @classmethod
+    def _limits(cls, given: dict[str, RuleNode]) -> dict[str, RuleNode]:
+        having = [name for name, rule in RULES.items() if rule.limit_ms is not None]
+        for name, each in given.items():
+            if each.limit is not None and name not in having:
+                raise ValueError(
+                    f'rule "{name}" has no limit of its own; {" and ".join(having)} have one,'
+                    " for the others a promise stands in topics.yaml or in the view"
+                )
+        return given
+
     def as_routes(self) -> tuple[Route, ...]:
         """What the engine asks; without a route everything goes to every channel."""
         nodes = self.routes or ([RouteNode(to=list(self.channels))] if self.channels else [])
@@ -242,7 +256,10 @@ class AlertsFile(_Said):
 
     def changes(self) -> Changes:
         return Changes(
-            {name: Change(each.for_, each.keep, each.severity, each.off) for name, each in self.rules.items()}
+            {
+                name: Change(each.for_, each.keep, each.severity, each.off, each.limit)
+                for name, each in self.rules.items()
+            }
         )
 
 

@@ -30,6 +30,8 @@ def iso(at_ms: int | None) -> str:
 def object_path(labels: Labels) -> str:
     """Where the web app shows what an alert is about."""
     said = dict(labels)
+    if "mirror" in said:
+        return "/mirrors"
     if "consumer" in said:
         return f"/lag?{urlencode({'name': said['consumer'], 'prefix': said.get('topic', '')})}"
     if "view" in said:
@@ -51,6 +53,8 @@ def object_name(labels: Labels) -> str:
     said = dict(labels)
     if "consumer" in said:
         return f"{said['consumer']} on {said.get('topic', '')}"
+    if "mirror" in said:
+        return f"{said['topic']} in {said['mirror']}" if "topic" in said else said["mirror"]
     rest = [value for name, value in labels if name not in ("alertname", "severity", "owner", "node", "kind")]
     return said.get("view") or said.get("topic") or ", ".join(rest)
 

@@ -33,7 +33,8 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``kind``: ``slo``, ``health`` of what nobody has to promise, or ``query`` of alerts/*.yaml. ``runbook``: the name of a page of ours, or an address."""
+    """``kind``: ``slo``, ``health`` of what nobody has to promise, or ``query`` of alerts/*.yaml. ``runbook``: the name of a page of ours, or an address.
+    ``limit_ms``: the time that the rule compares with where nobody promised another; None: it compares with none."""
 
     name: str
     kind: str
@@ -45,12 +46,18 @@ class Rule:
     owner: str = ""
     query: str = ""
     on: bool = True
+    limit_ms: int | None = None
 
 
 def _rule(
-    name: str, doc: str, severity: Severity = Severity.warning, for_ms: int = 60_000, kind: str = "slo"
+    name: str,
+    doc: str,
+    severity: Severity = Severity.warning,
+    for_ms: int = 60_000,
+    kind: str = "slo",
+    limit_ms: int | None = None,
 ) -> Rule:
-    return Rule(name, kind, doc, severity, for_ms, runbook=name)
+    return Rule(name, kind, doc, severity, for_ms, runbook=name, limit_ms=limit_ms)
 
 
 # From which objective each follows is said in docs/alerts.md; a page docs/runbooks/NAME.md for each.
@@ -75,6 +82,29 @@ RULES: Mapping[str, Rule] = {
         ),
         _rule("connect-failed", "A connector of Kafka Connect or one of its tasks failed.", kind="health"),
         _rule("connect-unreachable", "A worker of Kafka Connect does not answer.", kind="health"),
+        _rule(
+            "mirror-trouble",
+            "A mirror, or a part of it, stands still and should not, or no worker carries it.",
+            Severity.page,
+            kind="health",
+        ),
+        _rule("mirror-unknown", "Nobody can tell how a mirror goes.", for_ms=300_000, kind="health"),
+        _rule(
+            "mirror-lag",
+            "A mirror is later than slo.lag of a topic, or than the limit where none is promised.",
+            kind="health",
+            limit_ms=300_000,
+        ),
+        # It was compared twice before it was told, and only a comparison of everything takes it back.
+        _rule("mirror-differs", "A copy is not what its source is.", Severity.page, 0, "health"),
+        # What is lost stays lost: the alert is over when it is known for a day.
+        _rule(
+            "mirror-gap",
+            "Records of the source will never be in the copy.",
+            for_ms=0,
+            kind="health",
+            limit_ms=86_400_000,
+        ),
     )
 }
 
@@ -121,6 +151,7 @@ class Change:
     keep_ms: int | None = None
     severity: str | None = None
     off: bool = False
+    limit_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +169,7 @@ class Changes:
             keep_ms=rule.keep_ms if change.keep_ms is None else change.keep_ms,
             severity=change.severity or rule.severity,
             on=not change.off,
+            limit_ms=rule.limit_ms if change.limit_ms is None else change.limit_ms,
         )
 
 

@@ -72,6 +72,7 @@ def rules_of(known: Known) -> list[dict[str, Any]]:
             "severity": str(each.rule.severity),
             "for_s": each.rule.for_ms / 1000,
             "keep_s": each.rule.keep_ms / 1000,
+            "limit_s": None if each.rule.limit_ms is None else each.rule.limit_ms / 1000,
             "on": each.rule.on,
             "good": each.good,
             "bad": each.bad,

@@ -24,6 +24,7 @@ from hub.alerts.live import LiveAlerts
 from hub.alerts.matching import labels_of
 from hub.alerts.outbox import Outbox
 from hub.alerts.rules import Changes, Observation, Promise, Seen, Verdict
+from hub.api.web import Mirrors
 from hub.completeness.follow import Follower
 from hub.completeness.objectives import seen_of_ledger
 from hub.config import Settings
@@ -163,7 +164,12 @@ def make_desk(settings: Settings, cluster: KafkaCluster, environ: Mapping[str, s
 
 
 def sources_of(
-    settings: Settings, monitor: Monitor, collector: Collector, latency: LatencyBoard, ledger: Follower
+    settings: Settings,
+    monitor: Monitor,
+    collector: Collector,
+    latency: LatencyBoard,
+    ledger: Follower,
+    mirrors: Mirrors,
 ) -> list[Source]:
     """What the desk asks in each round; nothing here asks Kafka or a store."""
     tree = LiveTree(settings.project / "topics.yaml")
@@ -210,7 +216,10 @@ def sources_of(
         known = collector.connect()
         return [] if known is None else seen_of_connect(known, changes)
 
-    return [readers, topics, completeness, views, connect]
+    def mirrored(changes: Changes, _now_ms: int) -> list[Seen]:
+        return mirrors.seen(tree.topics(), changes)
+
+    return [readers, topics, completeness, views, connect, mirrored]
 
 
 def add_alerts(app: FastAPI, desk: Desk, ask: Ask, sources: Sequence[Source], opened: AsyncExitStack) -> None:

@@ -134,7 +134,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
         mirrors=mirrors,
     )
     if desk is not None:
-        add_alerts(app, desk, ask, sources_of(settings, *watched, ledger), opened)
+        add_alerts(app, desk, ask, sources_of(settings, *watched, ledger, mirrors), opened)
 
 
 async def add_registry(

@@ -17,6 +17,7 @@ from fastapi import FastAPI
 from prometheus_client.core import Metric
 
 from hub.alerts.desk import Desk
+from hub.alerts.rules import Changes, Seen
 from hub.completeness.follow import NOT_READ, Follower
 from hub.config import Settings
 from hub.errors import HubError, PeerError
@@ -38,17 +39,18 @@ from hub.observability.web.pages.completeness import Audited, Ledgered
 from hub.observability.web.pages.estate import Estate, NodeSchemas
 from hub.observability.web.pages.mirrors import Known
 from hub.observability.web.pages.routes import create_router, nowhere
-from hub.replication.clusters import Reached, reach_all, read_board, read_progress
+from hub.replication.clusters import Reached, StatusReader, reach_all
 from hub.replication.links import checked, links
 from hub.replication.metrics import families
 from hub.replication.mirrors import MirrorsFile
 from hub.replication.mirrors import load as load_mirrors
+from hub.replication.objectives import RULES, seen_of_mirrors
 from hub.replication.summary import summary_of
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.node import Node
 from hub.topics.browse import Browser
 from hub.topics.describe import TopicFacts, describe
-from hub.topics.tree import LiveTree
+from hub.topics.tree import LiveTree, TopicSpec
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +143,8 @@ class StoreFacts:
 
 @dataclass
 class Mirrors:
-    """The status of all mirrors, asked in a thread of its own when somebody looks and what is known is old."""
+    """The status of all mirrors, asked in a thread of its own when somebody looks and what is known is old. Alerts look all
+    the time: what was read is kept, and only what came since is read."""
 
     path: Path
     timeout_s: float
@@ -150,6 +153,9 @@ class Mirrors:
     _topics: dict[str, list[str]] = field(default_factory=dict)  # by mirror, as last told
     _ids: dict[str, str] = field(default_factory=dict)  # Kafka's own name of a cluster, by address
     _asking: threading.Lock = field(default_factory=threading.Lock)
+    _file: MirrorsFile | None = None
+    _reached: Mapping[str, Reached] = field(default_factory=dict)
+    _readers: dict[str, StatusReader] = field(default_factory=dict)  # by cluster
 
     def known(self) -> Known:
         """What was last heard, at once."""
@@ -166,8 +172,25 @@ class Mirrors:
         now = self.known()
         if not now.declared:
             return
-        fresh = now.asked_at_ms is not None and wall_clock_ms() - now.asked_at_ms < MEASURED_FOR_MS
-        yield from families(now.mirrors if fresh and now.error is None else ())
+        good = self._trouble(now) is None and now.asked_at_ms is not None
+        yield from families(now.mirrors if good else (), known=None if now.asked_at_ms is None else good)
+
+    def seen(self, tree: Mapping[str, TopicSpec], changes: Changes) -> list[Seen]:
+        """What alerts' rules see of mirrors, as last heard; nothing where there is no mirrors.yaml."""
+        now = self.known()
+        if not now.declared:
+            return []
+        if now.asked_at_ms is None:
+            return [Seen(changes.rule(name), whole=False) for name in RULES]
+        return seen_of_mirrors(now.mirrors, tree, changes, self._trouble(now))
+
+    @staticmethod
+    def _trouble(now: Known) -> str | None:
+        """Why what was heard is not of now."""
+        if now.error is not None or now.asked_at_ms is None:
+            return now.error
+        age_ms = wall_clock_ms() - now.asked_at_ms
+        return None if age_ms < MEASURED_FOR_MS else f"the clusters were last heard {age_ms // 1000} s ago"
 
     def _ask(self) -> None:
         try:
@@ -184,7 +207,14 @@ class Mirrors:
 
     def _heard(self) -> Known:
         file = load_mirrors(self.path)
-        reached = reach_all(checked(file), os.environ, self.path.parent, self.timeout_s)
+        if file != self._file:
+            self._file = None
+            for reader in self._readers.values():
+                reader.close()
+            self._readers.clear()
+            self._reached = reach_all(checked(file), os.environ, self.path.parent, self.timeout_s)
+            self._file = file
+        reached = self._reached
         status = self._status(file, reached)
         here = frozenset(name for name, each in reached.items() if self._is_own(each.kafka))
         clusters = {name: each.kafka.bootstrap.partition(",")[0] for name, each in reached.items()}
@@ -207,9 +237,10 @@ class Mirrors:
         declared = links(file)
         for name in file.mirrors:
             link = declared[name]
-            target = reached[link.target]
             try:
-                board, progress = read_board(target), read_progress(target, maps=False)
+                if link.target not in self._readers:
+                    self._readers[link.target] = StatusReader(reached[link.target])
+                board, progress = self._readers[link.target].refresh()
             except PeerError as error:
                 short = {"mirror": name, "state": "unknown", "reason": error.message, "ok": False}
                 known = {"topics_known": self._topics.get(name, [])}

@@ -48,6 +48,11 @@ ROOTS = {
         ("org.apache.kafka", "connect-mirror", "4.3.1", True),
         ("org.apache.kafka", "connect-runtime", "4.3.1", True),
     ],
+    # Tests only: a broker of the oldest Kafka that mirrors are promised for, beside third parties' jars of the set "kafka".
+    "old-kafka": [
+        ("org.apache.kafka", "kafka_2.13", "3.7.2", True),
+        ("org.slf4j", "slf4j-reload4j", "1.7.36", True),
+    ],
 }
 
 

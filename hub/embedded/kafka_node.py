@@ -81,7 +81,7 @@ class KafkaNode:
         self.check_ports()
         check_disk(self.folder)
         java = find_java(self.settings)
-        jars = ensure_jars(self.settings, ("kafka",), self._progress)["kafka"]
+        jars = self.jars()
         self.folder.mkdir(parents=True, exist_ok=True)
         properties = self.folder / "server.properties"
         properties.write_text(render_properties(self.port, self.folder / "data"))
@@ -105,6 +105,10 @@ class KafkaNode:
             "kafka.Kafka",
             str(properties),
         ]
+
+    def jars(self) -> Sequence[Path]:
+        """Its classpath, fetched where it is missing."""
+        return ensure_jars(self.settings, ("kafka",), self._progress)["kafka"]
 
     def check_ports(self) -> None:
         """Raises ConfigError (HUB-1120), naming the holder, when one of the two ports is taken."""

@@ -17,7 +17,15 @@ from hub.errors import Conflict, HubError, PeerError
 from hub.record import TopicPartition
 from hub.replication.board import Board, CarriedTopic, Carries
 from hub.replication.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_partition
-from hub.replication.clusters import Reached, own_topics, read_progress, rule_of, side, topics_of
+from hub.replication.clusters import (
+    Reached,
+    own_topics,
+    read_progress,
+    rule_of,
+    side,
+    topics_of,
+    without_records,
+)
 from hub.replication.failover import Control
 from hub.replication.links import Link, carries, opposite
 from hub.replication.mirrors import MirrorsFile
@@ -116,6 +124,13 @@ def planned(
     own += [(link.source, step) for step in own_topics(source)]
     progress = read()
     marks = progress.of(link.name)
+    unmarked = {tp.topic for tp, end in there.ends if end > 0} - {tp.topic for tp in marks}
+    if unmarked:
+        void = without_records(target, unmarked)
+        there = replace(there, void=void)
+        if unmarked - void:  # they may be our own, committed since progress was read
+            progress = read()
+            marks = progress.of(link.name)
     marks |= _came_from_here(file, link, topics, here, there, marks, other)
     synced = {topic: board.synced[link.name, topic] for topic in topics if (link.name, topic) in board.synced}
     ruled = {tp: in_force(progress.rules_at(link.name, tp)) for tp in marks if tp.topic in topics}

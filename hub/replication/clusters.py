@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from hub.errors import NotFound, PeerError
+from hub.errors import HubError, NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.kafka.acls import TopicRule
 from hub.kafka.tokens import Tokens
@@ -247,18 +247,41 @@ def read_board(reached: Reached, *, status: bool = True) -> Board:
     return board
 
 
-class ProgressReader:
-    """Keeps a ``Progress`` up to date. Not thread safe. ``only``: the links whose maps are wanted, where it is kept long."""
+def without_records(reached: Reached, topics: Iterable[str], timeout_s: float = 10.0) -> frozenset[str]:
+    """Those of the topics in which no committed record is to be read now; what is not known in time is not among them.
 
-    def __init__(self, reached: Reached, *, maps: bool = True, only: frozenset[str] | None = None) -> None:
-        self.reached = reached
-        self.topics = [CHECKPOINTS_TOPIC, MAP_TOPIC] if maps else [CHECKPOINTS_TOPIC]
-        self.progress = Progress(only=only)
+    Offsets do not tell: markers and aborted records have some, too. Stops when each topic has shown a record or its end.
+    """
+    kafka, names = reached.kafka, frozenset(topics)
+    begins, ends = kafka.beginning_offsets(sorted(names)), kafka.end_offsets(sorted(names))
+    waiting = {tp: end for tp, end in ends if begins.get(tp) < end}
+    with_some: set[str] = set()
+    reader = kafka.reader(queue_kb=1_024)
+    deadline = time.monotonic() + timeout_s
+    try:
+        reader.assign(Positions({tp: begins.get(tp) for tp in waiting}))
+        while waiting and time.monotonic() < deadline:
+            with_some |= {record.topic for record in reader.poll(_POLL, 0.2)}
+            at = reader.position()
+            waiting = {
+                tp: end for tp, end in waiting.items() if tp.topic not in with_some and at.get(tp) < end
+            }
+    finally:
+        reader.close()
+    return names - with_some - {tp.topic for tp in waiting}
+
+
+class OnwardReader:
+    """Reads some topics on and on: each time what came since, open transactions waited for. Not thread safe."""
+
+    def __init__(self, reached: Reached, topics: Sequence[str], take: Callable[[Record], None]) -> None:
+        self.reached, self.topics, self._take = reached, topics, take
         self._reader = reached.kafka.reader(queue_kb=8_192)
         self._assigned = False
 
-    def refresh(self, timeout_s: float = 20.0) -> Progress:
-        """Read on up to the ends as they are now. Raises PeerError after ``timeout_s``, NotFound without the topics."""
+    def read_on(self, timeout_s: float = 20.0) -> Positions:
+        """Up to the ends as they are now, which are returned. Raises PeerError after ``timeout_s``, NotFound without the
+        topics."""
         ends = self.reached.kafka.end_offsets(self.topics, committed=False)
         if not self._assigned:
             begins = self.reached.kafka.beginning_offsets(self.topics)
@@ -273,11 +296,74 @@ class ProgressReader:
                     code="HUB-3604",
                 )
             for record in self._reader.poll(_POLL, 0.2):
-                self.progress.apply(record)
-        return self.progress
+                self._take(record)
+        return ends
 
     def close(self) -> None:
         self._reader.close()
+
+
+class ProgressReader:
+    """Keeps a ``Progress`` up to date. Not thread safe. ``only``: the links whose maps are wanted, where it is kept long."""
+
+    def __init__(self, reached: Reached, *, maps: bool = True, only: frozenset[str] | None = None) -> None:
+        self.progress = Progress(only=only)
+        topics = [CHECKPOINTS_TOPIC, MAP_TOPIC] if maps else [CHECKPOINTS_TOPIC]
+        self._onward = OnwardReader(reached, topics, self.progress.apply)
+
+    def refresh(self, timeout_s: float = 20.0) -> Progress:
+        """Read on up to the ends as they are now. Raises PeerError after ``timeout_s``, NotFound without the topics."""
+        self._onward.read_on(timeout_s)
+        return self.progress
+
+    def close(self) -> None:
+        self._onward.close()
+
+
+class StatusReader:
+    """Keeps what mirrors and people told in a cluster up to date, without the maps. Not thread safe."""
+
+    def __init__(self, reached: Reached) -> None:
+        self.reached = reached
+        self._topics = (CONTROL_TOPIC, STATUS_TOPIC, CHECKPOINTS_TOPIC)
+        self._ends = Positions()
+        self._onward: OnwardReader | None = None
+        self._board, self._progress = Board(), Progress()
+
+    def refresh(self, timeout_s: float = 30.0) -> tuple[Board, Progress]:
+        """Both as they are now; empty where the cluster has none of the mirrors' topics. Raises PeerError."""
+        try:
+            ends = self._read_on(timeout_s)
+            if not ends.covers(
+                self._ends
+            ):  # a topic was deleted and made again: what was read is another one's
+                self.close()
+                ends = self._read_on(timeout_s)
+            self._ends = ends
+        except NotFound:
+            self.close()
+        except HubError:
+            self.close()  # what was polled and not taken in would be missing
+            raise
+        return self._board, self._progress
+
+    def _read_on(self, timeout_s: float) -> Positions:
+        if self._onward is None:
+            self._board, self._progress = Board(), Progress()
+            self._onward = OnwardReader(self.reached, self._topics, self._take)
+        return self._onward.read_on(timeout_s)
+
+    def _take(self, record: Record) -> None:
+        if record.topic == CHECKPOINTS_TOPIC:
+            self._progress.apply(record)
+        else:
+            self._board.apply(record, time.monotonic(), int(time.time() * 1000))
+
+    def close(self) -> None:
+        if self._onward is not None:
+            self._onward.close()
+        self._onward, self._ends = None, Positions()
+        self._board, self._progress = Board(), Progress()
 
 
 def read_progress(reached: Reached, *, maps: bool = True) -> Progress:

@@ -1,6 +1,7 @@
 """[edge] Mirrors in Prometheus' families: out of what ``hub mirror status`` tells, so that all three say the same.
 
-Series: a few a mirror, three for each of its worst partitions, three for each of its worst groups. What is not known has
+Series: a few a mirror, three for each of its worst partitions, three for each of its worst groups, one for each topic that
+lost something. What is not known has
 no sample: a missing series can be alerted on, a zero would lie.
 """
 
@@ -20,7 +21,7 @@ STATES = (
     "trouble",
     "unknown",
 )
-# Partitions, and groups, of each mirror with series of their own.
+# Partitions, groups, and topics with gaps, of each mirror with series of their own.
 MOST = 200
 
 _OF_MIRROR: tuple[tuple[str, str, str], ...] = (
@@ -36,6 +37,7 @@ _OF_MIRROR: tuple[tuple[str, str, str], ...] = (
     ("unverified_offsets", "unverified_records", "Offsets that were mirrored and not compared yet"),
     ("verified_age_seconds", "verified_s", "Since anything was compared"),
     ("different_partitions", "different", "Partitions in which the sides differ"),
+    ("standing", "stands", "1 while something of it stands still that should not, or nobody carries it"),
 )
 _OF_PARTITION: tuple[tuple[str, str, str], ...] = (
     ("lag_records", "lag_records", "Offsets of the source that the target lacks"),
@@ -53,9 +55,13 @@ _OF_GROUP: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def families(statuses: Sequence[Mapping[str, Any]], most: int = MOST) -> Iterator[Metric]:
-    """``statuses`` as summary.py makes them; of a target that does not answer the short one."""
+def families(
+    statuses: Sequence[Mapping[str, Any]], most: int = MOST, known: bool | None = None
+) -> Iterator[Metric]:
+    """``statuses`` as summary.py makes them; of a target that does not answer the short one. ``known``: whether they could be
+    asked for; None: nobody did yet."""
     told = [each for each in statuses if "workers" in each]
+    yield _gauge("known", "1 while mirrors.yaml can be read and its clusters were asked", [], [([], known)])
     yield _gauge(
         "up", "1 while the mirror's target answers", ["mirror"], (([each["mirror"]], "workers" in each) for each in statuses)
     )  # fmt: skip
@@ -83,6 +89,12 @@ def families(statuses: Sequence[Mapping[str, Any]], most: int = MOST) -> Iterato
         (([each["mirror"]], sum(bool(row["reason"]) for row in each["partitions"])) for each in told),
     )
     yield _gauge("gaps", "Stretches that the target lacks for ever", ["mirror"], (([each["mirror"]], len(each["gaps"])) for each in told))  # fmt: skip
+    yield _gauge(
+        "gap_age_seconds",
+        "Since the newest stretch of a topic was found that the target lacks for ever",
+        ["mirror", "topic"],
+        (([each["mirror"], topic], age_s) for each in told for topic, age_s in gap_ages(each)[:most]),
+    )
     rows = [(each["mirror"], row) for each in told for row in worst(each["partitions"], "lag_records", most)]
     for name, key, said in _OF_PARTITION:
         labelled = (([mirror, row["topic"], str(row["partition"])], row[key]) for mirror, row in rows)
@@ -92,6 +104,14 @@ def families(statuses: Sequence[Mapping[str, Any]], most: int = MOST) -> Iterato
         yield _gauge(
             f"group_{name}", said, ["mirror", "group"], (([mirror, row["group"]], row[key]) for mirror, row in groups)
         )  # fmt: skip
+
+
+def gap_ages(status: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Topics of which something is lost for ever, with the age of the newest such find, in seconds; the newest first."""
+    found: dict[str, float] = {}
+    for gap in status["gaps"]:
+        found[gap["topic"]] = min(gap["found_s"], found.get(gap["topic"], gap["found_s"]))
+    return sorted(found.items(), key=lambda each: (each[1], each[0]))
 
 
 def worst(rows: Iterable[Mapping[str, Any]], key: str, most: int) -> list[Mapping[str, Any]]:

@@ -89,7 +89,8 @@ class Side:
     """One cluster as it is. ``topics`` have their own settings, ``defaults`` what they leave unsaid.
 
     ``schemas``: the versions that the topics' records may carry, oldest first; None where there is no registry.
-    ``begins`` and ``ends``: offsets of the topics in question. ``refused``: topics that the mirror's user may not ask about.
+    ``begins`` and ``ends``: offsets of the topics in question, of what is not committed too. ``refused``: topics that the
+    mirror's user may not ask about. ``void``: topics that were looked through and have no committed record, whatever offsets.
     """
 
     topics: Mapping[str, TopicDescription]
@@ -100,6 +101,7 @@ class Side:
     acls: frozenset[Acl] = frozenset()
     schemas: tuple[SchemaVersion, ...] | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
+    void: frozenset[str] = frozenset()
 
     def effective(self, topic: str, key: str) -> str | None:
         found = self.topics.get(topic)
@@ -388,7 +390,9 @@ class _Topic:
         there = self.there
         if not self.marks:
             ends = [end for tp, end in self.target.ends if tp.topic == self.name]
-            if there is not None and any(ends):
+            # Offsets alone are nobody's data: a worker that died before its very first commit leaves aborted records,
+            # and no checkpoint. The engine looks again at each partition, once every transaction in there has ended.
+            if there is not None and any(ends) and self.name not in self.target.void:
                 yield _refusal(
                     self.name,
                     f"the target has {sum(ends)} offsets of data and no checkpoint of this mirror",

@@ -66,6 +66,7 @@ def summary_of(
             "end": gap.end,
             "reason": gap.reason,
             "found_at_ms": gap.found_at_ms,
+            "found_s": round(max(0, now_ms - gap.found_at_ms) / 1000, 1),
         }
         for gap in sorted(progress.gaps.values(), key=lambda each: (each.topic, each.partition, each.first))
         if gap.link == link.name
@@ -73,6 +74,7 @@ def summary_of(
     trouble = dict(carries.trouble) if carries is not None else {}
     stopped = [row for row in partitions if row["state"] in ("stopped", "trouble")]
     error = carries.error if carries is not None else ""
+    stands = False
     differing = [row for row in partitions if row["verified"] and row["verified"]["differs_at"] is not None]
     if paused is not None:
         state, reason = "paused", f"paused by {paused}: hub mirror resume {link.declared}"
@@ -82,6 +84,7 @@ def summary_of(
         state, reason = "paused", closed
     elif not workers:
         state, reason = "no worker", "nobody mirrors it now: hub mirror run"
+        stands = True
     elif carries is None:
         state, reason = "starting", "a worker plans it"
     elif not topics and board.control.acting.get(link.source) == link.target:
@@ -89,8 +92,10 @@ def summary_of(
         reason = f"{link.target} acts for {link.source}; to give it back: hub mirror failback {link.declared}"
     elif error or stopped or trouble:
         state, reason = "trouble", error
+        stands = True
     elif left := [row for row in partitions if row["state"] == "waiting" and (row["seen_s"] or 0) > _LEFT_S]:
         state, reason = "trouble", f"no worker has told of {len(left)} of its partitions for {_LEFT_S} s"
+        stands = True
     elif differing:
         first = differing[0]
         state = "trouble"
@@ -108,6 +113,7 @@ def summary_of(
         "state": state,
         "reason": reason,
         "ok": state in ("mirroring", "paused", "starting", "handed over"),
+        "stands": stands,
         "workers": len(workers),
         "heartbeats": [_heartbeat(board, name, link.name, now_ms) for name in workers],
         "restarts": max((row["restarts"] for row in partitions), default=0),
@@ -244,13 +250,28 @@ def _partition(
         "target_next": mark.target_next if mark is not None else None,
         "lag_records": lag,
         "lag_bytes": int(lag * mean) if lag is not None else None,
-        "lag_s": 0.0 if lag == 0 else status.lag_s if status is not None else None,
+        "lag_s": _lag_s(status, source_next, lag, fresh, now_ms),
         "records_per_s": status.records_per_s if fresh and status is not None else 0.0,
         "bytes_per_s": status.bytes_per_s if fresh and status is not None else 0.0,
         "last_commit_s": round((now_ms - committed) / 1000, 1) if committed else None,
         "restarts": status.restarts if fresh and status is not None else 0,
         "seen_s": round((now_ms - status.at_ms) / 1000, 1) if status is not None else None,
     }
+
+
+def _lag_s(
+    status: PartitionStatus | None, source_next: int | None, lag: int | None, fresh: bool, now_ms: int
+) -> float | None:
+    """How late a partition is. Once nobody looks any more: what was there then waits since then at least, and of what came
+    later nothing is known."""
+    if status is None or lag is None:
+        return None
+    if fresh:
+        return 0.0 if lag == 0 else status.lag_s
+    if lag == 0:
+        return None
+    moved = source_next is not None and source_next > status.source_next
+    return (0.0 if moved else status.lag_s or 0.0) + max(0, now_ms - status.at_ms) / 1000
 
 
 def _group(status: GroupStatus, partitions: dict[tuple[Any, Any], dict[str, Any]]) -> dict[str, Any]:

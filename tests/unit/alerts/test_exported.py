@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from browser.staged_estate import estate
+from mirror_statuses import status
 from typer.testing import CliRunner
 
 from hub.alerts.desk import Known, families
@@ -29,6 +30,7 @@ from hub.errors import NotFound
 from hub.histogram import edges_with
 from hub.observability import metrics
 from hub.observability.latency_board import LatencyBoard
+from hub.replication.metrics import families as of_mirrors
 from hub.topics.tree import Slo, TopicSpec
 
 ROOT = Path(__file__).parents[3]
@@ -62,8 +64,9 @@ def exported_names() -> set[str]:
     balance = Balance("mirror", "m", LedgerState.SHORT, "", 1, 1, 0, 1, 0, 0, ())
     audit = TopicAudit("t", LedgerState.SHORT, "", 1, 1, 1, Holes(), 0, (), 1, (balance,), {})
     known = Known(0, State(), (), ())
+    mirrors = of_mirrors([status()], known=True)
     text = metrics.exposition(
-        staged.collector.overview(), more=[*board.families(), *families(known)]
+        staged.collector.overview(), more=[*board.families(), *families(known), *mirrors]
     ).decode()
     staged.node.stop()
     found = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))

@@ -213,6 +213,13 @@ ENDS = {"ends": Positions.of([(T, 0, 12)])}
     ("source", "target", "marks", "said"),
     [
         (topic(), side(topic(id="t"), **ENDS), (), "no checkpoint of this mirror"),
+        (topic(), side(topic(id="t"), **ENDS, void=frozenset({T})), (), None),
+        (
+            topic(),
+            side(topic(id="t"), **ENDS, void=frozenset({"another"})),
+            (),
+            "no checkpoint of this mirror",
+        ),
         (topic(), side(topic(id="t"), **ENDS), (mark(),), None),
         (topic(), side(topic(id="t"), **ENDS), (mark(target_next=13),), "ends at 12 at the target"),
         (topic(), side(topic(id="t2"), **ENDS), (mark(),), "target's topic was deleted and made again"),

@@ -7,59 +7,26 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from mirror_statuses import FILE, LINK, MARK, PLACE, T, status
 from prometheus_client import CollectorRegistry, generate_latest
 
 from hub.errors import PeerError
-from hub.record import NewRecord, Record, TopicPartition
+from hub.record import TopicPartition
 from hub.replication.batch_engine import PartitionProgress
 from hub.replication.board import (
-    Beat,
-    Board,
-    CarriedTopic,
-    Carries,
     GroupPlace,
     GroupStatus,
     Verified,
     copy_of,
 )
-from hub.replication.checkpoint import Checkpoint
 from hub.replication.digest import Digest
-from hub.replication.links import Link, links
 from hub.replication.metrics import families
-from hub.replication.mirrors import MirrorsFile
 from hub.replication.offset_map import OffsetMap, Run
 from hub.replication.progress import Progress
 from hub.replication.rolling import MOST_OFFSETS, Rolling, after, begun, of_everything
 from hub.replication.shards import Shard
-from hub.replication.summary import summary_of
 from hub.replication.verify import Compared, Verdict
 from hub.replication.worker import HUNG_S, PATIENCE_MS, Fleet
-
-T = "nyc.chat"
-PLACE = TopicPartition(T, 0)
-FILE = MirrorsFile.model_validate(
-    {
-        "clusters": {"nyc": {"bootstrap": "a:1", "owns": ["nyc.**"]}, "lon": {"bootstrap": "b:1"}},
-        "mirrors": {"m": {"source": "nyc", "target": "lon", "topics": ["nyc.**"]}},
-    }
-)
-LINK: Link = links(FILE)["m"]
-MARK = Checkpoint("m", 0, T, 0, "s", 100, 1, 110, target_topic_id="t", source_start=10, target_start=10)
-
-
-def board(*records: NewRecord) -> Board:
-    made = Board()
-    for offset, new in enumerate(records):
-        made.apply(Record(new.topic, 0, offset, 0, new.key, new.value), 0.0, 50_000)
-    return made
-
-
-def status(*records: NewRecord, progress: Progress | None = None, now_ms: int = 50_000) -> dict[str, Any]:
-    known = progress or Progress(checkpoints={("m", *PLACE): MARK})
-    carried = Carries("m", {T: CarriedTopic(1, "s")}).record()
-    beat = Beat("w1", "host", 7, (Shard("m", 0), Shard("m", -1)), 6_000, 48_000).record()
-    return summary_of(FILE, LINK, board(carried, beat, *records), known, now_ms)
-
 
 # ---- the watchdog
 

@@ -1,0 +1,100 @@
+"""Alerts of mirrors between two real clusters: a worker, a server that watches, and somebody who is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from alert_receivers import webhook
+from mirror_world import own_world, well
+from pipeline import wait_until
+from ports import free_ports
+from processes import running_server
+
+from hub.config import Settings
+
+ALERTS = """
+group: {{wait: 0s, repeat: 1d}}
+rules:
+  mirror-trouble: {{for: 0s, keep: 0s}}
+  mirror-unknown: {{for: 0s, keep: 0s}}
+  mirror-gap: {{keep: 0s}}
+channels:
+  ops: {{webhook: {{url: "{url}"}}}}
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_mirror_in_trouble_is_told_of_and_its_end_too(home: str, away: str, tmp_path: Path) -> None:
+    with webhook() as hook, own_world(tmp_path / "project", home, away) as world:
+        topic = f"{world.label}.chat"
+        world.make(topic)
+        world.produce(topic, 100)
+        world.declare([f"{world.label}.**"])
+        world.start_worker()
+        world.caught_up({topic: 100})
+        (world.folder / "alerts.yaml").write_text(ALERTS.format(url=hook.url))
+        settings = Settings(
+            home=tmp_path / "home",
+            project=world.folder,
+            bootstrap=away,
+            http_port=free_ports(1)[0],
+            embedded_kafka=False,
+            alert_every_s=0.3,
+        )
+        with running_server(settings) as url:
+
+            def told() -> list[tuple[str, str, str]]:
+                return [
+                    (each["labels"]["alertname"], each["labels"]["mirror"], each["status"])
+                    for body in hook.bodies
+                    for each in body["alerts"]
+                ]
+
+            def rules() -> dict[str, dict[str, Any]]:
+                found = httpx2.get(f"{url}/api/alerts/rules", timeout=30).json()
+                return {each["alert"]: each for each in found}
+
+            def until(name: str, state: str) -> None:
+                wanted = (name, world.name, state)
+                wait_until(lambda: wanted in told(), 90.0, lambda: f"{told()}\n{rules()}\n{world.logs()}")
+
+            wait_until(lambda: rules().get("mirror-lag", {}).get("good") == 1, 60.0, lambda: str(rules()))
+            assert {name: rules()[f"mirror-{name}"]["good"] for name in ("trouble", "unknown")} == {
+                "trouble": 1,
+                "unknown": 1,
+            }
+            assert told() == []
+
+            # The topic is deleted and made again: the mirror stops it, and says why.
+            world.delete(topic)
+            world.make(topic)
+            world.produce(topic, 10)
+            until("mirror-trouble", "firing")
+            (alert,) = hook.bodies[0]["alerts"]
+            assert "made again" in alert["annotations"]["description"], alert
+            assert alert["labels"]["severity"] == "page" and alert["generatorURL"].endswith("/mirrors")
+            metrics = httpx2.get(f"{url}/metrics", timeout=30).text
+            assert f'hub_mirror_standing{{mirror="{world.name}"}} 1.0' in metrics
+            assert f"{topic}" in httpx2.get(f"{url}/alerts", headers={"accept": "text/html"}, timeout=30).text
+
+            # It may go on behind the old records: well again, and that some are lost is told.
+            world.declare([f"{world.label}.**"], on_recreate="continue")
+            world.until(well)
+            until("mirror-trouble", "resolved")
+            until("mirror-gap", "firing")
+            assert len(world.values(topic, "lon")) == 110
+
+            # What cannot be read is told too, and nothing is forgotten for it.
+            good = world.path.read_text()
+            world.path.write_text("clusters: 7\n")
+            until("mirror-unknown", "firing")
+            world.path.write_text(good)
+            until("mirror-unknown", "resolved")
+            assert ("mirror-gap", world.name, "resolved") not in told()
+            assert [each for each in told() if each[0] == "mirror-trouble"] == [
+                ("mirror-trouble", world.name, "firing"),
+                ("mirror-trouble", world.name, "resolved"),
+            ]

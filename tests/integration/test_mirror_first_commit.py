@@ -1,0 +1,91 @@
+"""A worker that dies before its very first commit leaves offsets without a record at the target, and no checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from link_proxy import END_TXN, LinkedNode, linked_node
+from mirror_world import World, own_world, well
+from pipeline import wait_until
+
+from hub.replication.shards import Shard
+
+
+@pytest.fixture(scope="module")
+def linked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LinkedNode]:
+    with linked_node(tmp_path_factory.mktemp("lon")) as made:
+        yield made
+
+
+@pytest.fixture
+def world(home: str, linked: LinkedNode, tmp_path: Path) -> Iterator[World]:
+    with own_world(tmp_path / "project", home, linked.bootstrap) as made:
+        yield made
+
+
+def uncommitted_ends(world: World, topic: str) -> int:
+    if topic not in world.clusters["lon"].topics():
+        return 0
+    return sum(end for _, end in world.clusters["lon"].end_offsets([topic], committed=False))
+
+
+@pytest.mark.timeout(240)
+def test_what_a_first_transaction_left_is_nobodys_data(world: World, linked: LinkedNode) -> None:
+    topic = f"{world.label}.chat"
+    world.make(topic)
+    world.produce(topic, 50)
+    world.through = {"lon": linked.through}
+    world.declare([f"{world.label}.**"])
+    linked.link.hold(END_TXN)
+    first = world.start_worker()
+    wait_until(lambda: uncommitted_ends(world, topic) > 0, 60.0, lambda: f"{world.status()}\n{world.logs()}")
+    first.kill()
+    for number in range(2):  # what the coordinator does by itself when the transactions' time is over
+        id = Shard(world.name, number).transactional_id
+        Producer({"bootstrap.servers": world.lon, "transactional.id": id}).init_transactions(60)
+    assert uncommitted_ends(world, topic) == world.ends(topic, "lon") > 0
+    assert world.values(topic, "lon") == []
+
+    # Nothing of it is anybody's: it is planned as if it were empty, and another worker begins.
+    world.through = {}
+    world.declare([f"{world.label}.**"])
+    (planned,) = world.json("plan", world.name, ok=(0, 2))
+    assert planned["refusals"] == [], planned
+    world.start_worker()
+    world.until(well)
+    linked.link.heal()
+    assert world.values(topic, "lon") == world.values(topic, "nyc") and world.ends(topic, "nyc") == 50
+    verdict = world.json("verify", world.name)
+    assert (verdict["equal"], verdict["different"]) == (2, 0)
+    # Its offsets are not those of the source: what was aborted has some of them.
+    assert world.ends(topic, "lon") > 50 + 2
+
+
+@pytest.mark.timeout(240)
+def test_what_others_committed_is_theirs_whatever_they_aborted_before(world: World) -> None:
+    topic = f"{world.label}.chat"
+    world.make(topic)
+    world.produce(topic, 50)
+    world.make(topic, at="lon")
+    producer = Producer({"bootstrap.servers": world.lon, "transactional.id": topic})
+    producer.init_transactions(60)
+    for good in (False, True):
+        producer.begin_transaction()
+        producer.produce(topic, b"theirs", partition=1)
+        producer.flush(30)
+        if not good:
+            producer.abort_transaction(30)
+            world.declare([f"{world.label}.**"])
+            (planned,) = world.json("plan", world.name, ok=(0, 2))
+            assert planned["refusals"] == [], planned
+    producer.commit_transaction(30)
+    (planned,) = world.json("plan", world.name, ok=(1,))
+    (refusal,) = planned["refusals"]
+    assert "no checkpoint of this mirror" in str(refusal)
+    world.start_worker()
+    found = world.until(lambda each: bool(each["trouble"]))
+    assert "no checkpoint of this mirror" in found["trouble"][topic]
+    assert world.values(topic, "lon") == [b"theirs"]

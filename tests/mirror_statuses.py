@@ -1,0 +1,64 @@
+"""The status of a mirror as its parts are told in records, without any Kafka."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hub.record import NewRecord, Record, TopicPartition
+from hub.replication.board import Beat, Board, CarriedTopic, Carries, PartitionStatus
+from hub.replication.checkpoint import Checkpoint
+from hub.replication.links import Link, links
+from hub.replication.mirrors import MirrorsFile
+from hub.replication.progress import Progress
+from hub.replication.shards import Shard
+from hub.replication.summary import summary_of
+
+T = "nyc.chat"
+PLACE = TopicPartition(T, 0)
+FILE = MirrorsFile.model_validate(
+    {
+        "clusters": {"nyc": {"bootstrap": "a:1", "owns": ["nyc.**"]}, "lon": {"bootstrap": "b:1"}},
+        "mirrors": {"m": {"source": "nyc", "target": "lon", "topics": ["nyc.**"]}},
+    }
+)
+LINK: Link = links(FILE)["m"]
+MARK = Checkpoint("m", 0, T, 0, "s", 100, 1, 110, target_topic_id="t", source_start=10, target_start=10)
+
+
+def board(*records: NewRecord) -> Board:
+    made = Board()
+    for offset, new in enumerate(records):
+        made.apply(Record(new.topic, 0, offset, 0, new.key, new.value), 0.0, 50_000)
+    return made
+
+
+def status(*records: NewRecord, progress: Progress | None = None, now_ms: int = 50_000) -> dict[str, Any]:
+    known = progress or Progress(checkpoints={("m", *PLACE): MARK})
+    carried = Carries("m", {T: CarriedTopic(1, "s")}).record()
+    beat = Beat("w1", "host", 7, (Shard("m", 0), Shard("m", -1)), 6_000, 48_000).record()
+    return summary_of(FILE, LINK, board(carried, beat, *records), known, now_ms)
+
+
+def partition(**said: Any) -> NewRecord:
+    """What the worker told of the one partition, a second ago."""
+    plain: dict[str, Any] = {
+        "link": "m",
+        "topic": T,
+        "partition": 0,
+        "shard": 0,
+        "worker": "w1",
+        "state": "mirroring",
+        "reason": "",
+        "engine": "batch",
+        "source_next": 100,
+        "source_end": 100,
+        "target_next": 110,
+        "lag_records": 0,
+        "lag_bytes": 0,
+        "lag_s": 0.0,
+        "records_per_s": 0.0,
+        "bytes_per_s": 0.0,
+        "committed_at_ms": 49_000,
+        "at_ms": 49_000,
+    }
+    return PartitionStatus(**{**plain, **said}).record()
