@@ -1,12 +1,14 @@
-"""What measuring everybody's lag costs in a large estate, and how wrong lag in seconds is beside an interpolating exporter.
+"""What measuring everybody's lag costs in a large estate and on a real broker, and how wrong lag in seconds is beside an
+interpolating exporter.
 
-Run: ``.venv/bin/python bench/monitor.py`` (about a minute; ``--quick`` a tenth of the estate). Prints figures, asserts
-none. bench/README.md says what each means.
+Run: ``.venv/bin/python bench/monitor.py`` (some minutes; ``--quick`` a tenth of the estate). Prints figures beside the goals,
+asserts none. bench/README.md says what each means.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gc
 import json
 import math
@@ -20,16 +22,24 @@ from typing import TypeVar
 
 import orjson
 import psutil
+import watched
+from fastapi import FastAPI
+from watched import beside
 
-from hub.errors import HubError
-from hub.log import GroupDescription, TopicDescription
+from hub.errors import HubError, NotFound
+from hub.log import GroupDescription, MemoryCluster, TopicDescription
 from hub.observability import metrics
 from hub.observability.anchors import Ring, observed
 from hub.observability.collector import Collector
 from hub.observability.consumers import Partition, TopicFacts, Wait, measure, question
 from hub.observability.monitor import Monitor
+from hub.observability.routes import create_router
 from hub.observability.timed import answered
+from hub.observability.web.pages import estate as web
+from hub.observability.web.pages import routes as web_routes
 from hub.record import Positions, TopicPartition
+from hub.schema_registry.node import Node
+from hub.topics.browse import Browser
 
 T = TypeVar("T")
 NOW = 1_790_000_000_000
@@ -49,6 +59,20 @@ class NoViews:
 
     def subscribers(self) -> Mapping[str, int]:
         return {}
+
+    def describe(self, view: str) -> Mapping[str, object]:
+        raise NotFound(f'view "{view}" does not exist')
+
+    versions = row = describe
+
+    def kept(self) -> Mapping[str, object]:
+        return {}
+
+    def made_of(self, views: Iterable[str]) -> Mapping[str, object]:
+        return {}
+
+    def recent_keys(self, view: str, limit: int) -> Sequence[str]:
+        return []
 
 
 @dataclass
@@ -170,6 +194,8 @@ def estate(quick: bool, rounds: int) -> dict[str, object]:
         lambda: metrics.exposition(collector.overview(), (), monitor.rows(), metrics.SERIES, 1.0)
     )
     json_s, body = _timed(lambda: orjson.dumps(monitor.rows()))
+    pages = _pages(collector, monitor, PAGES)
+    worst = max(pages, key=lambda path: pages[path][0])
     return {
         "topics": cluster.topics_,
         "partitions": cluster.topics_ * cluster.partitions_,
@@ -179,16 +205,115 @@ def estate(quick: bool, rounds: int) -> dict[str, object]:
         "states": dict(Counter(row.state for row in monitor.rows())),
         "first round s": round(walls[0], 2),
         "round s, median": round(sorted(walls)[len(walls) // 2], 2),
-        "round s, worst": round(max(walls), 2),
+        "round s, worst": beside(round(max(walls), 2), 10),
         "of which the twin's, median": round(sorted(twins)[len(twins) // 2], 2),
         "CPU s a round, median": round(sorted(cpus)[len(cpus) // 2], 2),
-        "memory MB": round(memory_mb),
+        "memory MB": beside(round(memory_mb), 1_000),
         "of which before the first round": round(before_mb),
-        "/metrics s": round(exposed_s, 2),
+        "/metrics s": beside(round(exposed_s, 2), 1),
         "/metrics kB": len(text) // 1000,
         "/api/lag s": round(json_s, 2),
         "/api/lag kB": len(body) // 1000,
+        **{f"page {path} ms (kB)": f"{ms} ({size // 1000})" for path, (ms, size) in pages.items()},
+        f"page ms, worst ({worst})": beside(pages[worst][0], 200),
     }
+
+
+# ---- its pages
+
+PAGES = (
+    "/",
+    "/ui/overview",
+    "/topics",
+    "/topics?under=team5",
+    "/topics?q=system5",
+    "/lag",
+    "/lag?state=STOPPED",
+    "/lag?page=40",
+    "/schemas",
+    "/views",
+    "/connect",
+    "/mirrors",
+    "/completeness",
+    "/query",
+    "/search?q=events77",
+)
+_TRIES = 7
+
+
+def _pages(collector: Collector, monitor: Monitor, paths: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Milliseconds of server time (the median of seven requests that follow one for warming up) and bytes, a path."""
+    log, views = MemoryCluster(), NoViews()
+    node = Node(log)
+    node.start()
+    deadline = time.monotonic() + 30
+    while not node.ready and time.monotonic() < deadline:
+        time.sleep(0.01)
+    app = FastAPI()
+    app.include_router(
+        web_routes.create_router(
+            web.Estate(
+                collector,
+                views,
+                node,
+                Browser(log, web.NodeSchemas(node)),
+                views.describe,
+                views,
+                lag=monitor.rows,
+            )  # type: ignore[arg-type]
+        )
+    )
+    app.include_router(create_router(collector, views, monitor=monitor))  # type: ignore[arg-type]
+
+    async def measured() -> dict[str, tuple[int, int]]:
+        found = {}
+        for path in paths:
+            await _get(app, path)
+            tries = [await _get(app, path) for _ in range(_TRIES)]
+            found[path] = (round(sorted(took for took, _ in tries)[_TRIES // 2] * 1000), tries[-1][1])
+        return found
+
+    try:
+        return asyncio.run(measured())
+    finally:
+        node.stop()
+
+
+async def _get(app: FastAPI, path: str) -> tuple[float, int]:
+    """Seconds and bytes of one page, asked as a browser does, without a network. Raises RuntimeError unless it is 200."""
+    at, _, query = path.partition("?")
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": at,
+        "raw_path": at.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(b"accept", b"text/html"), (b"host", b"bench")],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }
+    status, size = 0, 0
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Mapping[str, object]) -> None:
+        nonlocal status, size
+        if message["type"] == "http.response.start":
+            status = int(str(message["status"]))
+        else:
+            size += len(message.get("body", b""))  # type: ignore[arg-type]
+
+    began_s = time.perf_counter()
+    await app(scope, receive, send)  # type: ignore[arg-type]
+    took_s = time.perf_counter() - began_s
+    if status != 200:
+        raise RuntimeError(f"{path} answered {status}")
+    return took_s, size
 
 
 def _timed(call: Callable[[], T]) -> tuple[float, T]:
@@ -362,15 +487,22 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the estate")
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--only", choices=["estate", "errors"], default=None)
+    parser.add_argument("--only", choices=["estate", "errors", "live"], default=None)
+    parser.add_argument("--seconds", type=int, default=60, help="of each measurement on the real broker")
     options = parser.parse_args()
-    if options.only != "errors":
+    if options.only in (None, "estate"):
         for name, value in estate(options.quick, options.rounds).items():
             print(f"{name:34} {json.dumps(value)}")
-    if options.only != "estate":
+    if options.only in (None, "errors"):
         print("\nerror in s, median/p99, polls every 30 s")
         for history in histories():
             print(json.dumps(errors(history)))
+    if options.only in (None, "live"):
+        print("\na real broker, watched")
+        for name, value in watched.live(
+            20 if options.quick else options.seconds, quick=options.quick
+        ).items():
+            print(f"{name:34} {json.dumps(value)}")
 
 
 if __name__ == "__main__":

@@ -70,9 +70,10 @@ def prometheus_rules(
             )
             for each in queries
         ),
+        # A cluster is a job: of its servers one watches, and the others say 0.
         _rule(
             OUTSIDE["not-watched"],
-            "absent(hub_alerts_watched) or hub_alerts_watched == 0",
+            "absent(hub_alerts_watched) or max by (job) (hub_alerts_watched) == 0",
             "No server of the hub judges alerts: what is broken is told to nobody.",
             ("", ""),
             link,
@@ -113,9 +114,11 @@ def _lag(topics: Sequence[TopicSpec], changes: Changes, link: str) -> Iterable[d
 def _freshness(topics: Sequence[TopicSpec], changes: Changes, link: str) -> Iterable[dict[str, Any]]:
     for (ms, who), names in _by(topics, lambda spec: spec.slo.freshness_ms, "slo.freshness").items():
         seconds = max(1, round(ms / 1000))
+        ends = f"hub_topic_end_offset{{{_one_of('topic', names)}}}"
+        # A single sample has no changes: who has not looked for as long knows nothing of it.
         yield _rule(
             changes.rule("topic-freshness"),
-            f"changes(hub_topic_end_offset{{{_one_of('topic', names)}}}[{seconds}s]) == 0 and on () hub_kafka_up == 1",
+            f"changes({ends}[{seconds}s]) == 0 and {ends} offset {seconds}s and on (instance) hub_kafka_up == 1",
             f"{{{{ $labels.topic }}}} had no event for {seconds} s",
             who,
             link,

@@ -20,12 +20,13 @@ from hub.api.push_traces import PushTraces
 from hub.api.web import Mirrors, add_pages
 from hub.config import SERVING, Settings
 from hub.kafka import KafkaCluster
+from hub.materializers import span_counts
 from hub.materializers.latency import PREFIX as LATENCY
 from hub.materializers.latency import latest_event
 from hub.materializers.push import Watcher
 from hub.materializers.stores.sql import Store
 from hub.observability import latency_routes, routes
-from hub.observability.collector import Collector
+from hub.observability.collector import Collector, wall_clock_ms
 from hub.observability.connect_workers import ConnectWorkers
 from hub.observability.latency_board import LatencyBoard
 from hub.observability.metrics import Counters, Families
@@ -39,6 +40,8 @@ from hub.tracing import spans
 
 # The collector asks every second and shows what it knew meanwhile: it need not wait long for an answer.
 KAFKA_TIMEOUT_S = 5.0
+# What this process calls itself, in its traces and beside the counts of others.
+SERVICE = "hub-server"
 # Counting rows reads the whole table: at most this share of a processor goes into it.
 COUNTING_SHARE = 0.02
 # The newest rows are sought among so many of a partition's last changes.
@@ -78,7 +81,7 @@ def add_dashboard(
     latency = LatencyBoard(collector, monitor, _event_of, settings.latency_replay_s)
     opened.enter_context(latency.running())
     if watcher is not None:
-        watcher.pushed = latency.pushed
+        watcher.pushed, watcher.told = latency.pushed, latency.told
         known = spans()
         if known is not None:
             traces = PushTraces(known, lambda: collector.records)
@@ -87,7 +90,7 @@ def add_dashboard(
     app.include_router(latency_routes.create_router(latency))
 
     def both() -> Iterable[Metric]:
-        return (*latency.families(), *families(), *_traces())
+        return (*latency.families(), *families(), span_series(collector.records, wall_clock_ms()))
 
     app.include_router(
         routes.create_router(
@@ -105,16 +108,21 @@ def add_dashboard(
     return monitor, collector, latency
 
 
-def _traces() -> Iterable[Metric]:
-    """What became of this server's spans; nothing while it keeps none."""
+def span_series(records: Mapping[str, Mapping[str, Any]], now_ms: int) -> Metric:
+    """What became of spans: this server's own, and what other processes told of theirs. No sample of who keeps none."""
+    found = CounterMetricFamily(
+        "hub_traces_spans",
+        "Spans by the process that made them and what became of them",
+        labels=["service", "outcome"],
+    )
     known = spans()
-    if known is not None:
-        told = CounterMetricFamily(
-            "hub_traces_spans", "Spans of the server by what became of them", labels=["outcome"]
-        )
-        for outcome, number in known.counters().items():
-            told.add_metric([outcome], number)
-        yield told
+    own = {} if known is None else known.counters()
+    for outcome, number in own.items():
+        found.add_metric([SERVICE, outcome], number)
+    for service, outcome, number in span_counts.told(records, now_ms):
+        if service != SERVICE:
+            found.add_metric([service, outcome], number)
+    return found
 
 
 @dataclass

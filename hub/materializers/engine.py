@@ -28,7 +28,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ from hub.materializers.formats import of_registry
 from hub.materializers.progress import PROGRESS_TOPIC, EngineState, Mode, Progress, ViewState, progress_of
 from hub.materializers.shape import META, Shape, shape
 from hub.materializers.slots import Slots, local_slots
+from hub.materializers.span_counts import telling
 from hub.materializers.sql_stream import SqlPlan, Swept
 from hub.materializers.sql_view import SqlSource, SqlView, checked
 from hub.materializers.transform_functions import failure, own_session
@@ -112,7 +113,9 @@ def run(settings: Settings, stop: threading.Event) -> None:
     runners: Runners = {}
     remover = _Remover(settings, cluster, registry, ledger)
     versions_at = 0.0
+    opened = ExitStack()
     try:
+        opened.enter_context(telling(cluster, "hub-materializer"))
         while not stop.is_set():
             files = view_files(settings.project)
             ledger.own = frozenset(path.stem for path in files)
@@ -150,6 +153,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
         _stop_all(runners)
         board.post()
         ledger.close()
+        opened.close()
         session.stop()
 
 

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -55,8 +56,11 @@ class Watcher:
     subscriptions: Counter[str] = field(default_factory=Counter)
     # Hears of each change that a subscriber took: the view, and the events that the row is made of.
     pushed: Callable[[str, Mapping[str, Any] | None], None] = lambda _view, _sources: None
+    # Hears of changes whose rows name no events: the view, the subscriber, and from where to where of the sources it was told.
+    told: Callable[[str, int, Positions, Positions], None] = lambda _view, _subscriber, _before, _after: None
     # Hears, while traces are kept, of the same with its row, and when it was begun to be told (epoch ns).
     sent: Callable[[str, StoredRow, int], None] | None = None
+    numbers: Iterator[int] = field(default_factory=itertools.count)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def run(self) -> None:
@@ -255,6 +259,7 @@ async def _from(
     pace = _Pace(counts=all(each.column != KEY for each in wanted.filters))
     told_at, covered, unmarked = time.monotonic(), Positions(), False
     live = False  # what happened while the subscriber was away is not late
+    subscriber, reached, nameless = next(watcher.numbers), Positions(), False
     while True:
         seen = watcher.generation
         look = await anyio.to_thread.run_sync(store.changes, view, at, _PAGE, conditions, incarnation)
@@ -271,6 +276,7 @@ async def _from(
             yield Event("delete" if row.values is None else "upsert", mark, _body(row))
             if live:
                 watcher.pushed(view, row.sources)
+                nameless = nameless or row.sources is None
                 if watcher.sent is not None:
                     watcher.sent(view, row, began_ns)
         pace.took_s = time.monotonic() - begun_at
@@ -279,6 +285,11 @@ async def _from(
         if len(look.rows) == _PAGE:
             continue  # there is more, and nothing is covered before it is told
         live = True
+        if look.sources != reached:
+            # Rows are in the store before their progress, so what was told since then is of this stretch or before it.
+            if nameless:
+                watcher.told(view, subscriber, reached, look.sources)
+            reached, nameless = look.sources, False
         if wanted.covered and look.sources != covered:
             covered = look.sources
             yield Event("covered", place(), {"positions": str(covered)})

@@ -29,6 +29,7 @@ from hub.materializers.latency import PREFIX as LATENCY
 from hub.materializers.latency import Latencies
 from hub.materializers.latency_samples import Sampler
 from hub.materializers.progress import PROGRESS_TOPIC
+from hub.materializers.span_counts import telling
 from hub.materializers.sql_view import SqlView
 from hub.materializers.store_reports import PREFIX, Reach, StoreReport, StoreState, gone, reach, state_of
 from hub.materializers.stores.named import kind_of, open_store, shown
@@ -194,11 +195,12 @@ def run(settings: Settings, stop: threading.Event) -> None:
         thread.start()
     known: set[str] = set()
     files = ViewFiles(settings.project)
-    while not stop.wait(_RESCAN_S):
-        for view in files.views():
-            for name in set(view.stores) - set(settings.store_urls) - known:
-                known.add(name)
-                log.error('view %s: store "%s" is not in hub.yaml: it is not filled', view.name, name)
+    with telling(KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), "hub-applier"):
+        while not stop.wait(_RESCAN_S):
+            for view in files.views():
+                for name in set(view.stores) - set(settings.store_urls) - known:
+                    known.add(name)
+                    log.error('view %s: store "%s" is not in hub.yaml: it is not filled', view.name, name)
     deadline = time.monotonic() + _STOP_S
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))

@@ -19,6 +19,8 @@ not known is shown as unknown, never as zero.
     connect_workers.py [edge] its workers over REST, each asked in a thread of its own
     consumers.py [core]   any consumer's reading: group, view, applier; the rows of /api/lag
     status.py    [core]   ten states out of a history of readings, each with its cause
+    latency.py   [core]   how long events take to readers, over the last minutes
+    pushes.py    [core]   when subscribers were told of events that no row names
     overview.py  [core]   the numbers of one moment, as values; the JSON of /api/overview
     lineage.py   [core]   what events go through, why one is late, as a picture and as OpenLineage
     reports.py   [core]   a view's progress and state records as one report

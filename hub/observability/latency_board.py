@@ -21,7 +21,9 @@ from hub.observability.anchors import Ring, arrival
 from hub.observability.collector import wall_clock_ms
 from hub.observability.consumers import LagRow
 from hub.observability.latency import SERVING, Exemplar, LatencyRow, Series, Tracks, freshness_of, rows_of
+from hub.observability.pushes import Pushes, Told
 from hub.observability.reports import Report
+from hub.record import Positions, TopicPartition
 from hub.runtime import repeating
 
 STEP_S = 1.0
@@ -55,6 +57,9 @@ class LatencyBoard:
     counted: dict[Series, Histogram] = field(default_factory=dict)
     appended_to: dict[tuple[str, str, int], int] = field(default_factory=dict)
     objectives: dict[str, float | None] = field(default_factory=dict)
+    pushes: Pushes = field(default_factory=Pushes)
+    # Views whose rows name no events.
+    sampled: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
@@ -73,8 +78,11 @@ class LatencyBoard:
             serving = records.get(f"latency:{SERVING}", {}).get("views", {})
             self.objectives = {view: told.get("objective_s") for view, told in serving.items()}
             self.tracks.hear(records, now_ms)
+            self.sampled = {view for view, told in serving.items() if told.get("sampled")}
             for view, told in serving.items():
                 self._place(view, told.get("named", ()))
+            for view, event_ms, pushed_ms in self.pushes.met(now_ms):
+                self._count(view, "pushed", (pushed_ms - event_ms) / 1000)
             for series, counts in self.counted.items():
                 objective_s = self.objectives.get(series.view)
                 self.tracks.put(
@@ -82,13 +90,14 @@ class LatencyBoard:
                     counts.copy(),
                     now_ms,
                     objective_s=objective_s,
-                    sampled=series.stage == "appended",
+                    sampled=series.stage == "appended" or series.view in self.sampled,
                     zero_ms=now_ms,
                 )
             if views:
                 self.tracks.forget(views)
                 self.counted = {series: each for series, each in self.counted.items() if series.view in views}
                 self.appended_to = {key: at for key, at in self.appended_to.items() if key[0] in views}
+                self.pushes.forget(views)
 
     def pushed(self, view: str, sources: Mapping[str, Any] | None) -> None:
         """A subscriber took a change of a row. Called for each: it costs a few microseconds."""
@@ -97,10 +106,18 @@ class LatencyBoard:
             with self.lock:
                 self._count(view, "pushed", (self.now_ms() - event_ms) / 1000)
 
+    def told(self, view: str, subscriber: int, before: Positions, after: Positions) -> None:
+        """A subscriber of a view whose rows name no events was told changes, and has now all that the sources had up to ``after``."""
+        with self.lock:
+            if view in self.sampled:
+                self.pushes.told(view, subscriber, Told(before, after, self.now_ms()))
+
     def _place(self, view: str, named: Sequence[Sequence[Any]]) -> None:
         """When the named events got into the log: not before the last poll that did not see them. So an event that its
         producer wrote late shows here, by at least as much; one that was written at once counts as 0."""
         for topic, partition, offset, event_ms in named:
+            if view in self.sampled:
+                self.pushes.named(view, TopicPartition(topic, partition), offset, event_ms, self.now_ms())
             place = (view, topic, partition)
             ring = self.facts.rings.get(topic, {}).get(partition, ())
             if offset < self.appended_to.get(place, 0) or not ring:

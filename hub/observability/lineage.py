@@ -337,7 +337,7 @@ def _kept_in(changelog: str, id: str, store: Mapping[str, object], applier: LagR
 
 # ---- as a picture
 
-BOX, HIGH, ACROSS, DOWN, EDGE_OF = 196, 46, 92, 16, 8
+BOX, HIGH, ACROSS, DOWN, EDGE_OF = 196, 46, 116, 16, 8
 
 
 @dataclass(frozen=True, slots=True)

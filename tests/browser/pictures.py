@@ -31,8 +31,11 @@ PAGES = {
     "schemas": "/schemas",
     "schema": f"/schemas/{staged_estate.ORDERS}-value",
     "views": "/views",
+    "lineage": "/lineage",
     "view": f"/views/{staged_hub.VIEW}?key=C-1007",
     "lag": "/lag",
+    "alerts": "/alerts",
+    "connect": "/connect",
     "completeness": f"/completeness?topic={staged_estate.ORDERS}",
     "mirrors": "/mirrors",
     "query": "/query",
@@ -43,7 +46,9 @@ PAGES = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", help="base URL of a running hub; default: a staged one")
-    parser.add_argument("--warm-up-s", type=float, default=45.0, help="so that there are rates to draw")
+    parser.add_argument(
+        "--warm-up-s", type=float, default=125.0, help="so that there are rates of two minutes to draw"
+    )
     parser.add_argument("--to", type=Path, default=IMAGES)
     parser.add_argument(
         "--pages", action="store_true", help="all other pages instead, light and dark, wide and narrow"
@@ -92,7 +97,7 @@ def _estate(stack: ExitStack, warm_up_s: float) -> str:
 
 def _staged(stack: ExitStack, warm_up_s: float) -> str:
     hub = staged_hub.customers()
-    hub.poll_s = 1.0
+    hub.poll_s, hub.firing = 1.0, 0
     url = stack.enter_context(staged_hub.served(hub.app()))
     stack.enter_context(staged_hub.traffic(hub))
     stop = threading.Event()

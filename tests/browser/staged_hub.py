@@ -97,6 +97,7 @@ class StagedHub:
     url: str = ""
     poll_s: float = 0.1
     connect: Connect | None = None
+    firing: int | None = None
 
     def app(self) -> FastAPI:
         collector = Collector(
@@ -109,7 +110,9 @@ class StagedHub:
                 yield
 
         app = FastAPI(lifespan=lifespan)
-        app.include_router(create_router(collector, self.views, monitor=self.monitor()))
+        app.include_router(
+            create_router(collector, self.views, monitor=self.monitor(), firing=lambda: self.firing)
+        )
 
         @app.get("/views/{view}/changes")
         async def changes(request: Request, view: str, key: str) -> StreamingResponse:

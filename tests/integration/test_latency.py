@@ -56,15 +56,17 @@ def test_every_stage_is_measured_and_history_apart(plant: Plant) -> None:
     )
     stop, heard = threading.Event(), threading.Event()
 
-    def listen() -> None:
-        with Hub(pipeline.url).subscribe(plant.view) as changes:
+    def listen(view: str) -> None:
+        with Hub(pipeline.url).subscribe(view) as changes:
             for _ in changes:
                 heard.set()
                 if stop.is_set():
                     return
 
-    listener = threading.Thread(target=listen, daemon=True)
-    listener.start()
+    views = (plant.view, "plant_latency_sql")
+    listeners = [threading.Thread(target=listen, args=(view,), daemon=True) for view in views]
+    for listener in listeners:
+        listener.start()
     old = plant.reading("s-old", 1.0)
     plant.writer.append([NewRecord(plant.topic, b"s-old", old, (), time.time_ns() // 1_000_000 - 7_200_000)])
     written = 0
@@ -77,20 +79,23 @@ def test_every_stage_is_measured_and_history_apart(plant: Plant) -> None:
         wanted = [
             *((plant.view, stage, "live") for stage in ("appended", "changelog", "readable", "pushed")),
             (plant.view, "readable", "replay"),
-            ("plant_latency_sql", "readable", "live"),
+            *(("plant_latency_sql", stage, "live") for stage in ("readable", "pushed")),
         ]
         return all(known.get(each, {}).get("total") for each in wanted)
 
     wait_until(measured, PATIENCE_S, lambda: str(rows(plant)))
     stop.set()
     plant.covered("s-1", plant.write("s-1", plant.reading("s-1", 0.5)))
-    listener.join(30.0)
+    for listener in listeners:
+        listener.join(30.0)
     assert heard.is_set()
     known = rows(plant)
     live = known[plant.view, "readable", "live"]
     assert live["total"] <= written + 1
     assert not live["sampled"]
-    assert known["plant_latency_sql", "readable", "live"]["sampled"]
+    for stage in ("readable", "pushed"):
+        assert known["plant_latency_sql", stage, "live"]["sampled"]
+    assert not known[plant.view, "pushed", "live"]["sampled"]
     assert live["objective_s"] == 45.0
     # Each stage is measured from the event's own time, so a later one is never earlier.
     assert known[plant.view, "changelog", "live"]["p50_s"] <= live["p50_s"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -183,8 +184,24 @@ def test_a_wait_continues_the_callers_trace(traced: Pipeline, collector: Collect
         return wait is not None and get is not None and wait.parent_id == get.span_id
 
     wait_until(told, 30.0, lambda: str([each.name for each in collector.spans][-20:]))
-    text = httpx2.get(f"{traced.url}/metrics", timeout=10.0).text
-    assert 'hub_traces_spans_total{outcome="exported"}' in text
+
+
+def test_every_process_counts_its_spans(traced: Pipeline, collector: Collector) -> None:
+    """The server its own; the others tell theirs through the log and the store."""
+    plant = Plant(traced, "counts")
+    plant.declare({"celsius": "r.celsius"})
+    plant.running()
+    services = ("hub-server", "hub-materializer", "hub-applier")
+
+    def counted() -> bool:
+        plant.covered("s-1", plant.write("s-1", plant.reading("s-1", 1.0)))
+        text = httpx2.get(f"{traced.url}/metrics", timeout=10.0).text
+        found = re.findall(
+            r'hub_traces_spans_total{outcome="exported",service="([a-z-]+)"} ([0-9.e+]+)', text
+        )
+        return {service for service, number in found if float(number) > 0} == set(services)
+
+    wait_until(counted, PATIENCE_S, lambda: httpx2.get(f"{traced.url}/metrics", timeout=10.0).text)
 
 
 def test_latency_names_a_trace(traced: Pipeline, collector: Collector, client_spans: Spans) -> None:

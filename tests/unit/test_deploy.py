@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,8 @@ def test_dependencies_and_volumes_are_declared() -> None:
         assert set(service.get("depends_on", {})) <= set(content["services"])
         for volume in service.get("volumes", []):
             source = volume.split(":/")[0]
-            assert source.startswith("$") or source in content["volumes"]
+            folder = ROOT / "deploy" / source
+            assert source.startswith("$") or source in content["volumes"] or folder.is_dir()
     for name, needs in ((n, s.get("depends_on", {})) for n, s in content["services"].items()):
         for needed, how in needs.items():
             if how["condition"] == "service_healthy":
@@ -62,9 +65,34 @@ def test_kafka_is_the_locked_version() -> None:
     assert compose()["services"]["kafka"]["image"] == f"apache/kafka:{locked.version}"
 
 
-def test_only_the_server_is_published_and_on_loopback() -> None:
-    published = [port for service in compose()["services"].values() for port in service.get("ports", [])]
-    assert published == ["127.0.0.1:8088:8088"]
+def test_only_what_people_look_at_is_published_and_on_loopback() -> None:
+    published = {
+        name: service["ports"] for name, service in compose()["services"].items() if "ports" in service
+    }
+    assert published == {"server": ["127.0.0.1:8088:8088"], "prometheus": ["127.0.0.1:9090:9090"]}
+
+
+def test_prometheus_comes_when_it_is_asked_for_and_scrapes_the_server() -> None:
+    services = compose()["services"]
+    assert services["prometheus"]["profiles"] == ["monitoring"]
+    folder = ROOT / "deploy" / "prometheus"
+    assert "./prometheus:/etc/prometheus:ro" in services["prometheus"]["volumes"]
+    assert "--config.file=/etc/prometheus/prometheus.yml" in services["prometheus"]["command"]
+    config = yaml.safe_load((folder / "prometheus.yml").read_text())
+    (scrape,) = config["scrape_configs"]
+    port = services["server"]["ports"][0].rpartition(":")[2]
+    assert scrape["static_configs"] == [{"targets": [f"server:{port}"]}]
+    assert [name for name in config["rule_files"] if not (folder / name).is_file()] == []
+
+
+@pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="no promtool here: ./run test installs it where it may"
+)
+def test_promtool_takes_the_config_with_its_rules() -> None:
+    path = str(ROOT / "deploy" / "prometheus" / "prometheus.yml")
+    done = subprocess.run(["promtool", "check", "config", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rules found" in done.stdout
 
 
 def test_what_the_image_copies_exists() -> None:

@@ -74,13 +74,19 @@ def bench(tmp_path: Path) -> Any:
 
 
 def told(
-    bench: Bench, wanted: Wanted, count: int, last: str | None = None, meanwhile: Any = None
+    bench: Bench,
+    wanted: Wanted,
+    count: int,
+    last: str | None = None,
+    meanwhile: Any = None,
+    watcher: Watcher | None = None,
 ) -> list[Event]:
     """The first events; ``meanwhile`` is called with each as it is read."""
 
     async def run() -> list[Event]:
         found: list[Event] = []
-        async with aclosing(subscribe(bench.store, Watcher(bench.store), wanted, last)) as stream:
+        by = watcher or Watcher(bench.store)
+        async with aclosing(subscribe(bench.store, by, wanted, last)) as stream:
             while len(found) < count:
                 found.append(await asyncio.wait_for(anext(stream), 10.0))
                 if meanwhile is not None:
@@ -153,6 +159,45 @@ def test_what_is_covered_is_told_once_it_is_and_only_to_who_asks(bench: Bench) -
     events = told(bench, Wanted("v", covered=True), 3)
     assert [each.name for each in events] == ["snapshot", "synced", "covered"]
     assert events[-1].body == {"positions": "in:0:7"} and events[-1].mark is not None
+
+
+def test_changes_that_name_no_events_are_told_of_by_the_stretch_of_the_sources(bench: Bench) -> None:
+    bench.write("a", 1, {"points": 1})
+    bench.tell(7)
+    bench.drain()
+    heard: list[tuple[str, str, str]] = []
+
+    class Woken(Watcher):
+        async def wait(self, seen: int, timeout_s: float) -> bool:
+            return True
+
+    watcher = Woken(
+        bench.store, told=lambda view, _who, before, after: heard.append((view, str(before), str(after)))
+    )
+
+    def meanwhile(event: Event) -> None:
+        match event.body:
+            case {"positions": "in:0:7"}:
+                bench.write("a", 2, {"points": 2})
+            case {"key": "a", "row": {"points": 2}}:
+                bench.tell(9)  # a batch's progress comes after its rows
+            case {"positions": "in:0:9"}:
+                bench.tell(12)  # events that changed nothing
+            case {"positions": "in:0:12"}:
+                bench.write("b", 3, {"points": 3})
+                bench.tell(15)
+        bench.drain()
+
+    events = told(bench, Wanted("v", covered=True), 8, meanwhile=meanwhile, watcher=watcher)
+    assert [each.name for each in events][2:] == [
+        "covered",
+        "upsert",
+        "covered",
+        "covered",
+        "upsert",
+        "covered",
+    ]
+    assert heard == [("v", "in:0:7", "in:0:9"), ("v", "in:0:12", "in:0:15")]
 
 
 def test_a_busy_neighbour_does_not_silence_the_sign_of_life(

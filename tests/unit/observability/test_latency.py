@@ -22,9 +22,10 @@ from hub.observability.consumers import LagRow
 from hub.observability.latency import SILENT_MS, WINDOW_MS, LatencyRow, Series, Tracks, rows_of
 from hub.observability.latency_board import LatencyBoard
 from hub.observability.latency_routes import create_router
+from hub.observability.pushes import MOST_SUBSCRIBERS, PATIENCE_MS, Pushed, Pushes, Told
 from hub.observability.reports import Report
 from hub.observability.status import LagState
-from hub.record import Positions
+from hub.record import Positions, TopicPartition
 
 NOW = 1_790_000_000_000
 
@@ -154,6 +155,62 @@ def test_appended_and_pushed_are_counted_beside_what_stores_tell() -> None:
     facts.reports = (Report("other"),)
     made.step()
     assert {row.view for row in made.rows()} == {"other"}
+
+
+def at(offset: int) -> Positions:
+    return Positions.of([("t", 0, offset)])
+
+
+def test_a_push_of_rows_that_name_no_events_is_measured_by_the_sampled_ones() -> None:
+    facts = Facts()
+    made = board(facts)
+    made.told("v", 1, at(5), at(9))  # nobody has said yet that its rows name none
+    facts.records = {"latency:serving": told([0.3], NOW, sampled=True)}
+    made.step()
+    made.told("v", 1, at(9), at(12))
+    named = [["t", 0, 8, NOW - 9_000], ["t", 0, 11, NOW - 700], ["t", 0, 20, NOW - 400]]
+    facts.records = {"latency:serving": told([0.3], NOW, sampled=True, named=named)}
+    made.step()
+    made.step()
+    rows = {row.stage: row for row in made.rows()}
+    # 8 was told before anything was followed, 20 was not told yet.
+    assert (rows["pushed"].total, rows["pushed"].sampled) == (1, True)
+    assert made.counted[Series("v", "pushed", "", "live")].within(1.0) == 1.0
+    made.told("v", 1, at(12), at(30))
+    made.step()
+    made.step()
+    assert {row.stage: row for row in made.rows()}["pushed"].total == 2
+
+
+def test_each_subscriber_counts_and_a_slow_one_is_waited_for() -> None:
+    pushes, place = Pushes(), TopicPartition("t", 0)
+    pushes.named("v", place, 3, 100, 1_000)  # nobody is told anything
+    for subscriber in range(MOST_SUBSCRIBERS + 1):
+        pushes.told("v", subscriber, Told(at(0), at(2), 1_000))
+    pushes.named("v", place, 3, 100, 1_000)
+    pushes.named("v", place, 3, 100, 1_000)
+    assert pushes.met(1_000) == []
+    for subscriber in range(MOST_SUBSCRIBERS + 1):
+        pushes.told("v", subscriber, Told(at(2), at(4), 1_000 + subscriber))
+    pushes.told("v", 0, Told(at(4), at(9), 2_000))
+    met = pushes.met(2_000)
+    assert met == [Pushed("v", 100, 1_000 + each) for each in range(MOST_SUBSCRIBERS)]
+    assert pushes.met(2_000) == []
+    # Those of before have left: one that comes now is followed.
+    late = 3_000 + PATIENCE_MS
+    pushes.told("v", 99, Told(at(2), at(9), late))
+    assert pushes.met(late) == [Pushed("v", 100, late)]
+    pushes.told("v", 98, Told(at(2), at(9), late))
+    assert pushes.met(late) == []  # the event was named too long ago
+    pushes.forget(["other"])
+    assert pushes.views == {}
+
+
+def test_what_lay_in_a_partition_before_it_was_covered_is_no_push() -> None:
+    pushes, place = Pushes(), TopicPartition("t", 1)
+    pushes.told("v", 1, Told(at(0), Positions.of([("t", 0, 4), ("t", 1, 10)]), 1_000))
+    pushes.named("v", place, 3, 100, 1_000)
+    assert pushes.met(1_000) == []
 
 
 def test_the_json_and_the_series() -> None:

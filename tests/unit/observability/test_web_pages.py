@@ -433,7 +433,17 @@ def test_an_empty_hub_says_what_to_do() -> None:
             ("/lag", "Nobody reads anything yet"),
             ("/search?q=x", "Nothing has all of"),
             ("/query", "No view has rows yet"),
+            ("/lineage", "or nothing was measured yet"),
+            ("/connect", "connect_urls"),
+            ("/mirrors", "Asking the clusters"),
+            ("/completeness", "hub audit run"),
+            ("/alerts", "Every promise that can be judged is kept"),
         ):
             assert words in client.get(path, headers=HTML).text, path
+        # What is not known is not called empty.
+        staged.views.broken = "the store is locked"
+        for path in ("/views", "/query"):
+            page = client.get(path, headers=HTML).text
+            assert "the store is locked" in page and "yet" not in page.split('data-testid="unknown"')[1][:200]
     assert staged.node is not None
     staged.node.stop()

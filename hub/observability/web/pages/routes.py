@@ -479,8 +479,9 @@ def create_router(
         request: Request, sql: Annotated[str, Query(max_length=20_000)] = ""
     ) -> Mapping[str, Any]:
         """What the console offers: views with rows, the project's saved queries."""
-        names = [view.name for view in estate.topics.overview().views]
-        return {"sql": sql, "views": names, "saved": estate.saved()}
+        overview = estate.topics.overview()
+        names = [view.name for view in overview.views]
+        return {"sql": sql, "views": names, "error": overview.error, "saved": estate.saved()}
 
     # ---- topics
 

@@ -103,10 +103,16 @@
     line.append(
       part("time", new Date().toISOString().slice(11, 19), "quiet"),
       part("span", what, "what"),
-      ...(to === undefined ? [] : [part("del", from), part("ins", to)]),
+      ...(to === undefined ? [] : [both(from, to)]),
     );
     list.prepend(line);
     while (list.children.length > MOST_CHANGES) list.lastChild.remove();
+  }
+
+  function both(from, to) {
+    const values = document.createElement("span");
+    values.append(part("del", from), " ", part("ins", to));
+    return values;
   }
 
   function part(tag, words, name = "") {
