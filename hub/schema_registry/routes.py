@@ -587,7 +587,7 @@ def _caller(call: Call) -> Caller:
     knows: ``Hub-Principal`` and ``Hub-Teams`` (with commas)."""
     asks = CALLER.get()
     if asks is not None:
-        return Caller(asks.name, asks.groups)
+        return Caller(f"User:{asks.name}" if asks.name else "", asks.groups)
     principal = call.headers.get(b"hub-principal", b"").decode("utf-8", "replace")
     teams = call.headers.get(b"hub-teams", b"").decode("utf-8", "replace")
     return Caller(principal, frozenset(each.strip() for each in teams.split(",") if each.strip()))

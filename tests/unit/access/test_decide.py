@@ -109,7 +109,9 @@ def test_a_refusal_says_what_is_missing_and_who_can_give_it() -> None:
     no = decide(policy, Principal("ana", "user"), Action.write, Resource(Kind.subject, "shop.orders-value"))
     assert no.reason == 'ana may not write subject "shop.orders-value"'
     assert no.hint is not None
-    assert 'role write or admin with topics: ["shop.orders"]' in no.hint and "ask the platform team" in no.hint
+    assert (
+        'role write or admin with topics: ["shop.orders"]' in no.hint and "ask the platform team" in no.hint
+    )
     hub = decide(policy, ANONYMOUS, Action.operate, HUB)
     assert "hub: true" in (hub.hint or "")
 
@@ -142,7 +144,9 @@ def test_nothing_is_allowed_to_whom_nothing_is_granted(action: Action, kind: Kin
 def test_a_grant_more_never_takes_away(given_: list[tuple[str, str]], name: str, action: Action) -> None:
     every = tuple(grants(role, pattern.replace("@", "a")) for role, pattern in given_)
     who = Principal("ana", "user", frozenset({"g"}))
-    before = [decide(Policy({"g": every[:n]}), who, action, topic(name)).allowed for n in range(len(every) + 1)]
+    before = [
+        decide(Policy({"g": every[:n]}), who, action, topic(name)).allowed for n in range(len(every) + 1)
+    ]
     assert before == sorted(before)
 
 

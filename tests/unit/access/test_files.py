@@ -52,7 +52,7 @@ def test_a_good_file(tmp_path: Path) -> None:
     ("before", "after", "where", "said"),
     [
         ("groups:\n  shop", "gruops:\n  shop", ":2:1", 'did you mean "groups"?'),
-        ("role: read, topics: [\"shop", "rolle: read, topics: [\"shop", ":3:11", 'did you mean "role"?'),
+        ('role: read, topics: ["shop', 'rolle: read, topics: ["shop', ":3:11", 'did you mean "role"?'),
         ("groups: [shop]}\n  bob", "groups: [shpo]}\n  bob", ":5:", 'did you mean "shop"?'),
         ("role: write", "role: wirte", ":8:", "'read', 'write', 'operate' or 'admin'"),
         ('"shop.**"', '"shop.**.**"', ":3:", '"**" may stand once'),
@@ -116,7 +116,9 @@ def test_a_file_that_is_required_and_missing_lets_nobody_in(tmp_path: Path) -> N
     assert may_read(live) is True and live.error is None
 
 
-@pytest.mark.parametrize("broken", ["", "users: 7", "users: [", "groups: {shop: [{role: admin, hub: yes!}]}", "\x00"])
+@pytest.mark.parametrize(
+    "broken", ["", "users: 7", "users: [", "groups: {shop: [{role: admin, hub: yes!}]}", "\x00"]
+)
 def test_a_broken_file_leaves_what_held_and_where_nothing_held_lets_nobody_in(
     tmp_path: Path, broken: str
 ) -> None:

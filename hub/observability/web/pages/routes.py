@@ -30,7 +30,7 @@ from starlette.routing import Match
 from hub.alerts.routes import end_of
 from hub.alerts.runbooks import runbook
 from hub.alerts.shown import matchers_from
-from hub.caller import Forbidden, Unauthenticated, done_by
+from hub.caller import Action, Forbidden, Kind, Resource, Unauthenticated, done_by, require
 from hub.errors import CallerError, HubError, NotFound, PeerError
 from hub.observability.lineage import (
     Columns,
@@ -276,6 +276,8 @@ def create_router(
         request: Request, subject: str, version: int | None = None, against: int | None = None
     ) -> schemas.SubjectPage:
         """One subject at a ``version`` (the newest), and what changed since ``against`` (the one before)."""
+        # Here, not at the door: there the same address may be a program's, which names no subject.
+        require(Action.describe, Resource(Kind.subject, subject))
         taken = ask(estate.registry, lambda registry: schemas.take(registry, subject, version, against))
         return replace(taken.page, comparison=schemas.compared(taken))
 
