@@ -287,6 +287,9 @@ def test_a_view_is_computed_and_applied_and_its_stream_ends_with_its_grant(guard
                 lines = stream.iter_lines()
                 assert any("C-7" in line for line in lines)
                 guarded.grant(re.sub(r"views: .*?\]", "hub: false", guarded.file()))
+                row = f"/views/{guarded.view}/C-7"
+                with httpx2.Client(base_url=guarded.url, auth=("ana", PASSWORD), timeout=10) as other:
+                    wait_until(lambda: other.get(row).status_code == 403, 30.0, lambda: "still granted")
                 publish(guarded, guarded.orders, {"customer": "C-7", "total": 40})
                 assert not any('"spent":43' in line for line in lines)  # it ends
             assert http.get(f"/views/{guarded.view}/C-7").status_code == 403
