@@ -74,12 +74,14 @@ class Decision:
 
 @dataclass(frozen=True)
 class Caller:
-    """``name`` is empty while nobody is signed in. ``can_leave``: a browser's session, which can be ended."""
+    """``name`` is empty while nobody is signed in. ``can_leave``: a browser's session, which can be ended. ``for_others``: the
+    hub's own command line, which says for whom it acts."""
 
     name: str
     groups: frozenset[str]
     decide: Callable[[Action, Resource], Decision] = field(repr=False)
     can_leave: bool = False
+    for_others: bool = False
 
 
 CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
@@ -130,4 +132,6 @@ def reads_all(topics: Iterable[str] = (), views: Iterable[str] = ()) -> None:
 def done_by(said: str) -> str:
     """Who did something: the signed-in name, whatever the request says; without access control what it says."""
     caller = CALLER.get()
-    return said if caller is None else caller.name or "anonymous"
+    if caller is None or caller.for_others:
+        return said
+    return caller.name or "anonymous"

@@ -134,10 +134,10 @@ class Authenticator:
         return name
 
     def _by_token(self, token: str, address: str, rules: Rules) -> Principal:
-        self._may_try(address)
         # Looked up by its hash: what a comparison's time would tell is of the hash alone.
         name = rules.tokens.get(hash_of_token(token))
         if name is None:
+            self._may_try(address)
             raise self._wrong("a token", address)
         return Principal(name, "token", frozenset(rules.file.tokens[name].groups))
 

@@ -44,7 +44,11 @@ class Rules:
     def caller(self, who: Principal, *, can_leave: bool = False) -> Caller:
         """Who asks, as the rest of the hub knows them."""
         return Caller(
-            who.name, who.groups, lambda action, what: self.decide(who, action, what), can_leave=can_leave
+            who.name,
+            who.groups,
+            lambda action, what: self.decide(who, action, what),
+            can_leave=can_leave,
+            for_others=who.kind == "own",
         )
 
     def user(self, name: str, kind: str = "user") -> Principal:

@@ -35,7 +35,6 @@ from hub.completeness.follow import Follower
 from hub.completeness.receipts import Receipts
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
-from hub.home_key import make_key
 from hub.kafka import KafkaCluster
 from hub.materializers import query_routes, version_routes
 from hub.materializers import routes as view_routes
@@ -86,7 +85,7 @@ def create_app(settings: Settings) -> FastAPI:
         async with AsyncExitStack() as opened:
             # uvicorn ends the process by the signal it was sent: nothing runs after this.
             opened.push_async_callback(run_in_threadpool, _close_traces)
-            await run_in_threadpool(make_key, settings.home)
+            await run_in_threadpool(door.ready)
             watching = asyncio.create_task(door.watch())
             opened.callback(watching.cancel)
             await compose(app, settings, opened)

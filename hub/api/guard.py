@@ -56,6 +56,10 @@ class Door:
     def authenticator(self) -> Authenticator:
         return Authenticator(self.access, make_key(self._home), self._proxies)
 
+    def ready(self) -> None:
+        """Have the key and all that costs a moment, before the first request. Blocks; raises ConfigError."""
+        _ = self.authenticator
+
     async def watch(self) -> None:
         """Read the file when it changes, for ever."""
         while True:
