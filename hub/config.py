@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import os
 import re
+from base64 import b64encode
+from ipaddress import ip_network
 from pathlib import Path
+from typing import Self
+from urllib.parse import quote, urlsplit, urlunsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     YamlConfigSettingsSource,
 )
+
+from hub.home_key import OWN, own_password, read_key
 
 # The name of the store that serves by key.
 SERVING = "serving"
@@ -47,6 +53,28 @@ class Settings(BaseSettings):
     http_host: str = "127.0.0.1"
     http_port: int = Field(8088, description="the dashboard, the query API and the schema registry")
     registry_url: str | None = Field(None, description="None: the hub's own server")
+
+    token: str | None = Field(
+        None,
+        repr=False,
+        description="who asks the hub's server and `registry_url`: a token, or user:password; None: by the key in `home`",
+    )
+    require_access: bool = Field(
+        False, description="without access.yaml nobody gets in, instead of everybody"
+    )
+    metrics_open: bool = Field(
+        False, description="GET /metrics for everybody, also where access is controlled"
+    )
+    proxy_header: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9-]{1,100}$",
+        description="the header in which a proxy in front says who is signed in, such as X-Forwarded-User",
+    )
+    proxy_addresses: list[str] = Field(
+        default_factory=list,
+        max_length=100,
+        description="addresses or networks from which `proxy_header` is believed, such as 10.0.0.7 or 10.1.0.0/16",
+    )
 
     store_url: str | None = Field(
         None, description="SQLAlchemy URL of the store that serves by key; None: SQLite in `home`"
@@ -176,6 +204,24 @@ class Settings(BaseSettings):
                 raise ValueError(f'connect_urls: "{shown}" is no address such as http://connect:8083')
         return urls
 
+    @field_validator("proxy_addresses")
+    @classmethod
+    def _addresses_are_some(cls, addresses: list[str]) -> list[str]:
+        for each in addresses:
+            try:
+                ip_network(each)
+            except ValueError as error:
+                raise ValueError(f"{error}; write 10.0.0.7 or 10.1.0.0/16") from None
+        return addresses
+
+    @model_validator(mode="after")
+    def _proxy_has_addresses(self) -> Self:
+        if (self.proxy_header is None) != (not self.proxy_addresses):
+            raise ValueError(
+                "proxy_header and proxy_addresses belong together: a header is believed from some addresses only"
+            )
+        return self
+
     @property
     def store_urls(self) -> dict[str, str]:
         """Every store's URL by its name; the one that serves by key first."""
@@ -188,8 +234,32 @@ class Settings(BaseSettings):
 
     @property
     def registry(self) -> str:
-        """Base URL of the schema registry."""
-        return self.registry_url or f"http://{self.http_host}:{self.http_port}"
+        """Base URL of the schema registry, with who asks it (user:password@) where there is something to say."""
+        if self.registry_url is None:
+            return with_credentials(f"http://{self.http_host}:{self.http_port}", self.credentials)
+        named = "@" in urlsplit(self.registry_url).netloc
+        # The key of the home is the hub's own server's alone.
+        return (
+            self.registry_url
+            if named or not self.token
+            else with_credentials(self.registry_url, self.credentials)
+        )
+
+    @property
+    def credentials(self) -> tuple[str, str] | None:
+        """(user, password) for the hub's own server; None: there is nothing to say. Raises ConfigError."""
+        if self.token:
+            user, colon, password = self.token.partition(":")
+            return (user, password) if colon else ("token", self.token)
+        key = read_key(self.home)
+        return None if key is None else (OWN, own_password(key))
+
+    @property
+    def authorization(self) -> dict[str, str]:
+        """The same as a header."""
+        if (known := self.credentials) is None:
+            return {}
+        return {"Authorization": f"Basic {b64encode(':'.join(known).encode()).decode()}"}
 
     @property
     def store(self) -> str:
@@ -214,3 +284,27 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, env_settings, YamlConfigSettingsSource(settings_cls)
+
+
+def with_credentials(url: str, known: tuple[str, str] | None) -> str:
+    """The address with who asks.
+
+    >>> with_credentials("http://hub:8088/r", ("ana", "a b"))
+    'http://ana:a%20b@hub:8088/r'
+    """
+    if known is None:
+        return url
+    parts, (user, password) = urlsplit(url), known
+    return urlunsplit(
+        parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{parts.netloc}")
+    )
+
+
+def without_credentials(url: str) -> str:
+    """The address as it may be shown.
+
+    >>> without_credentials("http://ana:secret@hub:8088")
+    'http://hub:8088'
+    """
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

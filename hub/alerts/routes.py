@@ -16,6 +16,7 @@ from hub.alerts.engine import MOST_ALERTS, Silence
 from hub.alerts.listing import Listed
 from hub.alerts.matching import Matchers, matchers_of
 from hub.alerts.shown import body_of, rules_of, silence_row, silences_of
+from hub.caller import done_by
 from hub.errors import CallerError
 from hub.topics.tree import duration_ms
 
@@ -88,7 +89,7 @@ def create_router(desk: HasDesk) -> APIRouter:
         """Tell nobody of alerts with these labels until it ends."""
         now_ms = time.time_ns() // 1_000_000
         made = desk.silence(
-            matchers_of(said.matchers), said.reason, said.by, end_of(said.lasts, said.until, now_ms)
+            matchers_of(said.matchers), said.reason, done_by(said.by), end_of(said.lasts, said.until, now_ms)
         )
         return _json(silence_row(made, max(now_ms, made.starts_ms)), 201)  # it begins a moment later
 

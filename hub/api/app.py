@@ -17,10 +17,15 @@ from fastapi.responses import JSONResponse
 from fastapi.websockets import WebSocket
 from starlette.requests import HTTPConnection
 
+from hub.access.authenticate import Proxies
+from hub.access.live import LiveAccess
+from hub.api import sign_in
 from hub.api.alerting import Ask, add_alerts, make_desk, sources_of
 from hub.api.dashboard import add_dashboard
 from hub.api.docs import add_docs
+from hub.api.guard import Door, Guard
 from hub.api.web import ledgered, mirrors_of
+from hub.caller import Forbidden, TooManyFailures, Unauthenticated
 from hub.completeness import canary_routes
 from hub.completeness import routes as completeness_routes
 from hub.completeness.audit import write_entries
@@ -58,6 +63,9 @@ REGISTRY_WAIT_S = 10.0
 
 # The first that fits; anything else is the hub's own fault.
 STATUS_OF: tuple[tuple[type[HubError], int], ...] = (
+    (Unauthenticated, 401),
+    (Forbidden, 403),
+    (TooManyFailures, 429),
     (NotFound, 404),
     (Conflict, 409),
     (CallerError, 400),
@@ -68,11 +76,18 @@ STATUS_OF: tuple[tuple[type[HubError], int], ...] = (
 def create_app(settings: Settings) -> FastAPI:
     """The hub's server for these settings; Kafka, registry and store are opened when it starts serving."""
 
+    access = LiveAccess(settings.project, required=settings.require_access)
+    proxies = Proxies(settings.proxy_header or "", tuple(settings.proxy_addresses))
+    door = Door(access, settings.home, proxies, settings.metrics_open)
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as opened:
             # uvicorn ends the process by the signal it was sent: nothing runs after this.
             opened.push_async_callback(run_in_threadpool, _close_traces)
+            await run_in_threadpool(door.ready)
+            watching = asyncio.create_task(door.watch())
+            opened.callback(watching.cancel)
             await compose(app, settings, opened)
             yield
 
@@ -83,8 +98,10 @@ def create_app(settings: Settings) -> FastAPI:
     own = app.openapi
     app.openapi = lambda: with_registry(own())  # type: ignore[method-assign]
 
+    app.add_middleware(Guard, door=door)
     app.add_middleware(Traced)
     add_docs(app)
+    app.include_router(sign_in.create_router(door))
 
     @app.get("/health")
     def health() -> dict[str, str]:

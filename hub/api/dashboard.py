@@ -17,7 +17,9 @@ from prometheus_client.core import CounterMetricFamily
 
 from hub.alerts.desk import Desk
 from hub.api.push_traces import PushTraces
+from hub.api.seen import SeenLag, SeenTopics
 from hub.api.web import Mirrors, add_pages
+from hub.caller import reads_all
 from hub.config import SERVING, Settings
 from hub.kafka import KafkaCluster
 from hub.materializers import span_counts
@@ -94,10 +96,10 @@ def add_dashboard(
 
     app.include_router(
         routes.create_router(
-            collector,
+            SeenTopics(collector),
             views,
             counters,
-            monitor,
+            SeenLag(monitor),
             settings.lag_series,
             both,
             desk.firing if desk is not None else lambda: None,
@@ -175,6 +177,7 @@ class StoreViews:
         return self.open_subscriptions()
 
     def row(self, view: str, key: str) -> Mapping[str, Any] | None:
+        reads_all(views=[view])
         found = self.store.get(view, key)
         if found is None:
             return None
@@ -183,6 +186,7 @@ class StoreViews:
         return {"key": key, **found.values}
 
     def recent_keys(self, view: str, limit: int) -> Sequence[str]:
+        reads_all(views=[view])
         reached = self.store.positions(self.store.served(view), "changelog")
         since = Positions({tp: max(0, offset - RECENT_OFFSETS) for tp, offset in reached})
         rows = self.store.changes(view, since, RECENT_OFFSETS * max(1, len(reached))).rows

@@ -18,11 +18,14 @@ from prometheus_client.core import Metric
 
 from hub.alerts.desk import Desk
 from hub.alerts.rules import Changes, Seen
+from hub.api.seen import SeenTopics, seen_ledger, seen_rows, seen_tree
+from hub.caller import CALLER
 from hub.completeness.follow import NOT_READ, Follower
 from hub.config import Settings
 from hub.errors import HubError, PeerError
 from hub.kafka import KafkaCluster
 from hub.materializers.column_lineage import made_of
+from hub.materializers.query_routes import readable
 from hub.materializers.routes import stored
 from hub.materializers.saved_queries import load_queries
 from hub.materializers.store_reports import stores_of
@@ -82,17 +85,17 @@ def add_pages(
         return describe(topic, tree.topics().get(topic), cluster, registry, DESCRIBE_S)
 
     estate = Estate(
-        topics=collector,
+        topics=SeenTopics(collector),
         rows=rows,
         registry=node,
         browser=Browser(cluster, NodeSchemas(node)),
         describe=described,
-        tree=tree.topics,
-        lag=lambda: monitor.rows() or lag_rows(collector.overview()),
+        tree=lambda: seen_tree(tree.topics()),
+        lag=lambda: seen_rows(monitor.rows() or lag_rows(collector.overview())),
         views=StoreFacts(store),
         mirrors=(mirrors or mirrors_of(settings)).known,
-        completeness=completeness,
-        saved=lambda: _saved(settings.project),
+        completeness=lambda: seen_ledger(completeness()),
+        saved=lambda: _saved(settings.project, store),
         bootstrap=settings.bootstrap,
         alerts=desk,
     )
@@ -257,5 +260,8 @@ def mirrors_of(settings: Settings) -> Mirrors:
     return Mirrors(settings.project / "mirrors.yaml", settings.kafka_timeout_s, own)
 
 
-def _saved(project: Path) -> Sequence[Mapping[str, Any]]:
-    return [{"name": each.name, "doc": each.doc, "sql": each.sql} for each in load_queries(project)]
+def _saved(project: Path, store: Store) -> Sequence[Mapping[str, Any]]:
+    found, known = load_queries(project), store.names() if CALLER.get() is not None else ()
+    return [
+        {"name": each.name, "doc": each.doc, "sql": each.sql} for each in found if readable(known, each.sql)
+    ]

@@ -42,6 +42,10 @@ COMMANDS = {
     "audit": ("hub.cli.completeness:app", "Completeness: what was written, against what is there."),
     "canary": ("hub.cli.canary:app", "What became of a record a second, on every way."),
     "alert": ("hub.cli.alert:app", "What breaks its promise: alerts, silences, rules, tests of channels."),
+    "access": (
+        "hub.cli.access:app",
+        "Who may do what: access.yaml explained and checked, new passwords and tokens.",
+    ),
     "top": ("hub.cli.top:app", "A live screen: rates, the worst lags, views, the hub's processes."),
     "serve": ("hub.cli.processes:serve", ""),
     "audit-topics": ("hub.cli.processes:audit_topics", ""),

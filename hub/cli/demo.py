@@ -217,7 +217,7 @@ def _first_row(settings: Settings, view: str, stop: threading.Event, step: Calla
         while not stop.wait(0.2):
             step()
             try:
-                answer = httpx2.get(url, params={"limit": "1"}, timeout=5.0)
+                answer = httpx2.get(url, params={"limit": "1"}, headers=settings.authorization, timeout=5.0)
                 found: list[dict[str, Any]] = answer.json().get("rows", []) if answer.is_success else []
             except (httpx2.HTTPError, ValueError):
                 found = []

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import urllib.request
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -12,20 +10,25 @@ from enum import StrEnum
 import psutil
 import typer
 
+from hub.access.files import ACCESS_FILE, load_access
+from hub.cli.access import open_to_others
 from hub.cli.context import load_settings
 from hub.cli.output import Output, OutputOption, show
 from hub.cli.up import answers_health, kafka_answers, server_url
-from hub.config import Settings
+from hub.config import Settings, without_credentials
 from hub.embedded import KafkaNode, check_disk, check_memory, check_port, ensure_jars, find_java
 from hub.embedded.jars import missing_jars
-from hub.errors import HubError
+from hub.errors import HubError, PeerError
+from hub.home_key import read_key
 from hub.runtime import running_hub
+from hub.schema_registry.client import RegistryClient
 
 
 class Verdict(StrEnum):
-    """``off``: the hub does not run, so there is nothing to check."""
+    """``off``: the hub does not run, so there is nothing to check. ``warn``: it works, and should not stay so."""
 
     ok = "OK"
+    warn = "WARN"
     fail = "FAIL"
     off = "off"
 
@@ -137,10 +140,32 @@ def _server(settings: Settings) -> Finding:
 
 def _registry(settings: Settings) -> Finding:
     try:
-        subjects = _get(f"{settings.registry}/subjects")
-    except (OSError, ValueError):
-        return _silent("registry", settings, settings.registry, f"see {settings.logs / 'server.log'}")
+        subjects = RegistryClient(settings.registry, 5.0).subjects()
+    except PeerError:
+        address = without_credentials(settings.registry)
+        return _silent("registry", settings, address, f"see {settings.logs / 'server.log'}")
     return Finding("registry", Verdict.ok, f"{len(subjects)} subjects")
+
+
+def _access(settings: Settings) -> Finding:
+    path = settings.project / ACCESS_FILE
+    if open_to_others(settings):
+        return Finding(
+            "access",
+            Verdict.warn,
+            f"everybody who reaches {settings.http_host}:{settings.http_port} may do everything",
+            f"write {path} (docs/access.md), or bind to 127.0.0.1: http_host",
+        )
+    if not path.exists():
+        if settings.require_access:
+            return Finding("access", Verdict.fail, f"{path} does not exist: nobody gets in", "docs/access.md")
+        return Finding(
+            "access", Verdict.ok, f"not controlled; only this machine reaches {settings.http_host}"
+        )
+    file = load_access(path)  # a HubError is this check's finding
+    read_key(settings.home)
+    people = f"{len(file.users)} users, {len(file.tokens)} tokens, {len(file.groups)} groups"
+    return Finding("access", Verdict.ok, f"{people}; anonymous: {len(file.anonymous)} grants")
 
 
 def _connect(settings: Settings) -> Finding:
@@ -168,12 +193,6 @@ def _silent(check: str, settings: Settings, address: str, fix: str) -> Finding:
     return Finding(check, Verdict.fail, f"nothing answers at {address}", fix)
 
 
-def _get(url: str) -> list[dict[str, object]]:
-    with urllib.request.urlopen(url, timeout=5) as answer:
-        content = json.load(answer)
-    return list(content)
-
-
 CHECKS: dict[str, Check] = {
     "java": _java,
     "jars": _jars,
@@ -184,5 +203,6 @@ CHECKS: dict[str, Check] = {
     "kafka": _kafka,
     "server": _server,
     "registry": _registry,
+    "access": _access,
     "connect": _connect,
 }

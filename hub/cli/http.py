@@ -17,6 +17,17 @@ def base_url() -> str:
     return server_url(load_settings())
 
 
+def asking() -> dict[str, str]:
+    """Who asks it, as a header: HUB_TOKEN, else the key of the hub's home where this account may read it."""
+    return load_settings().authorization
+
+
+def who_asks() -> str | None:
+    """The same as user:password, as hub.client takes it."""
+    known = load_settings().credentials
+    return None if known is None else ":".join(known)
+
+
 def get(
     path: str,
     parameters: Mapping[str, str] | Sequence[tuple[str, str]] = (),
@@ -30,7 +41,10 @@ def get(
     )
     try:
         answer = httpx2.get(
-            f"{url}{path}", params=httpx2.QueryParams(pairs), headers=headers, timeout=timeout_s
+            f"{url}{path}",
+            params=httpx2.QueryParams(pairs),
+            headers={**asking(), **(headers or {})},
+            timeout=timeout_s,
         )
     except httpx2.HTTPError as error:
         raise unreachable(url, error) from None
@@ -43,7 +57,7 @@ def post(path: str, body: Any, timeout_s: float = 70.0) -> Any:
     """Send JSON; the JSON answer. Raises as ``get`` does."""
     url = base_url()
     try:
-        answer = httpx2.post(f"{url}{path}", json=body, timeout=timeout_s)
+        answer = httpx2.post(f"{url}{path}", json=body, headers=asking(), timeout=timeout_s)
     except httpx2.HTTPError as error:
         raise unreachable(url, error) from None
     if answer.is_success:
@@ -55,7 +69,7 @@ def delete(path: str, timeout_s: float = 70.0) -> Any:
     """The JSON answer. Raises as ``get`` does."""
     url = base_url()
     try:
-        answer = httpx2.delete(f"{url}{path}", timeout=timeout_s)
+        answer = httpx2.delete(f"{url}{path}", headers=asking(), timeout=timeout_s)
     except httpx2.HTTPError as error:
         raise unreachable(url, error) from None
     if answer.is_success:
@@ -76,6 +90,8 @@ def refused(answer: httpx2.Response) -> Exception:
         message, hint = str(body["message"]), body.get("hint")
     except (ValueError, KeyError, TypeError):
         message, hint = f"HTTP {answer.status_code}", None
+    if answer.status_code == 401 and not answer.request.headers.get("Authorization"):
+        hint = "say who asks: HUB_TOKEN=<token>, or HUB_TOKEN=user:password"
     if answer.status_code == 404:
         return NotFound(message, hint=hint)
     return (PeerError if answer.status_code >= 500 else CallerError)(message, hint=hint)

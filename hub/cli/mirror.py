@@ -135,13 +135,14 @@ def _file(file: Path | None) -> tuple[Path, MirrorsFile]:
 
 
 def _world(file: Path | None) -> _World:
-    from hub.replication.clusters import reach_all
+    from hub.replication.clusters import OWN_REGISTRY, reach_all
     from hub.replication.links import checked
 
     path, loaded = _file(file)
     _read.set(loaded)
-    timeout_s = load_settings().kafka_timeout_s
-    return _World(path, checked(loaded), reach_all(loaded, os.environ, path.parent, timeout_s))
+    settings = load_settings()
+    environ = {**os.environ, OWN_REGISTRY: settings.registry}
+    return _World(path, checked(loaded), reach_all(loaded, environ, path.parent, settings.kafka_timeout_s))
 
 
 @app.command("ls")
@@ -358,6 +359,7 @@ def run(file: FileOption = None) -> None:
     """
     import logging
 
+    from hub.replication.clusters import OWN_REGISTRY
     from hub.replication.worker import run as work
     from hub.runtime import install_stop_signals
 
@@ -365,7 +367,9 @@ def run(file: FileOption = None) -> None:
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)-5s %(name)s: %(message)s"
     )
     path, _ = _file(file)
-    work(path.absolute(), os.environ, install_stop_signals(), load_settings().kafka_timeout_s)
+    settings = load_settings()
+    environ = {**os.environ, OWN_REGISTRY: settings.registry}
+    work(path.absolute(), environ, install_stop_signals(), settings.kafka_timeout_s)
 
 
 # ---- status

@@ -6,11 +6,16 @@ import logging
 import sys
 import threading
 
+from hub.access.files import ACCESS_FILE
+from hub.cli.access import open_to_others
 from hub.cli.context import load_settings
 from hub.config import Settings
 from hub.errors import ConfigError
+from hub.home_key import make_key
 from hub.runtime import install_stop_signals
 from hub.tracing import begin
+
+log = logging.getLogger(__name__)
 
 
 def serve() -> None:
@@ -20,6 +25,11 @@ def serve() -> None:
     from hub.api import create_app
 
     settings = _begin("hub-server")
+    if open_to_others(settings):
+        log.warning(
+            "everybody who reaches %s:%d may do everything: %s is missing (docs/access.md)",
+            *(settings.http_host, settings.http_port, settings.project / ACCESS_FILE),
+        )
     config = uvicorn.Config(
         create_app(settings),
         host=settings.http_host,
@@ -30,6 +40,8 @@ def serve() -> None:
         timeout_graceful_shutdown=2,
         # They say nothing but "ping".
         ws_max_size=1 << 12,
+        # The address that proxy_header is believed from is that of who is connected, whatever other headers say.
+        proxy_headers=settings.proxy_header is None,
     )
     uvicorn.Server(config).run()
 
@@ -75,6 +87,8 @@ def _begin(service: str | None) -> Settings:
             hint="name another one: hub --home FOLDER, or HUB_HOME",
             code="HUB-1113",
         ) from None
+    # Each process reads it once: whoever starts first makes it, so that access can be controlled later.
+    make_key(settings.home)
     if service is not None:
         begin(service, settings.otlp_endpoint)
     return settings

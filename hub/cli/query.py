@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hub.cli.context import load_settings
-from hub.cli.http import base_url
+from hub.cli.http import base_url, who_asks
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.client import Hub
 from hub.errors import CallerError
@@ -42,7 +42,7 @@ def query(
     Other questions: hub sql.
     """
     timeout_s = (load_settings().query_timeout_ms if timeout_ms is None else timeout_ms) / 1000
-    with Hub(base_url(), retry=False) as hub:
+    with Hub(base_url(), token=who_asks(), retry=False) as hub:
         if key is not None:
             if where or order or fields or start_after is not None:
                 raise CallerError(

@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 import httpx2
 
-from hub.cli.http import base_url, refused, unreachable
+from hub.cli.context import load_settings
+from hub.cli.http import asking, base_url, refused, unreachable
 from hub.errors import HubError
 
 _ANSWER_S = 90.0  # the server ends a query after 60 s
@@ -66,10 +67,16 @@ class Session:
         """The project's saved queries."""
         return list(self._send("GET", "/queries")["queries"])
 
+    def _asking(self) -> dict[str, str]:
+        """The key of this home is for its own server only; a token is sent where it is told to."""
+        return asking() if self.url is None or load_settings().token else {}
+
     def _send(self, method: str, path: str, body: Any = None) -> Any:
         url = self.url or base_url()
         try:
-            answer = httpx2.request(method, f"{url}{path}", json=body, timeout=_ANSWER_S)
+            answer = httpx2.request(
+                method, f"{url}{path}", json=body, headers=self._asking(), timeout=_ANSWER_S
+            )
         except httpx2.HTTPError as error:
             raise unreachable(url, error) from None
         if answer.is_success:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hub.cli.http import base_url
+from hub.cli.http import base_url, who_asks
 from hub.cli.interrupt import pause
 from hub.cli.output import Output, OutputOption, note, text_of
 from hub.cli.query import condition
@@ -31,7 +31,7 @@ def watch(
     Examples: hub watch customer_360 --key C-00001      hub watch customer_360 -w city=Oslo
     """
     rows: dict[str, Mapping[str, Any]] = {}
-    hub = Hub(base_url(), retry=False, sleep=pause)
+    hub = Hub(base_url(), token=who_asks(), retry=False, sleep=pause)
     with (
         hub,
         hub.subscribe(

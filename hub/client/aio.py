@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -19,6 +20,7 @@ from hub.client.calls import (
     Row,
     Token,
     Where,
+    asked_by,
     events_of,
     headers_of,
 )
@@ -57,6 +59,7 @@ class AsyncHub:
         from hub.client.wire import AsyncWire
         from hub.tracing import of_client
 
+        url, token = asked_by(url, token, os.environ)
         self._wire = AsyncWire(url, headers_of(token))
         told = None if receipts is None else Receipts(receipts)
         self._calls = Calls(timeout_s, retry, receipts=told, spans=of_client())

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import orjson
 
@@ -464,9 +464,27 @@ def _plain(value: Any) -> Any:
 
 
 def headers_of(token: str | None) -> dict[str, str]:
-    """What every request carries. ``token``: a bearer token."""
+    """What every request carries. ``token``: a bearer token, or ``user:password``."""
     agent = {"User-Agent": "hub.client"}
-    return agent if token is None else {**agent, "Authorization": f"Bearer {token}"}
+    if not token:
+        return agent
+    if ":" in token:
+        return {**agent, "Authorization": f"Basic {base64.b64encode(token.encode()).decode()}"}
+    return {**agent, "Authorization": f"Bearer {token}"}
+
+
+def asked_by(url: str, token: str | None, environment: Mapping[str, str]) -> tuple[str, str | None]:
+    """(the address without who asks, who asks): said, or ``user:password@`` of the address, or the variable HUB_TOKEN.
+
+    >>> asked_by("http://ana:a%20b@hub:8088", None, {})
+    ('http://hub:8088', 'ana:a b')
+    """
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    if at:
+        url = urlunsplit(parts._replace(netloc=host))
+        token = token or unquote(user)
+    return url, token or environment.get("HUB_TOKEN") or None
 
 
 def events_of(given: Iterable[Event | Mapping[str, Any]]) -> Iterable[Event]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from hub.client.calls import (
     Row,
     Token,
     Where,
+    asked_by,
     events_of,
     headers_of,
 )
@@ -39,7 +41,8 @@ T = TypeVar("T")
 class Hub:
     """A hub. Thread safe.
 
-    ``token``: a bearer token, sent with everything. ``timeout_s``: what a call may take, its retries included; each call
+    ``token``: a bearer token, or ``user:password``, sent with everything; else ``user:password@`` of the address, else
+    the variable HUB_TOKEN. ``timeout_s``: what a call may take, its retries included; each call
     has its own ``timeout_s`` too. ``retry`` False: one try, for those who repeat by themselves.
     ``receipts``: this program's name; what it was told is in the log is compared with the log (docs/completeness.md). Errors: ``NotFound``,
     ``NotCovered``, ``Refused``, ``Conflict``, ``Unreachable``.
@@ -61,8 +64,8 @@ class Hub:
         from hub.client.wire import Wire
         from hub.tracing import of_client
 
-        self._url, self._token = url, token
-        self._wire = Wire(url, headers_of(token))
+        self._url, self._token = asked_by(url, token, os.environ)
+        self._wire = Wire(self._url, headers_of(self._token))
         told = None if receipts is None else Receipts(receipts)
         self._calls = Calls(timeout_s, retry, receipts=told, spans=of_client())
         self._sleep = sleep

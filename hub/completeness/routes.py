@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from prometheus_client.core import GaugeMetricFamily, Metric
 from pydantic import BaseModel, ConfigDict, Field
 
+from hub.caller import Action, Kind, Resource, require, sees_topic
 from hub.completeness.follow import Follower, Known, row_of
 from hub.completeness.ledger import LEDGER_TOPIC, MOST_RUNS, Cell, Cells, Entry, State
 from hub.errors import CallerError, NotFound, nearest
@@ -74,10 +75,10 @@ def create_router(follower: HasLedger, keep: Keeps) -> APIRouter:
         rows = [
             each
             for each in known.audits
-            if topic in (None, each.topic) and (not state or each.state in state)
+            if topic in (None, each.topic) and (not state or each.state in state) and sees_topic(each.topic)
         ]
         if topic is not None and not rows and not state:
-            guess = nearest(topic, [each.topic for each in known.audits])
+            guess = nearest(topic, [each.topic for each in known.audits if sees_topic(each.topic)])
             raise NotFound(
                 f'topic "{topic}" was never audited',
                 hint=f'did you mean "{guess}"?' if guess else f"hub audit run {topic[:249]}",
@@ -92,6 +93,8 @@ def create_router(follower: HasLedger, keep: Keeps) -> APIRouter:
     @router.post("/api/audit/receipts", status_code=204)
     def receipts(said: Annotated[Receipts, Body()]) -> Response:
         """A producer's own counts: what it was told is in the log. Sent again, they replace themselves."""
+        for each in said.receipts:
+            require(Action.write, Resource(Kind.topic, each.topic))
         keep([_entry(said, each) for each in said.receipts])
         return Response(status_code=204)
 

@@ -12,7 +12,7 @@ import csv
 import io
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ import orjson
 from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from hub.caller import CALLER, Forbidden, Unauthenticated, reads_all, sees_topic, sees_view
 from hub.errors import CallerError, NotFound, PeerError, nearest
 from hub.materializers.push import Watcher
 from hub.materializers.routes import wait_for
@@ -99,6 +100,7 @@ def create_router(
             token = body.after or hub_position
             if token:
                 views = await gate.run(partial(queries.views_of, statement))
+                reads_all(views=views)
                 await wait_for(store, watcher, views, token, deadline)
             answer, scanned = await _unless_gone(request, asking, gate)
         return _shown(answer, scanned, body.format, round((time.monotonic() - started) * 1000))
@@ -114,6 +116,7 @@ def create_router(
         listed = [
             {"query": each.name, "doc": each.doc, "parameters": _parameters(each), "sql": each.sql}
             for each in load_queries(project)
+            if readable(queries.view_names(), each.sql)
         ]
         return Response(orjson.dumps({"queries": listed}), media_type="application/json")
 
@@ -164,6 +167,7 @@ def create_router(
                 "indexes": list(indexes),
             }
             for relation, indexes in queries.views()
+            if sees_view(relation.name)
         ]
         return Response(
             orjson.dumps({"views": views, "functions": list(FUNCTIONS)}), media_type="application/json"
@@ -192,6 +196,22 @@ def rows_of(
     return [column.name for column in answer.columns], answer.rows, answer.more
 
 
+def readable(known: Collection[str], sql: str) -> bool:
+    """Whether who asks may read all that a statement names, of which ``known`` are views; one that is no SQL is shown to all."""
+    if CALLER.get() is None:
+        return True
+    try:
+        named = tables_of(parse(sql))
+    except SqlError:
+        return True
+    views = [each if each in known else each.lower() for each in named if {each, each.lower()} & {*known}]
+    try:
+        reads_all([each for each in named if not {each, each.lower()} & {*known}], views)
+    except (Forbidden, Unauthenticated):
+        return False
+    return True
+
+
 class _Asking:
     """One query: what it reads from Kafka first, then its statement. ``run`` blocks."""
 
@@ -214,15 +234,22 @@ class _Asking:
 
     def run(self) -> tuple[Answer, list[Scanned]]:
         parameters: Mapping[str, Value] = self._body.parameters
+        # Again where names become tables (stores.queries): no way of writing a statement goes around it.
         known = set(self._queries.views_of(self._statement))
+        reads_all(views=sorted(known))
         named = [
             name for name in tables_of(self._statement) if name not in known and name.lower() not in known
         ]
         tables = []
         for name in named:
+            reads_all([name])
             found = self._topics.table(name)
             if found is None:
-                raise no_table(self._statement, name, [*self._queries.view_names(), *self._topics.names()])
+                near = [
+                    *filter(sees_view, self._queries.view_names()),
+                    *filter(sees_topic, self._topics.names()),
+                ]
+                raise no_table(self._statement, name, near)
             tables.append(found)
         events: list[EventTable] = []
         scanned: list[Scanned] = []

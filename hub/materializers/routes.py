@@ -11,6 +11,7 @@ import orjson
 from fastapi import APIRouter, Header, Query, Request, Response, WebSocket
 from starlette.datastructures import QueryParams
 
+from hub.caller import sees_view
 from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
 from hub.materializers.expiry import expired_records
 from hub.materializers.push import Event, Wanted, Watcher, parse_event_id, subscribe
@@ -47,7 +48,7 @@ def create_router(store: Store, watcher: Watcher, query_timeout_ms: int) -> APIR
     @router.get("/views")
     def views() -> Response:
         """Every view: its state, rows, how fresh it is, and what it is fed from."""
-        return _json({"views": [describe(store, name) for name in known_views(store)]})
+        return _json({"views": [describe(store, name) for name in known_views(store) if sees_view(name)]})
 
     @router.get("/views/{view}")
     async def rows(
@@ -308,7 +309,7 @@ def _table(store: Store, view: str) -> ViewTable:
                 hint=state.get("reason") or "its first batch makes them",
                 code="HUB-3053",
             ) from None
-        guess = nearest(view, known)
+        guess = nearest(view, filter(sees_view, known))
         hint = f'did you mean "{guess}"?' if guess else "GET /views lists the views"
         raise NotFound(error.message, hint=hint, code="HUB-1410") from None
 

@@ -15,6 +15,7 @@ import orjson
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
 
+from hub.caller import sees_view
 from hub.errors import NotFound, nearest
 from hub.log import Writer
 from hub.materializers.stores.sql import Store
@@ -73,7 +74,7 @@ def view_versions(store: Store, view: str) -> dict[str, Any]:
     body = told.get(f"{PREFIX}{view}")
     if body is None:
         known = sorted(key.removeprefix(PREFIX) for key in told if key.startswith(PREFIX))
-        guess = nearest(view, known)
+        guess = nearest(view, filter(sees_view, known))
         raise NotFound(
             f'view "{view}" has no versions: it does not exist, or has not run yet',
             hint=f'did you mean "{guess}"?' if guess else "hub view ls lists the views",

@@ -9,6 +9,7 @@ import orjson
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
+from hub.caller import sees_view
 from hub.observability.latency import LatencyRow
 
 
@@ -37,6 +38,7 @@ def create_router(board: HasLatency) -> APIRouter:
             if (view is None or row.view == view)
             and (stage is None or row.stage == stage)
             and (origin is None or row.origin == origin)
+            and sees_view(row.view)
         ]
         return Response(orjson.dumps(rows), media_type="application/json")
 

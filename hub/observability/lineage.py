@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from hub.caller import CALLER, sees_topic, sees_view
 from hub.errors import CallerError, NotFound, nearest
 from hub.observability.consumers import LagRow
 from hub.observability.latency import SERVING
@@ -279,6 +280,28 @@ def lineage_of(
             join(replace(carried, source=places[0], target=f"mirror:{name}"))
             join(Edge(f"mirror:{name}", places[1], write=True))
     return Lineage(nodes, tuple(edges.values()))
+
+
+def seen_of(graph: Lineage) -> Lineage:
+    """What of it who asks may see: their topics and views, and the readers, mirrors and stores of these."""
+    if CALLER.get() is None:
+        return graph
+
+    def seen(node: Node) -> bool:
+        if node.kind == "topic":
+            return sees_topic(node.name.partition("@")[0])
+        if node.kind == "mirror":
+            return sees_topic(node.id.partition("/")[2].partition("@")[0])
+        if node.kind == "store":
+            return sees_view(node.id.removeprefix("store:").partition("/")[0])
+        return node.kind != "view" or sees_view(node.name)
+
+    nodes = {id: node for id, node in graph.nodes.items() if seen(node)}
+    edges = tuple(each for each in graph.edges if each.source in nodes and each.target in nodes)
+    ends = {end for each in edges for end in (each.source, each.target)}
+    # A reader of nothing that is seen is nobody's business.
+    shown = {id: node for id, node in nodes.items() if node.kind != "group" or id in ends}
+    return Lineage(shown, edges, graph.cut)
 
 
 def _carried(status: Mapping[str, Any], at_ms: int | None, now_ms: int) -> dict[str, Edge]:

@@ -39,7 +39,8 @@ class HasOverview(Protocol):
 class HasRows(Protocol):
     """Every consumer's lag, worst first; ``round_s``: what the last round of measuring took."""
 
-    round_s: float | None
+    @property
+    def round_s(self) -> float | None: ...
 
     def rows(self) -> Sequence[LagRow]: ...
 

@@ -7,12 +7,14 @@ line and the workers use the very same two.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import httpx2
 
+from hub.config import without_credentials
 from hub.errors import Conflict, HubError, PeerError
 from hub.record import TopicPartition
 from hub.replication.board import Board, CarriedTopic, Carries
@@ -290,6 +292,9 @@ def _create(step: CreateTopic, at: Reached) -> None:
             time.sleep(0.05)
 
 
+_WHO = r"//[^/@\s]*@"  # of an address
+
+
 def _import(step: ImportSchema, target: Reached) -> None:
     """With id and version, in the registry's IMPORT mode for this subject only, for a moment."""
     assert target.registry is not None
@@ -297,7 +302,7 @@ def _import(step: ImportSchema, target: Reached) -> None:
     body: dict[str, object] = {"schema": schema.text, "id": schema.id, "version": schema.version}
     if schema.kind != "AVRO":
         body["schemaType"] = schema.kind
-    mode = f"{base}/mode/{schema.subject}"
+    mode, shown = f"{base}/mode/{schema.subject}", without_credentials(base)
     try:
         with httpx2.Client(timeout=15.0) as client:
             client.put(mode, params={"force": "true"}, json={"mode": "IMPORT"}).raise_for_status()
@@ -305,7 +310,7 @@ def _import(step: ImportSchema, target: Reached) -> None:
                 answer = client.post(f"{base}/subjects/{schema.subject}/versions", json=body)
                 if not answer.is_success:
                     raise PeerError(
-                        f"schema {schema.subject} v{schema.version} (id {schema.id}) is refused by {base}: {answer.text[:300]}",
+                        f"schema {schema.subject} v{schema.version} (id {schema.id}) is refused by {shown}: {answer.text[:300]}",
                         hint="look at the registry's mode and its schemas of this id",
                         code="HUB-3611",
                     )
@@ -313,7 +318,7 @@ def _import(step: ImportSchema, target: Reached) -> None:
                 client.delete(mode)
     except httpx2.HTTPError as error:
         raise PeerError(
-            f'schema registry at "{base}" does not take {schema.subject}: {error}',
+            f'schema registry at "{shown}" does not take {schema.subject}: {re.sub(_WHO, "//", str(error))}',
             hint="is it running, and may its mode be changed?",
             code="HUB-3611",
         ) from None

@@ -6,13 +6,16 @@ of the hub's own topics), the wire's for batches. TLS and SASL go to both alike.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
-from hub.errors import HubError, NotFound, PeerError
+from hub.config import without_credentials
+from hub.errors import ConfigError, HubError, NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.kafka.acls import TopicRule
 from hub.kafka.tokens import Tokens
@@ -42,6 +45,8 @@ _OWN: Mapping[str, tuple[int, Mapping[str, str]]] = {
     STATUS_TOPIC: (1, STATUS_CONFIG),
 }
 _MOST_REPLICAS = 3
+# Beside the variables of the environment: the address of the hub's own server, with who asks it.
+OWN_REGISTRY = "hub.registry"
 _REFUSED = "HUB-3012"
 _POLL = 5_000
 
@@ -63,9 +68,28 @@ def reach(
     how = connection(file, name, environ, folder)
     security = how.librdkafka()
     bootstrap = security.pop("bootstrap.servers")
-    return Reached(
-        name, KafkaCluster(bootstrap, timeout_s, security), _access(how), file.clusters[name].registry
-    )
+    registry = registry_of(name, file.clusters[name].registry, environ)
+    return Reached(name, KafkaCluster(bootstrap, timeout_s, security), _access(how), registry)
+
+
+def registry_of(cluster: str, url: str | None, environ: Mapping[str, str]) -> str | None:
+    """A registry's address with ``${NAME}`` filled in; that of the hub's own server with who asks it. Raises ConfigError."""
+    if url is None:
+        return None
+    own = environ.get(OWN_REGISTRY)
+    if own is not None and without_credentials(own) == url.rstrip("/"):
+        return own
+
+    def filled(found: re.Match[str]) -> str:
+        if found[1] not in environ:
+            raise ConfigError(
+                f'cluster "{cluster}": registry: the variable {found[1]} is not set',
+                hint=f"set {found[1]}, or take ${{{found[1]}}} out of the address",
+                code="HUB-1602",
+            )
+        return quote(environ[found[1]], safe="")
+
+    return re.sub(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", filled, url)
 
 
 def reach_all(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import orjson
 from fastapi import APIRouter, Response
 
+from hub.caller import sees_subject
 from hub.schema_registry.node import Node
 from hub.schema_registry.registry import Registry
 
@@ -19,7 +20,9 @@ def create_router(node: Node) -> APIRouter:
 
         def found(registry: Registry) -> dict[str, str]:
             return {
-                each: registry.level_of(each) for each in sorted(registry.subjects) if registry.numbers(each)
+                each: registry.level_of(each)
+                for each in sorted(registry.subjects)
+                if registry.numbers(each) and sees_subject(each)
             }
 
         return Response(orjson.dumps({"levels": node.read(found)}), media_type="application/json")

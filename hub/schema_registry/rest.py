@@ -17,9 +17,16 @@ class RegistryHttp:
     """Connections to one registry, for those who know its paths; thread safe. Each request ends within ``timeout_s``."""
 
     def __init__(self, url: str, timeout_s: float, transport: httpx.BaseTransport | None = None) -> None:
-        self.url = url
+        whole = httpx.URL(url)
+        # Named in errors and logs: without who asks.
+        self.url = str(whole.copy_with(userinfo=b"")).rstrip("/")
+        who = (whole.username, whole.password) if whole.userinfo else None
         self._http = httpx.Client(
-            base_url=url, timeout=timeout_s, headers={"Accept": _MEDIA_TYPE}, transport=transport
+            base_url=self.url,
+            timeout=timeout_s,
+            headers={"Accept": _MEDIA_TYPE},
+            transport=transport,
+            auth=who,
         )
 
     def _ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:

@@ -17,8 +17,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.routing import Route
 
+from hub.caller import CALLER, HUB, Action, Forbidden, Kind, Resource, Unauthenticated, require, sees_subject
 from hub.errors import CallerError, HubError, PeerError
 from hub.schema_registry import subject_names as names
+from hub.schema_registry.access_rules import RULES, On, place_of
 from hub.schema_registry.bodies import (
     command_of,
     command_of_tags,
@@ -108,10 +110,10 @@ class Api:
     def __init__(self, node: Node) -> None:
         self.node = node
         self._ready: Bounded[tuple[str, object], tuple[SchemaStored, Ready]] = Bounded(_MOST_READY_BYTES)
-        self._routes: dict[tuple[int, str], list[tuple[tuple[str, ...], dict[str, Handler]]]] = {}
+        self._routes: dict[tuple[int, str], list[tuple[str, tuple[str, ...], dict[str, Handler]]]] = {}
         for pattern, methods in self.table():
             parts = tuple(pattern.split("/"))
-            self._routes.setdefault((len(parts), parts[0]), []).append((parts, methods))
+            self._routes.setdefault((len(parts), parts[0]), []).append((pattern, parts, methods))
 
     def table(self) -> Iterator[tuple[str, dict[str, Handler]]]:
         """Paths ({} as an empty part), and who answers. The first that fits is taken.
@@ -170,9 +172,12 @@ class Api:
                     return self._by_id(call, _schema_id(schema_id), None)
                 case ["subjects", subject, "versions", version]:
                     call.params = [subject, version]
+                    self._allow(call, "subjects//versions/")
                     return self.version(call)
         except Refused as refused:
             return Answer.error(refused.status, refused.error_code, refused.message)
+        except (Forbidden, Unauthenticated) as error:
+            return _kept_out(error)
         return None
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:
@@ -180,13 +185,15 @@ class Api:
         try:
             call = Call.of(scope)
             in_context(call)
-            methods = self._find(call)
-            if methods is None:
+            found = self._find(call)
+            if found is None:
                 return NOT_FOUND
+            pattern, methods = found
             handler = methods.get(call.method)
             if handler is None:
                 allowed = ", ".join(sorted(methods)).encode()
                 return Answer(NOT_ALLOWED.body, 405, [(b"allow", allowed)])
+            self._allow(call, pattern)
             if call.method in ("POST", "PUT"):
                 if not media_type_is_known(call):
                     return UNSUPPORTED
@@ -194,6 +201,8 @@ class Api:
             return await run_in_threadpool(handler, call)
         except Refused as refused:
             return Answer.error(refused.status, refused.error_code, refused.message)
+        except (Forbidden, Unauthenticated) as error:
+            return _kept_out(error)
         except PeerError as error:
             if writes:
                 return Answer.error(500, 50002, f"Register operation timed out: {error.message}")
@@ -207,12 +216,41 @@ class Api:
             log.exception("%s %s", scope["method"], scope["path"])
             return Answer.error(500, 500, "HTTP 500 Internal Server Error")
 
-    def _find(self, call: Call) -> dict[str, Handler] | None:
+    def _allow(self, call: Call, pattern: str) -> None:
+        """Raises Forbidden, Unauthenticated. Of a schema's id its handler says who may see it."""
+        if CALLER.get() is None:
+            return
+        rule = RULES.get(pattern, {}).get(call.method)
+        if rule is None:
+            raise Forbidden("this path is granted to nobody")
+        action, on = rule
+        if on is On.subject:
+            # By both names: an alias is no way around, and none that is not granted itself.
+            require(action, place_of(call.params[0]))
+            require(action, place_of(self._subject(call)))
+        elif on is On.place:
+            require(action, place_of(call.params[0]))
+        elif on is On.hub:
+            require(action, HUB)
+
+    def _seen(self, stored: SchemaStored) -> SchemaStored:
+        """The schema of an id, for who may see a subject that has it. Raises Forbidden, Unauthenticated."""
+        if CALLER.get() is None or sees_subject(stored.subject):
+            return stored
+        around = names.joined(names.context_of(stored.subject), "")
+        uses = self.node.read(
+            lambda registry: registry.uses_of(stored.schema_id, subject=around or None, deleted=True)
+        )
+        if not any(sees_subject(each.subject) for each in uses):
+            require(Action.describe, Resource(Kind.subject, stored.subject))
+        return stored
+
+    def _find(self, call: Call) -> tuple[str, dict[str, Handler]] | None:
         segments = call.segments
-        for parts, methods in self._routes.get((len(segments), segments[0]), ()):
+        for pattern, parts, methods in self._routes.get((len(segments), segments[0]), ()):
             if all(part in (_OPEN, each) for part, each in zip(parts, segments, strict=True)):
                 call.params = [each for part, each in zip(parts, segments, strict=True) if part == _OPEN]
-                return methods
+                return pattern, methods
         return None
 
     def _submit(self, command: Command, told: Callable[[Any], Any] = lambda answer: answer) -> Answer:
@@ -235,6 +273,7 @@ class Api:
                 each
                 for each in registry.subjects
                 if wanted(each)
+                and sees_subject(each)
                 and (not registry.numbers(each) if only else deleted or registry.numbers(each))
             ]
 
@@ -351,6 +390,8 @@ class Api:
 
     def _command(self, call: Call, body: Mapping[str, Any]) -> RegisterSchema:
         command = command_of(self._subject(call), body, normalize=call.flag("normalize"))
+        for each in command.references:  # what is refered to is read with the schema
+            require(Action.describe, place_of(names.beside(command.subject, each.subject)))
         return replace(command, caller=_caller(call))
 
     def delete_version(self, call: Call) -> Answer:
@@ -372,13 +413,14 @@ class Api:
                 aliases=call.flag("aliases"),
             )
         )
+        found = [(each, aliases) for each, aliases in found if sees_subject(each.subject)]
         return Answer.of([described(each, aliases=aliases) for each, aliases in call.page(found)])
 
     def schema_of_id(self, call: Call) -> Answer:
         schema_id, subject = _schema_id(call.params[0]), call.optional("subject")
         if not call.text("format") and not call.flag("fetchMaxId"):
             return self._by_id(call, schema_id, subject)
-        stored = self.node.read(lambda registry: registry.by_id(schema_id, subject))
+        stored = self._seen(self.node.read(lambda registry: registry.by_id(schema_id, subject)))
         text = self._text(call, stored)
         max_id = (
             self.node.read(lambda registry: registry.max_id(subject)) if call.flag("fetchMaxId") else None
@@ -386,7 +428,7 @@ class Api:
         return Answer.of(schema(stored, text=text, with_place=_is_named(subject), max_id=max_id))
 
     def _by_id(self, call: Call, schema_id: int, subject: str | None) -> Answer:
-        stored = self.node.read(lambda registry: registry.by_id(schema_id, subject))
+        stored = self._seen(self.node.read(lambda registry: registry.by_id(schema_id, subject)))
         if _is_named(subject):
             return Answer.of(schema(stored, with_place=True))
         key = ("id", (names.context_of(stored.subject), schema_id))
@@ -416,7 +458,7 @@ class Api:
 
     def _of_id(self, call: Call) -> SchemaStored:
         schema_id, subject = _schema_id(call.params[0]), call.optional("subject")
-        return self.node.read(lambda registry: registry.by_id(schema_id, subject))
+        return self._seen(self.node.read(lambda registry: registry.by_id(schema_id, subject)))
 
     def _uses(self, call: Call) -> list[SchemaStored]:
         self._of_id(call)
@@ -426,20 +468,23 @@ class Api:
             call.flag("deleted"),
         )
         uses = self.node.read(lambda registry: registry.uses_of(schema_id, subject=subject, deleted=deleted))
-        return sorted(uses, key=lambda each: (each.subject, each.version))
+        seen = (each for each in uses if sees_subject(each.subject))
+        return sorted(seen, key=lambda each: (each.subject, each.version))
 
     def schema_of_guid(self, call: Call) -> Answer:
         def first(registry: Registry) -> SchemaStored:
             context, schema_id = registry.ids_of_guid(call.params[0])[0]
             return registry.contexts[context].ids[schema_id]
 
-        stored = self.node.read(first)
+        stored = self._seen(self.node.read(first))
         if call.text("format"):
             return Answer.of(schema(stored, text=self._text(call, stored)))
         return self._kept(("guid", call.params[0]), stored, schema).answer(call, _FOR_EVER)
 
     def ids_of_guid(self, call: Call) -> Answer:
         found = self.node.read(lambda registry: registry.ids_of_guid(call.params[0]))
+        for context, schema_id in found:
+            self._seen(self.node.read(lambda registry, c=context, i=schema_id: registry.contexts[c].ids[i]))  # type: ignore[misc]
         return Answer.of([{"context": context, "id": schema_id} for context, schema_id in found])
 
     # ---- settings and modes
@@ -509,7 +554,7 @@ class Api:
 
     def contexts(self, call: Call) -> Answer:
         prefix = call.text("contextPrefix")
-        found = self.node.read(lambda registry: registry.context_names())
+        found = self.node.read(_contexts_seen)
         return Answer.of(call.page([each for each in found if each.startswith(prefix)]))
 
     def delete_context(self, call: Call) -> Answer:
@@ -521,8 +566,28 @@ class Api:
         return Answer.of({"id": "", "scope": {"path": [], "clusters": clusters}})
 
 
+def _kept_out(error: HubError) -> Answer:
+    """Confluent's codes for who may not, and who is not known."""
+    status = 401 if isinstance(error, Unauthenticated) else 403
+    hint = f": {error.hint}" if error.hint else ""
+    return Answer.error(status, status * 100 + 1, f"{error.message}{hint}")
+
+
+def _contexts_seen(registry: Registry) -> list[str]:
+    """The contexts' names; of who does not see everything, those with a subject that is seen."""
+    found = registry.context_names()
+    if CALLER.get() is None:
+        return found
+    seen = {names.context_of(each) for each in registry.subjects if sees_subject(each)}
+    return [each for each in found if each in seen or each == names.DEFAULT_CONTEXT]
+
+
 def _caller(call: Call) -> Caller:
-    """Who registers, by the headers of the proxy that knows: ``Hub-Principal`` and ``Hub-Teams`` (with commas)."""
+    """Who registers: who is signed in, with their groups as teams; without control of access by the headers of the proxy that
+    knows: ``Hub-Principal`` and ``Hub-Teams`` (with commas)."""
+    asks = CALLER.get()
+    if asks is not None:
+        return Caller(f"User:{asks.name}" if asks.name else "", asks.groups)
     principal = call.headers.get(b"hub-principal", b"").decode("utf-8", "replace")
     teams = call.headers.get(b"hub-teams", b"").decode("utf-8", "replace")
     return Caller(principal, frozenset(each.strip() for each in teams.split(",") if each.strip()))

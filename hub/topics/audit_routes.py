@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 from fastapi import APIRouter, Response
 
+from hub.caller import sees_topic
 from hub.errors import NotFound, nearest
 from hub.topics.auditor import Results
 
@@ -18,7 +19,7 @@ def create_router(results: Results) -> APIRouter:
     @router.get("/audit")
     def audit(topic: str | None = None) -> Response:
         """One row a topic: what was judged, what violates its schema by reason and by producer, what was copied."""
-        rows = results.rows()
+        rows = [row for row in results.rows() if sees_topic(row["topic"])]
         if topic is None:
             return _json({"topics": rows})
         found = [row for row in rows if row["topic"] == topic]

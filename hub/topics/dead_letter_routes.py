@@ -11,6 +11,7 @@ import orjson
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from hub.caller import done_by, reads_all, sees_topic
 from hub.errors import CallerError, PeerError
 from hub.topics.dead_letter import Place, State
 from hub.topics.dead_letters import DeadLetters, Repair, sets, whole
@@ -71,8 +72,10 @@ def create_router(letters: DeadLetters) -> APIRouter:
     def counts(topic: str | None = None) -> Response:
         """One row a topic that has dead letters: by state, reason, producer, view, and how old."""
         with admitted():
+            if topic is not None:
+                reads_all(letters.resolved(topic))
             rows, complete = letters.heaps(topic)
-        return _json({"topics": rows, "complete": complete})
+        return _json({"topics": [row for row in rows if sees_topic(row["topic"])], "complete": complete})
 
     @router.get("/dlq/{topic}")
     def listed(
@@ -80,7 +83,9 @@ def create_router(letters: DeadLetters) -> APIRouter:
     ) -> Response:
         """The letters of a topic, oldest first. ``state`` unsaid: those that are not closed."""
         with admitted():
-            found = letters.letters(letters.resolved(topic))
+            named = letters.resolved(topic)
+            reads_all(named)
+            found = letters.letters(named)
         wanted = ("open", "repaired") if state is None else (state,)
         chosen = [each for each in found.letters if each.state in wanted]
         rows = [
@@ -123,7 +128,7 @@ def create_router(letters: DeadLetters) -> APIRouter:
         how = Repair(change, body.schema_id, body.key)
         with admitted():
             place = Place(topic, partition, offset)
-            (row,) = letters.repair([place], how, body.by, why=body.why, dry_run=body.dry_run)
+            (row,) = letters.repair([place], how, done_by(body.by), why=body.why, dry_run=body.dry_run)
         return _json(row)
 
     @router.post("/dlq/{topic}/{partition}/{offset}/replay")
@@ -132,7 +137,7 @@ def create_router(letters: DeadLetters) -> APIRouter:
         asked = body or ReplayBody()
         with admitted():
             place = Place(topic, partition, offset)
-            (row,) = letters.replay([place], asked.by, as_is=asked.as_is, dry_run=asked.dry_run)
+            (row,) = letters.replay([place], done_by(asked.by), as_is=asked.as_is, dry_run=asked.dry_run)
         return _json(row)
 
     @router.post("/dlq/{topic}/{partition}/{offset}/dismiss")
@@ -141,7 +146,7 @@ def create_router(letters: DeadLetters) -> APIRouter:
         asked = body or DismissBody()
         with admitted():
             place = Place(topic, partition, offset)
-            (row,) = letters.dismiss([place], asked.by, why=asked.why, undo=asked.undo)
+            (row,) = letters.dismiss([place], done_by(asked.by), why=asked.why, undo=asked.undo)
         return _json(row)
 
     return router

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from hub.caller import sees_topic
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.log import Cluster, Reader, TopicDescription, Writer
 from hub.record import NewRecord, Positions, Record, TopicPartition
@@ -111,7 +112,7 @@ class DeadLetters:
         asked = (f"{topic}.dlq", f"{topic}.quarantine", f"views.{topic}.late", f"{topic}.late")
         named = [name for name in asked if name in there]
         if not named:
-            guess = nearest(topic, there)
+            guess = nearest(topic, filter(sees_topic, there))
             raise NotFound(
                 f'topic "{topic}" has no dead letters',
                 hint=f'did you mean "{guess}"?' if guess else "hub dlq ls lists the topics that have",

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 
+from hub.caller import sees_topic
 from hub.errors import CallerError, HubError, NotFound
 from hub.topics import gateway as shell
 from hub.topics.gateway import Answer, Gateway, Slot
@@ -77,6 +78,7 @@ def create_router(gateway: Gateway) -> APIRouter:
                 "partitions_count": topic.partitions,
             }
             for name, topic in sorted(known.items())
+            if sees_topic(name)
         ]
         return _listed("KafkaTopicList", url, listed)
 

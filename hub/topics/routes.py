@@ -11,6 +11,7 @@ import orjson
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from hub.caller import sees_topic
 from hub.errors import NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
 from hub.schema_registry.client import RegistryClient
@@ -47,7 +48,8 @@ def create_router(
     @router.get("/topics")
     def topics() -> Response:
         """Every topic: partitions, replicas, end offsets added up, and what the tree says of it."""
-        found, said = cluster.topics(), specs()
+        found = {name: topic for name, topic in cluster.topics().items() if sees_topic(name)}
+        said = specs()
         ends: dict[str, int] = dict.fromkeys(found, 0)
         for tp, offset in cluster.end_offsets(list(found)):
             ends[tp.topic] += offset
@@ -68,7 +70,7 @@ def create_router(
         """One topic with its settings and where each partition begins and ends."""
         found = cluster.topics()
         if topic not in found:
-            guess = nearest(topic, found)
+            guess = nearest(topic, filter(sees_topic, found))
             raise NotFound(
                 f'topic "{topic}" does not exist', hint=f'did you mean "{guess}"?' if guess else None
             )

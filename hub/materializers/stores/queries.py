@@ -26,6 +26,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, QueuePool
 
+from hub.caller import reads_all, sees_view
 from hub.errors import NotFound, PeerError
 from hub.materializers.avro_shape import AvroType
 from hub.materializers.sql_query import (
@@ -154,10 +155,11 @@ class _Tables:
                 self.used[name] = self._store.definition(self._connection, name)
             except NotFound:
                 return None
+            reads_all(views=[name])
         return view_relation(self.used[name])
 
     def names(self) -> Iterable[str]:
-        return [*self._store.view_names(self._connection), *self.events]
+        return [*filter(sees_view, self._store.view_names(self._connection)), *self.events]
 
 
 def view_relation(view: ViewTable) -> Relation:

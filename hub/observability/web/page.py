@@ -11,6 +11,7 @@ from typing import Any
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from hub.caller import CALLER
 from hub.errors import NotFound
 from hub.observability.web import format, svg
 from hub.observability.web.pages import shell
@@ -58,7 +59,7 @@ def _environment() -> Environment:
 
 def render(template: str, /, **values: Any) -> str:
     """The template's HTML; every value is escaped."""
-    return _environment().get_template(template).render(values)
+    return _environment().get_template(template).render({"caller": CALLER.get(), **values})
 
 
 def html(template: str, answer: int = 200, /, **values: Any) -> HTMLResponse:
@@ -70,7 +71,8 @@ def html(template: str, answer: int = 200, /, **values: Any) -> HTMLResponse:
             "Content-Security-Policy": POLICY,
             "Cache-Control": "no-store",
             "X-Content-Type-Options": "nosniff",
-            "Referrer-Policy": "no-referrer",
+            # With "no-referrer" a form of this very site says "Origin: null", as one of another site does.
+            "Referrer-Policy": "same-origin",
             "Vary": "Accept",
         },
     )

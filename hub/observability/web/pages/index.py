@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
+from hub.caller import sees_subject
 from hub.observability.web.pages.estate import HasRegistry, ask
 from hub.schema_registry.facts import SchemaStored
 from hub.schema_registry.registry import Registry
@@ -22,11 +23,11 @@ class Index:
     _known: dict[str, tuple[tuple[int, int], Entry]] = field(default_factory=dict)
 
     def entries(self) -> list[Entry]:
-        """One entry a subject with a version, by name. Raises PeerError while the registry is not ready."""
+        """One entry a subject with a version that who asks may see, by name. Raises PeerError while the registry is not ready."""
         with self._lock:
             if self._position != self.registry.position:
                 self._refresh()
-            return [entry for _, entry in self._known.values()]
+            return [entry for name, (_, entry) in self._known.items() if sees_subject(name)]
 
     def _refresh(self) -> None:
         position = self.registry.position

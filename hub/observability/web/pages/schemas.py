@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hub.caller import sees_subject
 from hub.errors import NotFound, nearest
 from hub.observability.web.pages.index import latest_of, version_of
 from hub.observability.web.pages.shell import Pager, paged
@@ -117,7 +118,7 @@ def subjects_page(
     registry: Registry, matches: Sequence[Match] | None, q: str, schema_type: str, number: int
 ) -> SubjectsPage:
     """The list; ``matches`` are those that have the words, None when none were asked for."""
-    every = latest_of(registry)
+    every = [each for each in latest_of(registry) if sees_subject(each.subject)]
     where = None if matches is None else {each.subject: each.where for each in matches}
     if where is None:
         fit = every
@@ -164,7 +165,7 @@ def take(registry: Registry, subject: str, version: int | None, against: int | N
     """The subject at ``version`` (default: the newest). Raises NotFound with the nearest name."""
     numbers = registry.numbers(subject, deleted=True)
     if not numbers:
-        guess = nearest(subject, registry.subjects)
+        guess = nearest(subject, filter(sees_subject, registry.subjects))
         raise NotFound(
             f'subject "{subject}" does not exist',
             hint=f'did you mean "{guess}"?' if guess else "all that there are: /schemas",
@@ -206,6 +207,7 @@ def take(registry: Registry, subject: str, version: int | None, against: int | N
             (use.subject, use.version)
             for schema_id in registry.referenced_by(subject, number)[:100]
             for use in registry.uses_of(schema_id)[:5]
+            if sees_subject(use.subject)
         ),
         stored.metadata,
         level,

@@ -1,0 +1,226 @@
+"""[shell] From a request's headers to who asks: a password or a token, a browser's session, or what a trusted proxy says.
+
+A password costs 100 ms to check, so it is checked once: what was right is remembered (as a keyed hash) until the file changes.
+Two are checked at a time, and an address that fails too often waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address, ip_network
+
+from hub.access.decide import ANONYMOUS, Principal
+from hub.access.live import LiveAccess, Rules
+from hub.access.secrets import (
+    SALT_BYTES,
+    TOKEN_PREFIX,
+    fits_password,
+    hash_of_password,
+    hash_of_token,
+    name_in_session,
+    session_holds,
+    session_of,
+)
+from hub.access.throttle import Throttle
+from hub.caller import TooManyFailures, Unauthenticated
+from hub.errors import PeerError
+from hub.home_key import OWN, own_password
+
+log = logging.getLogger(__name__)
+
+COOKIE = "hub_session"
+SESSION_S = 12 * 3600
+_AT_ONCE, _WAITING = 2, 64
+_MOST_REMEMBERED = 10_000
+_MOST_HEADER = 4_000
+_WRONG = "wrong user, password or token"
+_HINT = "hub access ls shows who there is; hub access hash makes a new password or token"
+
+
+@dataclass(frozen=True, slots=True)
+class Proxies:
+    """Who may say in a header who asks: ``header`` of requests from these ``addresses`` (networks too)."""
+
+    header: str = ""
+    addresses: Sequence[str] = ()
+
+    def trusts(self, address: str) -> bool:
+        try:
+            asked = ip_address(address)
+        except ValueError:
+            return False
+        if isinstance(asked, IPv6Address) and asked.ipv4_mapped is not None:
+            asked = asked.ipv4_mapped
+        return any(asked in ip_network(each) for each in self.addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request says of who it is from. ``headers`` by lower-case names, each with all its values."""
+
+    headers: Mapping[str, Sequence[str]]
+    cookies: Mapping[str, str]
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Who asks, and by which way: ``password``, ``token``, ``session``, ``proxy`` or ``nobody``."""
+
+    who: Principal
+    way: str
+
+
+@dataclass
+class Authenticator:
+    """Over one file and the key of one home. For the tasks of one event loop."""
+
+    access: LiveAccess
+    key: bytes
+    proxies: Proxies = Proxies()
+    now_s: Callable[[], float] = time.time
+    _throttle: Throttle = field(default_factory=Throttle)
+    _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+    _waiting: int = 0
+    _secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    _remembered: dict[bytes, Principal] = field(default_factory=dict)
+    _of: Rules | None = None
+    _decoy: str = field(default_factory=lambda: hash_of_password("", secrets.token_bytes(SALT_BYTES)))
+
+    async def known(self, asked: Asked, rules: Rules) -> Known:
+        """Who asks. Raises Unauthenticated, TooManyFailures, PeerError when too many sign in at this moment."""
+        if (name := self._told_by_proxy(asked, rules)) is not None:
+            return Known(rules.user(name, "proxy"), "proxy")
+        given = asked.headers.get("authorization", ())
+        if given:
+            if len(given) > 1 or len(given[0]) > _MOST_HEADER:
+                raise Unauthenticated("one Authorization header, please", hint=_HINT)
+            scheme, _, value = given[0].strip().partition(" ")
+            if scheme.lower() == "bearer":
+                return Known(self._by_token(value.strip(), asked.address, rules), "token")
+            if scheme.lower() == "basic":
+                return await self._by_basic(value.strip(), asked.address, rules)
+            raise Unauthenticated(f'"{scheme[:20]}" is not spoken here: Basic and Bearer are', hint=_HINT)
+        session = asked.cookies.get(COOKIE)
+        if session and (name := self._in_session(session, rules)):
+            return Known(rules.user(name), "session")
+        return Known(ANONYMOUS, "nobody")
+
+    async def signed_in(self, name: str, password: str, address: str, rules: Rules) -> str:
+        """A new session for who knows the password. Raises as ``known`` does."""
+        who = await self._by_password(name, password, address, rules)
+        return session_of(who.name, int(self.now_s()) + SESSION_S, self._proof(who.name, rules), self.key)
+
+    # ---- the ways
+
+    def _told_by_proxy(self, asked: Asked, rules: Rules) -> str | None:
+        if not self.proxies.header or not self.proxies.trusts(asked.address):
+            return None
+        told = asked.headers.get(self.proxies.header.lower(), ())
+        if not told:
+            return None
+        name = told[0].strip()
+        if len(told) > 1 or not name or len(name) > 100 or name == OWN or name in rules.file.tokens:
+            raise Unauthenticated(f"the proxy's header {self.proxies.header} names no user")
+        return name
+
+    def _by_token(self, token: str, address: str, rules: Rules) -> Principal:
+        # Looked up by its hash: what a comparison's time would tell is of the hash alone.
+        name = rules.tokens.get(hash_of_token(token))
+        if name is None:
+            self._may_try(address)
+            raise self._wrong("a token", address)
+        return Principal(name, "token", frozenset(rules.file.tokens[name].groups))
+
+    async def _by_basic(self, value: str, address: str, rules: Rules) -> Known:
+        try:
+            name, colon, password = base64.b64decode(value, validate=True).decode().partition(":")
+        except (binascii.Error, ValueError):
+            raise Unauthenticated(
+                "the Authorization header is not Basic's user:password in Base64", hint=_HINT
+            ) from None
+        if not colon:
+            raise Unauthenticated("Basic credentials are user:password", hint=_HINT)
+        if name == OWN:
+            if not hmac.compare_digest(password.encode(), own_password(self.key).encode()):
+                self._may_try(address)
+                raise self._wrong("the hub's own processes: is it another home?", address)
+            return Known(Principal(OWN, "own"), "password")
+        if password.startswith(TOKEN_PREFIX):
+            who = self._by_token(password, address, rules)
+            if name not in ("", "token", who.name):
+                raise self._wrong(f'"{name[:100]}": the token is another\'s', address)
+            return Known(who, "token")
+        return Known(await self._by_password(name, password, address, rules), "password")
+
+    async def _by_password(self, name: str, password: str, address: str, rules: Rules) -> Principal:
+        if self._of is not rules:
+            self._remembered.clear()
+            self._of = rules
+        mark = hashlib.blake2b(f"{name}\n{password}".encode(), key=self._secret).digest()
+        if (known := self._remembered.get(mark)) is not None:
+            return known
+        if self._waiting >= _WAITING:
+            raise PeerError("too many sign in at this moment", hint="try again in a second", code="HUB-3070")
+        self._waiting += 1
+        try:
+            async with self._gate:
+                if (known := self._remembered.get(mark)) is not None:
+                    return known  # the same password was checked meanwhile
+                self._may_try(address)
+                user = rules.file.users.get(name)
+                line = (user.password if user is not None else None) or self._decoy
+                fits = await asyncio.to_thread(fits_password, password, line)
+        finally:
+            self._waiting -= 1
+        if not fits or line is self._decoy:
+            raise self._wrong(f'user "{name[:100]}"', address)
+        if len(self._remembered) >= _MOST_REMEMBERED:
+            self._remembered.clear()
+        if self._of is rules:
+            self._remembered[mark] = rules.user(name)
+        return rules.user(name)
+
+    def _in_session(self, text: str, rules: Rules) -> str | None:
+        name = name_in_session(text)
+        if name is None or name not in rules.file.users:
+            return None
+        return name if session_holds(text, self.now_s(), self._proof(name, rules), self.key) else None
+
+    def _proof(self, name: str, rules: Rules) -> str:
+        user = rules.file.users.get(name)
+        return (user.password if user is not None else None) or ""
+
+    # ---- failures
+
+    def _may_try(self, address: str) -> None:
+        wait_s = self._throttle.wait_s(_neighbourhood(address), self.now_s())
+        if wait_s:
+            error = TooManyFailures(
+                "too many wrong passwords or tokens from this address", hint=f"try again in {wait_s} s"
+            )
+            error.details = {"retry_after": str(wait_s)}
+            raise error
+
+    def _wrong(self, whom: str, address: str) -> Unauthenticated:
+        self._throttle.failed(_neighbourhood(address), self.now_s())
+        log.warning("sign-in refused for %r from %s", whom, address)
+        return Unauthenticated(_WRONG, hint=_HINT)
+
+
+def _neighbourhood(address: str) -> str:
+    """What counts as one address: of IPv6 a /64, which one customer has."""
+    try:
+        asked = ip_address(address)
+    except ValueError:
+        return address
+    return str(ip_network((asked, 64), strict=False)) if isinstance(asked, IPv6Address) else address

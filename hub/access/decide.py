@@ -1,0 +1,159 @@
+"""[core] Who may do which action on what: yes, or no with the grant that is missing.
+
+A grant is a role over patterns of the tree: ``*`` is one label, ``**`` any number. What a name belongs to is granted with it::
+
+    nyc.jfk.departures-value          the topic nyc.jfk.departures (a subject, in any context)
+    shop.orders.dlq, .quarantine      the topic shop.orders
+    views.customer_360[.v2][.dlq]     the view customer_360
+
+Nothing else follows from anything: no grant takes away, and the hub's own topics (``_…``) are granted by patterns that begin
+with ``_``, or to who administers the hub.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from hub.caller import Action, Decision, Kind, Resource
+from hub.schema_registry import subject_names
+from hub.schema_registry.label_patterns import Labels, fits, labels_of
+
+# What each role includes. Who produces events registers their schemas, and need not read what others wrote.
+ROLES: Mapping[str, frozenset[Action]] = {
+    "read": frozenset({Action.describe, Action.read}),
+    "write": frozenset({Action.describe, Action.write}),
+    "operate": frozenset({Action.describe, Action.operate}),
+    "admin": frozenset(Action),
+}
+EVERYTHING: Labels = ("**",)
+
+_SUBJECT_SUFFIXES = ("-value", "-key")
+_BESIDE = (".dlq", ".quarantine", ".late")
+_CHANGELOG = "views."
+_VERSION = re.compile(r"(?P<view>[^.@]+)(?:@\d+|\.v\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A role over topics and views, and with ``hub`` over what belongs to no topic: mirrors, alerts, settings for all."""
+
+    role: str
+    topics: tuple[Labels, ...] = ()
+    views: tuple[Labels, ...] = ()
+    hub: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks. ``kind``: user, token, proxy, own (the hub's processes) or anonymous, whose name is empty."""
+
+    name: str
+    kind: str
+    groups: frozenset[str] = frozenset()
+
+
+ANONYMOUS = Principal("", "anonymous")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Grants by group and by name of a user or token; ``contact``: who can give more, in words."""
+
+    by_group: Mapping[str, tuple[Grant, ...]] = field(default_factory=dict)
+    by_name: Mapping[str, tuple[Grant, ...]] = field(default_factory=dict)
+    anonymous: tuple[Grant, ...] = ()
+    contact: str = ""
+
+    def grants(self, who: Principal) -> Iterator[tuple[str, Grant]]:
+        """(where it is from, grant): those of everybody, of the groups, then one's own."""
+        for grant in self.anonymous:
+            yield "anonymous", grant
+        for group in sorted(who.groups):
+            for grant in self.by_group.get(group, ()):
+                yield f"group {group}", grant
+        if who.name:
+            for grant in self.by_name.get(who.name, ()):
+                yield f"{who.kind} {who.name}", grant
+
+
+def decide(policy: Policy, who: Principal, action: Action, what: Resource) -> Decision:
+    """Whether ``who`` may do it; the reason names the grant, or the one that is missing."""
+    if who.kind == "own":
+        return Decision(True, "the hub's own processes may do everything")
+    names = list(granted_as(what))
+    for source, grant in policy.grants(who):
+        if action in ROLES[grant.role] and any(_covers(grant, each) for each in names):
+            return Decision(True, f"{source} has {grant.role} over {said(grant)}")
+    whom = who.name or "nobody signed in"
+    roles = " or ".join(role for role, actions in ROLES.items() if action in actions)
+    over = missing_over(names[-1])
+    return Decision(
+        False,
+        f"{whom} may not {action} {what}",
+        f"it takes the role {roles} with {over} in access.yaml; "
+        + (f"ask {policy.contact}" if policy.contact else "ask those who keep that file"),
+    )
+
+
+def has_any(policy: Policy, who: Principal) -> bool:
+    """Whether anything at all is granted: then there is something to list."""
+    return who.kind == "own" or bool(who.name) or next(policy.grants(who), None) is not None
+
+
+def granted_as(what: Resource) -> Iterator[Resource]:
+    """What a grant may name so that it holds for this: itself, and what it belongs to."""
+    name, kind = what.name, what.kind
+    if kind is Kind.subject:
+        name, kind = subject_names.split(name)[1], Kind.topic
+        name = next((name.removesuffix(each) for each in _SUBJECT_SUFFIXES if name.endswith(each)), name)
+    if kind is not Kind.topic:
+        yield Resource(kind, name)
+        return
+    yield Resource(Kind.topic, name)
+    inner = name
+    while inner.endswith(_BESIDE):
+        inner = inner.rpartition(".")[0]
+    if inner.startswith(_CHANGELOG) and (found := _VERSION.fullmatch(inner.removeprefix(_CHANGELOG))):
+        yield Resource(Kind.view, found["view"])
+    elif inner != name:
+        yield Resource(Kind.topic, inner)
+
+
+def _covers(grant: Grant, what: Resource) -> bool:
+    if what.kind is Kind.hub:
+        return grant.hub
+    labels = labels_of(what.name)
+    if what.kind is Kind.view:
+        return any(fits(each, labels) for each in grant.views)
+    if not what.name.startswith("_"):
+        return any(fits(each, labels) for each in grant.topics)
+    if grant.hub and grant.role == "admin":
+        return True
+    return any(fits(each, labels) for each in grant.topics if each[0].startswith("_"))
+
+
+def missing_over(what: Resource) -> str:
+    """The line of a grant that would cover it.
+
+    >>> missing_over(Resource(Kind.topic, "shop.orders"))
+    'topics: ["shop.orders"]'
+    """
+    if what.kind is Kind.hub:
+        return "hub: true"
+    return f'{"views" if what.kind is Kind.view else "topics"}: ["{what.name[:249]}"]'
+
+
+def said(grant: Grant) -> str:
+    """What a grant is over, in words."""
+    parts = [
+        f"{what} {', '.join(map('.'.join, patterns))}"
+        for what, patterns in (("topics", grant.topics), ("views", grant.views))
+        if patterns
+    ]
+    return " and ".join([*parts, *(("the hub",) if grant.hub else ())])
+
+
+def patterns_of(patterns: Iterable[str]) -> tuple[Labels, ...]:
+    return tuple(labels_of(each) for each in patterns)

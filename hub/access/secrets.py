@@ -1,0 +1,107 @@
+"""[core] Secrets as access.yaml keeps them, and sessions as browsers keep them. Salt, tokens and time come in as arguments.
+
+A password is kept as ``scrypt$<log2 n>$<r>$<p>$<salt>$<hash>`` (RFC 7914), a token, which nobody can guess, as
+``sha256$<hash>``. A session is ``<name>.<ends at, s>.<signature>``, signed (HMAC-SHA256) with the key of the hub's home and with
+what the file says of the user: a new password ends every session.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+
+TOKEN_PREFIX = "hubt_"
+SALT_BYTES = 16
+TOKEN_BYTES = 32
+_LOG2_N, _R, _P = 14, 8, 5  # 16 MiB; some 150 ms of one core, as OWASP has it for 2^14
+_MOST_LOG2_N, _MOST_RP = 18, 32
+_MOST_PASSWORD = 1_000
+_SCRYPT = re.compile(r"scrypt\$(\d{1,2})\$(\d{1,2})\$(\d{1,2})\$([A-Za-z0-9_-]{11,64})\$([A-Za-z0-9_-]{43})")
+_SHA256 = re.compile(r"sha256\$([0-9a-f]{64})")
+
+
+def hash_of_password(password: str, salt: bytes) -> str:
+    """The line for access.yaml."""
+    return f"scrypt${_LOG2_N}${_R}${_P}${_text(salt)}${_text(_scrypt(password, salt, _LOG2_N, _R, _P))}"
+
+
+def hash_of_token(token: str) -> str:
+    """The line for access.yaml. Only for what a machine made: a word would be guessed."""
+    return f"sha256${hashlib.sha256(token.encode()).hexdigest()}"
+
+
+def token_of(random: bytes) -> str:
+    """A new token out of ``TOKEN_BYTES`` of chance."""
+    return TOKEN_PREFIX + _text(random)
+
+
+def checked_password_hash(line: str) -> str:
+    """The line itself. Raises ValueError."""
+    found = _SCRYPT.fullmatch(line)
+    if found is None:
+        raise ValueError("no hash of a password; make one: hub access hash")
+    log2_n, r, p = (int(each) for each in found.groups()[:3])
+    if not 14 <= log2_n <= _MOST_LOG2_N or not 1 <= r * p <= _MOST_RP * 8 or r == 0:
+        raise ValueError("scrypt with these costs is too weak or too dear; make one: hub access hash")
+    return line
+
+
+def checked_token_hash(line: str) -> str:
+    """The line itself. Raises ValueError."""
+    if not _SHA256.fullmatch(line):
+        raise ValueError("no hash of a token; make a token: hub access hash --token")
+    return line
+
+
+def fits_password(password: str, line: str) -> bool:
+    """Whether it is the password of this line; takes as long either way. Some 100 ms."""
+    found = _SCRYPT.fullmatch(line)
+    if found is None or len(password) > _MOST_PASSWORD:
+        return False
+    log2_n, r, p = (int(each) for each in found.groups()[:3])
+    return hmac.compare_digest(_text(_scrypt(password, _bytes(found[4]), log2_n, r, p)), found[5])
+
+
+def session_of(name: str, ends_at_s: int, proof: str, key: bytes) -> str:
+    """A session's text. ``proof``: what the file says of the user."""
+    said = f"{_text(name.encode())}.{ends_at_s}"
+    return f"{said}.{_signature(said, proof, key)}"
+
+
+def name_in_session(text: str) -> str | None:
+    """Whose session it says to be, before anything is proven."""
+    parts = text.split(".")
+    if len(parts) != 3 or len(text) > 2_000:
+        return None
+    try:
+        return _bytes(parts[0]).decode()
+    except ValueError:
+        return None
+
+
+def session_holds(text: str, now_s: float, proof: str, key: bytes) -> bool:
+    """Whether the session was signed here and goes on."""
+    said, _, signature = text.rpartition(".")
+    ends = said.rpartition(".")[2]
+    if not hmac.compare_digest(signature.encode(), _signature(said, proof, key).encode()):
+        return False
+    return ends.isascii() and ends.isdecimal() and now_s < int(ends)
+
+
+def _signature(said: str, proof: str, key: bytes) -> str:
+    return _text(hmac.new(key, f"session\n{said}\n{proof}".encode(), hashlib.sha256).digest())
+
+
+def _scrypt(password: str, salt: bytes, log2_n: int, r: int, p: int) -> bytes:
+    n = 1 << log2_n
+    return hashlib.scrypt(password.encode(), salt=salt, n=n, r=r, p=p, maxmem=256 * n * r, dklen=32)
+
+
+def _text(value: bytes) -> str:
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,0 +1,35 @@
+"""[core] How many wrong passwords an address may try: a bucket that fills again. Time comes in as an argument."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+MOST_FAILURES = 10
+AGAIN_EVERY_S = 6.0
+_MOST_ADDRESSES = 10_000
+
+
+@dataclass
+class Throttle:
+    """``MOST_FAILURES`` at once, then one every ``AGAIN_EVERY_S``. Of so many addresses, the latest; not thread safe."""
+
+    _failed: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
+
+    def wait_s(self, address: str, now_s: float) -> int:
+        """After how many seconds the address may try again; 0: now."""
+        over = self._level(address, now_s) - (MOST_FAILURES - 1)
+        return max(0, math.ceil(over * AGAIN_EVERY_S)) if over > 0 else 0
+
+    def failed(self, address: str, now_s: float) -> None:
+        """A wrong password came from there."""
+        level = self._level(address, now_s) + 1.0
+        self._failed[address] = (level, now_s)
+        self._failed.move_to_end(address)
+        while len(self._failed) > _MOST_ADDRESSES:
+            self._failed.popitem(last=False)
+
+    def _level(self, address: str, now_s: float) -> float:
+        level, at_s = self._failed.get(address, (0.0, now_s))
+        return max(0.0, level - (now_s - at_s) / AGAIN_EVERY_S)

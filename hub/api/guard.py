@@ -1,0 +1,301 @@
+"""[edge] ASGI: nobody gets past who may not. The one place where a request is told who it is from and what it asks for.
+
+A request without a rule is refused, also where a route would answer it. While there is no ``access.yaml`` everything passes.
+Streams are asked again when the file changes: who may not go on hearing does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import cached_property
+from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi.websockets import WebSocket
+
+from hub.access.authenticate import Asked, Authenticator, Known, Proxies
+from hub.access.decide import ANONYMOUS, Principal, has_any
+from hub.access.live import LiveAccess, Rules
+from hub.api.route_rules import Rule, rule_of
+from hub.caller import CALLER, Forbidden, TooManyFailures, Unauthenticated, require
+from hub.errors import HubError, NotFound
+from hub.home_key import make_key
+from hub.observability.web.page import html, takes_html
+
+log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+READ_EVERY_S = 1.0
+_SAFE = ("GET", "HEAD", "OPTIONS")
+# Their clients expect numbers as error codes.
+_CONFLUENT = ("/subjects", "/schemas", "/config", "/mode", "/contexts", "/compatibility", "/v1/", "/v3/")
+
+
+class Door:
+    """What the guard and the sign-in page share: the file as it is, and who checks passwords."""
+
+    def __init__(
+        self,
+        access: LiveAccess,
+        home: Path,
+        proxies: Proxies = Proxies(),
+        metrics_open: bool = False,
+    ) -> None:
+        self.access, self.metrics_open = access, metrics_open
+        self._home, self._proxies = home, proxies
+
+    @cached_property
+    def authenticator(self) -> Authenticator:
+        return Authenticator(self.access, make_key(self._home), self._proxies)
+
+    def ready(self) -> None:
+        """Have the key and all that costs a moment, before the first request. Blocks; raises ConfigError."""
+        _ = self.authenticator
+
+    async def watch(self) -> None:
+        """Read the file when it changes, for ever."""
+        while True:
+            await asyncio.sleep(READ_EVERY_S)
+            try:
+                await asyncio.to_thread(self.access.refresh)
+            except Exception:
+                log.exception("access.yaml could not be looked at")
+
+
+class _Over(Exception):
+    """A stream whose listener may not go on."""
+
+
+class Guard:
+    """ASGI middleware."""
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], door: Door) -> None:
+        self.app, self.door = app, door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        rules = self.door.access.rules
+        if rules is None or scope["type"] not in ("http", "websocket"):
+            return await self.app(scope, receive, send)
+        method = scope.get("method", "WEBSOCKET")
+        found = rule_of(scope["path"], method, metrics_open=self.door.metrics_open)
+        asked = asked_of(scope)
+        known = Known(ANONYMOUS, "nobody")
+        try:
+            if found is None or not found[0].is_open:
+                known = await self.door.authenticator.known(asked, rules)
+            rule, given = self._admitted(found, known, scope, method, asked, rules)
+        except HubError as error:
+            return await self._refuse(error, known, rules, scope, receive, send)
+        before = CALLER.set(None if rule.whole else rules.caller(known.who, can_leave=known.way == "session"))
+        try:
+            await self.app(scope, receive, self._watched(send, rule, given, known, rules))
+        except _Over:
+            log.info("a stream of %r was ended: access.yaml has changed", known.who.name)
+        finally:
+            CALLER.reset(before)
+
+    def _admitted(
+        self,
+        found: tuple[Rule, Mapping[str, str]] | None,
+        known: Known,
+        scope: Scope,
+        method: str,
+        asked: Asked,
+        rules: Rules,
+    ) -> tuple[Rule, Mapping[str, str]]:
+        """The rule, when it lets the request pass. Raises Unauthenticated, Forbidden, NotFound."""
+        if found is None:
+            if not known.who.name:
+                raise Unauthenticated("sign in first", hint="a user and password, or a token: docs/access.md")
+            raise NotFound(f'there is nothing at {method} "{scope["path"][:200]}"')
+        rule, given = found
+        if method not in _SAFE and not of_this_site(asked, known.way):
+            raise Forbidden(
+                "this request was sent from another site's page",
+                hint="open the hub's own page and send it there",
+            )
+        _granted(rule, given, known.who, rules)
+        return found
+
+    def _watched(self, send: Send, rule: Rule, given: Mapping[str, str], known: Known, rules: Rules) -> Send:
+        """What is sent is sent for as long as it may be."""
+        judged = [rules]
+
+        async def sent(message: Any) -> None:
+            now = self.door.access.rules
+            if now is not None and now is not judged[0]:
+                if not still_granted(rule, given, known, rules, now):
+                    await _end(message, send)
+                    raise _Over
+                judged[0] = now
+            if message["type"] == "http.response.start" and not rule.is_open:
+                # The next one who asks a cache may be somebody else.
+                message = {
+                    **message,
+                    "headers": [*message.get("headers", ()), (b"vary", b"Authorization, Cookie")],
+                }
+            await send(message)
+
+        return sent
+
+    async def _refuse(
+        self, error: HubError, known: Known, rules: Rules, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        response = refusal(error, scope, known, rules)
+        if scope["type"] == "websocket":
+            await WebSocket(scope, receive, send).send_denial_response(response)
+        else:
+            await response(scope, receive, send)
+
+
+def _granted(rule: Rule, given: Mapping[str, str], who: Principal, rules: Rules) -> None:
+    """Raises Unauthenticated, Forbidden."""
+    if rule.is_open:
+        return
+    needs = rule.needs(given)
+    if needs is None:
+        if not has_any(rules.policy, who):
+            raise Unauthenticated("sign in first", hint="a user and password, or a token: docs/access.md")
+        return
+    before = CALLER.set(rules.caller(who))
+    try:
+        require(*needs)
+    finally:
+        CALLER.reset(before)
+
+
+def still_granted(rule: Rule, given: Mapping[str, str], known: Known, then: Rules, now: Rules) -> bool:
+    """Whether somebody who was let in under ``then`` would be under ``now``: known by the same secret, and granted it."""
+    who = known.who
+    if who.kind == "token":
+        old, new = then.file.tokens.get(who.name), now.file.tokens.get(who.name)
+        if old is None or new is None or old.token != new.token:
+            return False
+        who = Principal(who.name, "token", frozenset(new.groups))
+    elif who.kind in ("user", "proxy"):
+        before, after = then.file.users.get(who.name), now.file.users.get(who.name)
+        if who.kind == "user" and (before is None or after is None or before.password != after.password):
+            return False
+        who = now.user(who.name, who.kind)
+    try:
+        _granted(rule, given, who, now)
+    except (Unauthenticated, Forbidden):
+        return False
+    return True
+
+
+async def _end(message: Mapping[str, Any], send: Send) -> None:
+    """Close in an orderly way what has begun."""
+    if message["type"] == "http.response.body":
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    elif message["type"] == "websocket.send":
+        await send({"type": "websocket.close", "code": 1008, "reason": "access has changed"})
+
+
+# ---- what a request says
+
+
+def asked_of(scope: Scope) -> Asked:
+    """Its headers, cookies and address."""
+    headers: dict[str, list[str]] = {}
+    for name, value in scope["headers"]:
+        headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+    cookies: dict[str, str] = {}
+    try:
+        for line in headers.get("cookie", ()):
+            cookies |= {name: each.value for name, each in SimpleCookie(line).items()}
+    except CookieError:
+        cookies = {}
+    client = scope.get("client")
+    return Asked(headers, cookies, client[0] if client else "")
+
+
+def of_this_site(asked: Asked, way: str) -> bool:
+    """Whether a request that changes something was meant: browsers send along who is signed in, whoever's page it is.
+
+    A token is sent on purpose. A session has to show that it comes from a page of this server."""
+    if way == "token":
+        return True
+    site, origin = (asked.headers.get(name, [""])[0] for name in ("sec-fetch-site", "origin"))
+    if site:
+        return site == "same-origin"
+    if origin:
+        return urlsplit(origin).netloc == asked.headers.get("host", [""])[0]
+    return way != "session"
+
+
+# ---- the answer to who may not
+
+
+def refusal(error: HubError, scope: Scope, known: Known, rules: Rules) -> Response:
+    """In the shape that its caller expects: the sign-in page, a page, a part of one, or JSON."""
+    headers = asked_of(scope).headers
+    status = status_of(error)
+    path, query = scope["path"], scope.get("query_string", b"").decode("latin-1")
+    more = {"Retry-After": error.details["retry_after"]} if isinstance(error, TooManyFailures) else {}
+    by_browser = "sec-fetch-mode" in headers
+    if status == 401:
+        # A browser would ask for the password in a window of its own, and never forget it.
+        more["WWW-Authenticate"] = (
+            'Bearer realm="hub"' if by_browser else 'Basic realm="hub", charset="UTF-8"'
+        )
+    if scope["type"] == "http":
+        if "hx-request" in headers:
+            here = urlsplit(headers.get("hx-current-url", ["/"])[0])
+            if status == 401:
+                return Response(status_code=401, headers={"HX-Redirect": sign_in(here.path, here.query)})
+            return html("trouble.html", error=error)
+        wants_page = any(map(takes_html, headers.get("accept", ())))
+        if wants_page and scope["method"] == "GET":
+            if status == 401 and "authorization" not in headers:
+                return RedirectResponse(sign_in(path, query), 303, {"Cache-Control": "no-store"})
+            return page_of(error, status, known, rules, more)
+        if wants_page and by_browser:  # a form
+            return page_of(error, status, known, rules, more)
+    body: dict[str, Any] = {"error_code": error.code, "message": error.message, "hint": error.hint}
+    if path.startswith(_CONFLUENT):
+        hint = f": {error.hint}" if error.hint else ""
+        body = {
+            "error_code": status * 100 + 1 if status in (401, 403) else status,
+            "message": f"{error.message}{hint}",
+        }
+    return JSONResponse(body, status, more)
+
+
+def page_of(
+    error: HubError, status: int, known: Known, rules: Rules, headers: Mapping[str, str] | None = None
+) -> Response:
+    before = CALLER.set(rules.caller(known.who, can_leave=known.way == "session"))
+    try:
+        response = html("refused.html", status, error=error, status=status)
+    finally:
+        CALLER.reset(before)
+    response.headers.update(headers or {})
+    return response
+
+
+def status_of(error: HubError) -> int:
+    if isinstance(error, TooManyFailures):
+        return 429
+    if isinstance(error, Unauthenticated):
+        return 401
+    if isinstance(error, Forbidden):
+        return 403
+    return 404 if isinstance(error, NotFound) else 503
+
+
+def sign_in(path: str, query: str) -> str:
+    """The address of the sign-in page that leads back.
+
+    >>> sign_in("/topics", "q=a")
+    '/sign-in?next=%2Ftopics%3Fq%3Da'
+    """
+    return f"/sign-in?next={quote(path + (f'?{query}' if query else ''), safe='')}"

@@ -1,0 +1,198 @@
+"""[core] What each route of the server asks for: an action on what its path names. A route that stands not here is refused.
+
+``listed``: for everybody who was granted anything; what may not be seen is left out behind it (hub.caller). The registry's
+paths are told apart further in, where its own router has parsed them (hub/schema_registry/access_rules.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.routing import compile_path
+
+from hub.caller import HUB, Action, Kind, Resource
+from hub.schema_registry import routes as _registry_paths
+
+assert _registry_paths  # it registers the convertor ":anything"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``action`` None: whoever was granted anything (``listed``), or anybody at all (``open``). ``named``: the parameter of the
+    path that names the object. ``whole``: behind it nothing is left out."""
+
+    action: Action | None = None
+    kind: Kind = Kind.hub
+    named: str = ""
+    is_open: bool = False
+    whole: bool = False
+
+    def needs(self, given: Mapping[str, str]) -> tuple[Action, Resource] | None:
+        """What has to be granted for these parameters of the path; None: nothing in particular."""
+        if self.action is None:
+            return None
+        return self.action, HUB if self.kind is Kind.hub else Resource(self.kind, given[self.named])
+
+
+OPEN: Final = Rule(is_open=True)
+LISTED: Final = Rule()
+METRICS: Final = Rule(Action.read, whole=True)
+METRICS_OPEN: Final = Rule(is_open=True, whole=True)
+
+
+def _on(action: Action, kind: Kind, named: str) -> Rule:
+    return Rule(action, kind, named)
+
+
+_HUB_READ, _HUB_OPERATED = Rule(Action.read), Rule(Action.operate)
+_TOPIC_SEEN = _on(Action.describe, Kind.topic, "topic")
+_TOPIC_READ = _on(Action.read, Kind.topic, "topic")
+_TOPIC_WRITTEN = _on(Action.write, Kind.topic, "topic")
+_TOPIC_OPERATED = _on(Action.operate, Kind.topic, "topic")
+_VIEW_READ = _on(Action.read, Kind.view, "view")
+_SUBJECT_SEEN = _on(Action.describe, Kind.subject, "subject")
+_ANY_METHOD = ("GET", "HEAD", "POST", "PUT", "DELETE")
+
+# Templates as the routers have them (the names of parameters are our own); methods to rules. The first that fits is taken.
+ROUTES: Final[Mapping[str, Mapping[str, Rule]]] = {
+    # the server, and the way in
+    "/health": {"GET": OPEN},
+    "/ui/static/{name}": {"GET": OPEN},
+    "/sign-in": {"GET": OPEN, "POST": OPEN},
+    "/sign-out": {"POST": OPEN},
+    "/metrics": {"GET": METRICS},
+    "/openapi.json": {"GET": LISTED, "HEAD": LISTED},
+    "/docs": {"GET": LISTED},
+    # the registry: see hub/schema_registry/access_rules.py
+    **{
+        path: dict.fromkeys(_ANY_METHOD, LISTED)
+        for path in ("/subjects", "/config", "/mode", "/contexts")
+        for path in (path, f"{path}/{{rest:anything}}")
+    },
+    "/schemas": dict.fromkeys(_ANY_METHOD, LISTED),
+    "/compatibility/{rest:anything}": dict.fromkeys(_ANY_METHOD, LISTED),
+    "/v1/metadata/{rest:anything}": dict.fromkeys(_ANY_METHOD, LISTED),
+    # A page for browsers, by subject; for programs schemas by their ids, which name none.
+    "/schemas/{subject:path}": {"GET": LISTED},
+    "/schemas/{rest:anything}": dict.fromkeys(_ANY_METHOD, LISTED),
+    "/api/schemas": {"GET": LISTED},
+    "/api/schemas/{subject:path}": {"GET": _SUBJECT_SEEN},
+    "/api/levels": {"GET": LISTED},
+    # topics
+    "/topics": {"GET": LISTED},
+    "/api/topics": {"GET": LISTED},
+    "/topics/{topic}": {"GET": _TOPIC_SEEN},
+    "/api/topics/{topic}": {"GET": _TOPIC_SEEN},
+    "/topics/{topic}/settings": {"GET": _TOPIC_SEEN},
+    "/api/topics/{topic}/settings": {"GET": _TOPIC_SEEN},
+    "/ui/topics/{topic}/settings": {"GET": _TOPIC_SEEN},
+    "/api/topics/{topic}/messages": {"GET": _TOPIC_READ},
+    "/ui/topics/{topic}/messages": {"GET": _TOPIC_READ},
+    "/api/topics/{topic}/tail": {"GET": _TOPIC_READ},
+    "/ui/topics/{topic}/tail": {"GET": _TOPIC_READ},
+    "/topics/{topic}/records": {"POST": _TOPIC_WRITTEN},
+    "/topics/{topic}/events": {"POST": _TOPIC_WRITTEN},
+    "/v3/clusters": {"GET": LISTED},
+    "/v3/clusters/{cluster}": {"GET": LISTED},
+    "/v3/clusters/{cluster}/topics": {"GET": LISTED},
+    "/v3/clusters/{cluster}/topics/{topic}/records": {"POST": _TOPIC_WRITTEN},
+    # dead letters: the topic is the one that they lie in, which belongs to where they are from
+    "/dlq": {"GET": LISTED},
+    "/dlq/{topic}": {"GET": LISTED},
+    "/dlq/{topic}/{partition}/{offset}": {"GET": _TOPIC_READ},
+    "/dlq/{topic}/{partition}/{offset}/repair": {"POST": _TOPIC_OPERATED},
+    "/dlq/{topic}/{partition}/{offset}/replay": {"POST": _TOPIC_OPERATED},
+    "/dlq/{topic}/{partition}/{offset}/dismiss": {"POST": _TOPIC_OPERATED},
+    # views and queries
+    "/views": {"GET": LISTED},
+    "/api/views": {"GET": LISTED},
+    "/views/{view}": {"GET": _VIEW_READ},
+    "/api/views/{view}": {"GET": _VIEW_READ},
+    "/views/{view}/changes": {"GET": _VIEW_READ, "WEBSOCKET": _VIEW_READ},
+    "/views/{view}/{key:path}": {"GET": _VIEW_READ},
+    # A version's file may name Python that runs with the hub's rights.
+    "/view-versions/{view}": {"GET": _VIEW_READ, "POST": _on(Action.admin, Kind.view, "view")},
+    "/query": {"GET": LISTED, "POST": LISTED},
+    "/api/query": {"GET": LISTED},
+    "/queries": {"GET": LISTED},
+    "/queries/{name}": {"GET": LISTED},
+    "/query/tables": {"GET": LISTED},
+    "/query/topics/{topic}": {"GET": _TOPIC_SEEN},
+    # how it all goes
+    "/": {"GET": LISTED},
+    "/ui/overview": {"GET": LISTED},
+    "/ui/lookup": {"GET": LISTED},
+    "/ui/recent": {"GET": LISTED},
+    "/ui/card": {"GET": LISTED},
+    "/api/overview": {"GET": LISTED},
+    "/search": {"GET": LISTED},
+    "/api/search": {"GET": LISTED},
+    "/lag": {"GET": LISTED},
+    "/api/lag": {"GET": LISTED},
+    "/api/latency": {"GET": LISTED},
+    "/lineage": {"GET": LISTED},
+    "/api/lineage": {"GET": LISTED},
+    "/api/openlineage": {"GET": LISTED},
+    "/completeness": {"GET": LISTED},
+    "/api/completeness": {"GET": LISTED},
+    "/audit": {"GET": LISTED},
+    "/api/audit": {"GET": LISTED},
+    "/api/audit/receipts": {"POST": LISTED},
+    "/api/canary": {"GET": _HUB_READ},
+    "/connect": {"GET": _HUB_READ},
+    "/api/connect": {"GET": _HUB_READ},
+    "/mirrors": {"GET": _HUB_OPERATED},
+    "/api/mirrors": {"GET": _HUB_OPERATED},
+    # alerts are of everything at once
+    "/alerts": {"GET": _HUB_READ},
+    "/api/alerts": {"GET": _HUB_READ},
+    "/api/alerts/rules": {"GET": _HUB_READ},
+    "/alerts/runbooks/{name}": {"GET": _HUB_READ},
+    "/api/alerts/runbooks/{name}": {"GET": _HUB_READ},
+    "/alerts/silences": {"POST": _HUB_OPERATED},
+    "/alerts/silences/{id}/end": {"POST": _HUB_OPERATED},
+    "/api/alerts/silences": {"GET": _HUB_READ, "POST": _HUB_OPERATED},
+    "/api/alerts/silences/{id}": {"DELETE": _HUB_OPERATED},
+    "/api/alerts/channels/{channel}/test": {"POST": _HUB_OPERATED},
+}
+# What answers browsers where nothing else does: only for those whom nobody controls.
+NOWHERE: Final = "/{rest:path}"
+
+
+def _compiled() -> Mapping[str, list[tuple[re.Pattern[str], str]]]:
+    found: dict[str, list[tuple[re.Pattern[str], str]]] = {}
+    for template in ROUTES:
+        found.setdefault(first_label(template), []).append((compile_path(template)[0], template))
+    return found
+
+
+def first_label(path: str) -> str:
+    """What stands between the first two slashes.
+
+    >>> first_label("/topics/{topic}"), first_label("/")
+    ('topics', '')
+    """
+    return path[1:].partition("/")[0]
+
+
+_BY_FIRST: Final = _compiled()
+
+
+def templates(path: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """The templates that fit a path, with the parameters in it."""
+    for pattern, template in _BY_FIRST.get(first_label(path), ()):
+        if found := pattern.match(path):
+            yield template, found.groupdict()
+
+
+def rule_of(path: str, method: str, *, metrics_open: bool = False) -> tuple[Rule, Mapping[str, str]] | None:
+    """The rule of the first template that fits path and method (``WEBSOCKET`` is one), and the path's parameters; None: there
+    is none, and the request is refused."""
+    for template, given in templates(path):
+        rule = ROUTES[template].get(method)
+        if rule is not None:
+            return (METRICS_OPEN if rule is METRICS and metrics_open else rule), given
+    return None

@@ -1,0 +1,72 @@
+"""[edge] FastAPI: the page where people sign in, and the way out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import RedirectResponse, Response
+
+from hub.access.authenticate import COOKIE, SESSION_S
+from hub.api.guard import Door, status_of
+from hub.errors import CallerError, HubError
+from hub.observability.web.page import html
+from hub.observability.web.pages.routes import posted
+
+
+def create_router(door: Door) -> APIRouter:
+    """The routes over one door."""
+    router = APIRouter()
+
+    @router.get("/sign-in", include_in_schema=False)
+    def page(next: Annotated[str, Query(max_length=2_000)] = "/") -> Response:
+        if door.access.rules is None:
+            return RedirectResponse("/", 303)
+        return html("sign_in.html", next=own_path(next), name="", error=None)
+
+    @router.post("/sign-in", include_in_schema=False)
+    async def sign_in(request: Request) -> Response:
+        rules = door.access.rules
+        if rules is None:
+            return RedirectResponse("/", 303)
+        said, name, status = {}, "", 400
+        try:
+            said = dict(await posted(request))
+            name = said.get("name", "")
+            address = request.client.host if request.client else ""
+            session = await door.authenticator.signed_in(name, said.get("password", ""), address, rules)
+        except HubError as error:
+            status = 400 if type(error) is CallerError else status_of(error)
+            return html(
+                "sign_in.html", status, next=own_path(said.get("next", "/")), name=name[:100], error=error
+            )
+        response = RedirectResponse(own_path(said.get("next", "/")), 303, {"Cache-Control": "no-store"})
+        response.set_cookie(
+            COOKIE,
+            session,
+            max_age=SESSION_S,
+            path="/",
+            httponly=True,
+            samesite="lax",
+            secure=request.url.scheme == "https",
+        )
+        return response
+
+    @router.post("/sign-out", include_in_schema=False)
+    async def sign_out(request: Request) -> Response:
+        await posted(request)
+        response = RedirectResponse("/sign-in", 303, {"Cache-Control": "no-store"})
+        response.delete_cookie(COOKIE, path="/", httponly=True, samesite="lax")
+        return response
+
+    return router
+
+
+def own_path(text: str) -> str:
+    r"""The address, when it is one of this server; the front page otherwise.
+
+    >>> own_path("/topics?q=a"), own_path("//evil.example"), own_path("/\\evil.example"), own_path("https://evil.example")
+    ('/topics?q=a', '/', '/', '/')
+    """
+    harmless = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
+    return text if harmless and not text.startswith(("/sign-in", "/sign-out", "/ui/")) else "/"

@@ -1,0 +1,137 @@
+"""[core] Who asks, for as long as a request goes on: what lists leave out, what is refused, and who is said to have done it.
+
+The guard in front of the server (hub/api/guard.py) sets it. None is the hub itself: its own threads, and every request
+while access is not controlled. Threads that answer requests inherit it, as tasks do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hub.errors import CallerError
+
+
+class Action(StrEnum):
+    """What can be done with a topic, a view, or the hub itself. ``hub.access.decide.ROLES`` says which role may what."""
+
+    describe = "describe"
+    read = "read"
+    write = "write"
+    operate = "operate"
+    admin = "admin"
+
+
+class Kind(StrEnum):
+    topic = "topic"
+    subject = "subject"
+    view = "view"
+    hub = "hub"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What is asked for: ``name`` is empty for the hub itself."""
+
+    kind: Kind
+    name: str = ""
+
+    def __str__(self) -> str:
+        return "the hub" if self.kind is Kind.hub else f'{self.kind} "{self.name[:249]}"'
+
+
+HUB = Resource(Kind.hub)
+
+
+class Unauthenticated(CallerError):
+    """Nobody said who asks, or the proof is wrong."""
+
+    code = "HUB-1701"
+
+
+class Forbidden(CallerError):
+    """Who asks may not do this."""
+
+    code = "HUB-1702"
+
+
+class TooManyFailures(CallerError):
+    """Too many wrong passwords from one address."""
+
+    code = "HUB-1703"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Yes or no, and why: the grant that allows, or the one that is missing."""
+
+    allowed: bool
+    reason: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True)
+class Caller:
+    """``name`` is empty while nobody is signed in. ``can_leave``: a browser's session, which can be ended. ``for_others``: the
+    hub's own command line, which says for whom it acts."""
+
+    name: str
+    groups: frozenset[str]
+    decide: Callable[[Action, Resource], Decision] = field(repr=False)
+    can_leave: bool = False
+    for_others: bool = False
+
+
+CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
+
+
+def may(action: Action, resource: Resource) -> bool:
+    """Whether who asks may do it."""
+    caller = CALLER.get()
+    return caller is None or caller.decide(action, resource).allowed
+
+
+def require(action: Action, resource: Resource) -> None:
+    """Raises Forbidden with the grant that is missing; Unauthenticated when nobody is signed in."""
+    caller = CALLER.get()
+    if caller is None:
+        return
+    decision = caller.decide(action, resource)
+    if decision.allowed:
+        return
+    if not caller.name:
+        raise Unauthenticated(
+            f"sign in to {action} {resource}", hint="a user and password, or a token: docs/access.md"
+        )
+    raise Forbidden(decision.reason, hint=decision.hint)
+
+
+def sees_topic(name: str) -> bool:
+    """Whether lists show the topic."""
+    return CALLER.get() is None or may(Action.describe, Resource(Kind.topic, name))
+
+
+def sees_view(name: str) -> bool:
+    return CALLER.get() is None or may(Action.describe, Resource(Kind.view, name))
+
+
+def sees_subject(name: str) -> bool:
+    return CALLER.get() is None or may(Action.describe, Resource(Kind.subject, name))
+
+
+def reads_all(topics: Iterable[str] = (), views: Iterable[str] = ()) -> None:
+    """Raises Forbidden at the first that may not be read."""
+    for topic in topics:
+        require(Action.read, Resource(Kind.topic, topic))
+    for view in views:
+        require(Action.read, Resource(Kind.view, view))
+
+
+def done_by(said: str) -> str:
+    """Who did something: the signed-in name, whatever the request says; without access control what it says."""
+    caller = CALLER.get()
+    if caller is None or caller.for_others:
+        return said
+    return caller.name or "anonymous"

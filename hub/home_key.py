@@ -1,0 +1,73 @@
+"""[edge] The file system: the key in the hub's home that only the hub's own account can read (0600).
+
+It signs browsers' sessions, and the hub's own processes prove by it who they are: who can read the home is the hub.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+from hub.errors import ConfigError
+
+NAME = "access.key"
+_BYTES = 32
+# The user name under which a home's own processes ask the server.
+OWN = "_hub"
+
+
+def read_key(home: Path) -> bytes | None:
+    """The key; None when there is none, or this account may not read it. Raises ConfigError when others may read it too."""
+    path = home / NAME
+    try:
+        mode = path.stat().st_mode
+        found = path.read_bytes()
+    except OSError:
+        return None
+    if mode & 0o077:
+        raise ConfigError(
+            f'"{path}" can be read by other accounts (mode {mode & 0o777:o}), so they could sign in as anybody',
+            hint=f"remove it, and start the hub again: it makes a new one (sessions end): rm {path}",
+            code="HUB-1710",
+        )
+    if len(found) != _BYTES:
+        raise ConfigError(
+            f'"{path}" is {len(found)} bytes long, a key has {_BYTES}',
+            hint="remove it, and start the hub again: it makes a new one",
+            code="HUB-1710",
+        )
+    return found
+
+
+def make_key(home: Path) -> bytes:
+    """The home's key, made when there is none. Raises ConfigError."""
+    known = read_key(home)
+    if known is not None:
+        return known
+    home.mkdir(parents=True, exist_ok=True)
+    # Whole or not at all, also when two processes start at once: the first to link its file wins.
+    draft = home / f".{NAME}.{os.getpid()}.{secrets.token_hex(4)}"
+    handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        os.write(handle, secrets.token_bytes(_BYTES))
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    try:
+        os.link(draft, home / NAME)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+    made = read_key(home)
+    if made is None:
+        raise ConfigError(f'"{home / NAME}" cannot be read by this account', code="HUB-1710")
+    return made
+
+
+def own_password(key: bytes) -> str:
+    """What the home's own processes sign in with, as ``_hub``."""
+    return hmac.new(key, b"hub's own processes", hashlib.sha256).hexdigest()

@@ -1,0 +1,298 @@
+"""A real server with access.yaml over a real Kafka: Confluent's clients with their credentials, lists that leak nothing, a view
+computed and applied against the protected registry, streams that end when what was granted is not any more."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from pipeline import wait_until
+from ports import free_ports
+from processes import HubProcess, Server, run_hub
+
+from hub.access.secrets import hash_of_password, hash_of_token
+from hub.api.route_rules import ROUTES
+from hub.client import Hub
+from hub.config import Settings
+from hub.errors import CallerError
+from hub.kafka import KafkaCluster
+from hub.schema_registry.client import RegistryClient
+
+PASSWORD, TOKEN = "correct horse", "hubt_of-checkout"
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "customer", "type": "string"}, {"name": "total", "type": "long"}],
+}
+
+
+@dataclass
+class Guarded:
+    """A hub of its own: ``mark`` is in all its names. ``secret``: a topic that ana may not see."""
+
+    settings: Settings
+    url: str
+    mark: str
+
+    @property
+    def orders(self) -> str:
+        return f"{self.mark}.shop.orders"
+
+    @property
+    def secret(self) -> str:
+        return f"{self.mark}.hr.salaries"
+
+    @property
+    def view(self) -> str:
+        return f"{self.mark}_by_customer"
+
+    def file(self, ana: str = "**") -> str:
+        return f"""\
+groups:
+  shop: [{{role: read, topics: ["{self.mark}.shop.{ana}"], views: ["{self.view}"]}}]
+users:
+  ana: {{password: "{hash_of_password(PASSWORD, b"0" * 16)}", groups: [shop]}}
+  root: {{password: "{hash_of_password(PASSWORD, b"1" * 16)}", grants: [{{role: admin, topics: ["**"], views: ["**"], hub: true}}]}}
+tokens:
+  checkout: {{token: "{hash_of_token(TOKEN)}", grants: [{{role: write, topics: ["{self.orders}"]}}]}}
+"""
+
+    def grant(self, text: str) -> None:
+        path = self.settings.project / "access.yaml"
+        draft = path.with_suffix(".draft")
+        draft.write_text(text)
+        draft.rename(path)
+
+
+@pytest.fixture(scope="module")
+def guarded(settings: Settings, kafka: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    folder: Path = tmp_path_factory.mktemp("guarded")
+    (port,) = free_ports(1)
+    own = settings.model_copy(
+        update={
+            "project": folder,
+            "home": folder / "home",
+            "http_port": port,
+            "registry_url": None,
+            "store_url": None,
+        }
+    )
+    made = Guarded(own, f"http://{own.http_host}:{port}", f"acc{uuid.uuid4().hex[:6]}")
+    (folder / "views").mkdir()
+    (folder / "queries").mkdir()
+    (folder / "queries" / "pay.sql").write_text(f'SELECT * FROM "{made.secret}"\n')
+    (folder / "topics.yaml").write_text(
+        f"topics:\n  {made.mark}:\n    topics:\n"
+        "      shop: {topics: {orders: {key: customer, owner: shop}}}\n"
+        "      hr: {topics: {salaries: {key: customer, owner: hr}}}\n"
+    )
+    made.grant(made.file())
+    cluster = KafkaCluster(own.bootstrap, 15.0)
+    for topic in (made.orders, made.secret):
+        cluster.create_topic(topic, partitions=1, config={}, replication_factor=1)
+    server = Server(own)
+    try:
+        server.start()
+        yield made
+    finally:
+        server.stop(10.0)
+
+
+def confluent(guarded: Guarded, who: str) -> SchemaRegistryClient:
+    return SchemaRegistryClient({"url": guarded.url, "basic.auth.user.info": who})
+
+
+def test_confluents_clients_work_with_their_credentials_and_only_with_them(guarded: Guarded) -> None:
+    context = SerializationContext(guarded.orders, MessageField.VALUE)
+    event = {"customer": "C-1", "total": 5}
+    producer, reader = confluent(guarded, f"checkout:{TOKEN}"), confluent(guarded, f"ana:{PASSWORD}")
+    written = AvroSerializer(producer, json.dumps(ORDER))(event, context)
+    assert AvroDeserializer(reader)(written, context) == event
+    assert reader.get_subjects() == [f"{guarded.orders}-value"]
+
+    other = SerializationContext(guarded.secret, MessageField.VALUE)
+    for client, where in ((producer, other), (reader, context)):
+        changed = {**ORDER, "doc": f"for {where.topic}"}
+        with pytest.raises(SchemaRegistryError) as refused:
+            AvroSerializer(client, json.dumps(changed))(event, where)
+        assert (refused.value.http_status_code, refused.value.error_code) == (403, 40301)
+    for who in ("ana:wrong", "nobody:x"):
+        with pytest.raises(SchemaRegistryError) as refused:
+            confluent(guarded, who).get_subjects()
+        assert refused.value.http_status_code == 401
+    with pytest.raises(SchemaRegistryError) as refused:
+        SchemaRegistryClient({"url": guarded.url}).get_subjects()
+    assert (refused.value.http_status_code, refused.value.error_code) == (401, 40101)
+
+
+def test_a_schema_is_read_by_its_id_by_who_sees_a_subject_that_has_it(guarded: Guarded) -> None:
+    root = RegistryClient(guarded.url.replace("//", f"//root:{PASSWORD}@".replace(" ", "%20")))
+    ana = RegistryClient(guarded.url.replace("//", f"//ana:{PASSWORD}@".replace(" ", "%20")))
+    hidden = root.register(f"{guarded.secret}-value", json.dumps({**ORDER, "name": "Salary"}))
+    with pytest.raises(CallerError, match="may not describe"):
+        ana.schema(hidden)
+    both = root.register(f"{guarded.secret}-value", json.dumps({**ORDER, "name": "Salary", "doc": "x"}))
+    assert both != hidden
+    assert root.register(f"{guarded.orders}-key", json.dumps({**ORDER, "name": "Salary", "doc": "x"})) == both
+    assert "Salary" in ana.schema(both)
+    assert ana.subjects_of(both) == {f"{guarded.orders}-key"}
+    # Not by an alias, not by another context, not by a reference.
+    aliased = f"{guarded.orders}.alias-value"
+    root._ask("PUT", f"/config/{aliased}", {"alias": f"{guarded.secret}-value"})
+    with pytest.raises(CallerError, match="may not describe"):
+        ana.latest(aliased)
+    refers = {
+        "schema": '{"type":"record","name":"R","fields":[]}',
+        "references": [{"name": "S", "subject": f"{guarded.secret}-value", "version": 1}],
+    }
+    with httpx2.Client(base_url=guarded.url, auth=("checkout", TOKEN)) as checkout:
+        answer = checkout.post(f"/subjects/{guarded.orders}-value/versions", json=refers)
+    assert answer.status_code == 403 and guarded.secret in answer.text
+
+
+PLACES = sorted(template for template, methods in ROUTES.items() if "GET" in methods and "{" not in template)
+
+
+def test_no_list_tells_of_what_may_not_be_seen(guarded: Guarded) -> None:
+    publish(guarded, guarded.secret, {"customer": "C-9", "total": 1_000_000}, root=True)
+    told = []
+    with (
+        httpx2.Client(base_url=guarded.url, auth=("ana", PASSWORD), timeout=30) as ana,
+        httpx2.Client(base_url=guarded.url, auth=("root", PASSWORD), timeout=30) as root,
+    ):
+
+        def collected() -> bool:
+            seen = root.get("/api/overview").text
+            return guarded.secret in seen and guarded.orders in seen
+
+        wait_until(collected, 30.0, lambda: root.get("/api/overview").text[:2_000])
+        more = ["/v3/clusters/-/topics", f"/search?q={guarded.mark}", "/api/completeness?state=NEVER"]
+        for path in [*PLACES, *more]:
+            for accept in ("application/json", "text/html"):
+                answer = ana.get(path, headers={"Accept": accept})
+                assert answer.status_code in (200, 303, 400, 403, 404, 503), (
+                    path,
+                    answer.status_code,
+                    answer.text,
+                )
+                assert guarded.secret not in answer.text, (path, accept)
+                if guarded.secret in root.get(path, headers={"Accept": accept}).text:
+                    told.append(path)
+        for path in ("/schemas/{}-value", "/topics/{}", "/topics/{}/settings", "/views/{}"):
+            answer = ana.get(path.format(guarded.secret), headers={"Accept": "text/html"})
+            assert answer.status_code == 403 and "not granted to you" in answer.text, (path, answer.text)
+    # Where there is something to leave out it is left out, not nothing shown at all.
+    assert {"/topics", "/api/topics", "/subjects", "/schemas", "/api/overview", "/queries", "/api/lag"} - {
+        *told
+    } <= {"/api/lag"}, told
+    assert f"/search?q={guarded.mark}" in told and "/v3/clusters/-/topics" in told
+
+
+def publish(guarded: Guarded, topic: str, event: dict[str, Any], *, root: bool = False) -> Any:
+    with Hub(guarded.url, token=f"root:{PASSWORD}" if root else TOKEN) as hub:
+        return hub.produce(topic, event, timeout_s=30)
+
+
+def test_queries_read_what_their_caller_may(guarded: Guarded) -> None:
+    with httpx2.Client(base_url=guarded.url, auth=("ana", PASSWORD), timeout=60) as ana:
+
+        def ask(sql: str) -> httpx2.Response:
+            return ana.post("/query", json={"sql": sql})
+
+        publish(guarded, guarded.orders, {"customer": "C-1", "total": 7})
+        assert ask(f'SELECT total FROM "{guarded.orders}"').status_code == 200
+        secret = f'"{guarded.secret}"'
+        for sql in (
+            f"SELECT * FROM {secret}",
+            f'SELECT * FROM "{guarded.orders}" o JOIN {secret} s ON o.customer = s.customer',
+            f"SELECT count(*) FROM (SELECT * FROM {secret}) x",
+            f"WITH x AS (SELECT * FROM {secret}) SELECT * FROM x",
+            f"WITH {secret} AS (SELECT * FROM {secret}) SELECT * FROM {secret}",
+            f'SELECT * FROM "{guarded.orders}" WHERE total IN (SELECT total FROM {secret})',
+        ):
+            answer = ask(sql)
+            assert answer.status_code in (400, 403) and "1000000" not in answer.text, (sql, answer.text)
+        assert ask(f"SELECT * FROM {secret}").status_code == 403
+        near = ask(f'SELECT * FROM "{guarded.secret[:-1]}"')
+        assert guarded.secret not in near.text
+        assert ana.get("/queries/pay").status_code == 403
+        assert ana.get("/queries").json()["queries"] == []
+
+
+def test_the_command_line_asks_by_the_homes_key_or_by_its_token(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_hub(guarded.settings, "topic", "ls").returncode == 0
+    listed = run_hub(guarded.settings, "access", "ls", "-o", "json")
+    assert {"ana", "checkout"} <= {row["name"] for row in json.loads(listed.stdout)}
+    no = run_hub(guarded.settings, "access", "check", "ana", "write", guarded.orders, "-o", "json")
+    assert no.returncode == 1 and "write or admin" in json.loads(no.stdout)[0]["how"]
+    yes = run_hub(guarded.settings, "access", "check", "ana", "read", f"subject:{guarded.orders}-value")
+    assert yes.returncode == 0 and "group shop has read" in yes.stdout
+
+    def sql(token: str) -> Any:
+        own = guarded.settings.model_copy(update={"token": token})
+        return run_hub(own, "sql", "-c", f'SELECT count(*) AS n FROM "{guarded.secret}"')
+
+    assert sql(f"root:{PASSWORD}").returncode == 0
+    refused = sql(f"ana:{PASSWORD}")
+    assert refused.returncode == 1 and "ana may not read" in refused.stderr
+    assert "wrong user" in sql("hubt_wrong").stderr
+
+
+def test_a_view_is_computed_and_applied_and_its_stream_ends_with_its_grant(guarded: Guarded) -> None:
+    """The materializer and the applier ask the protected registry by the key of their home."""
+    RegistryClient(guarded.url.replace("//", f"//token:{TOKEN}@")).register(
+        f"{guarded.orders}-value", json.dumps(ORDER)
+    )
+    (guarded.settings.project / "views" / f"{guarded.view}.yaml").write_text(
+        f"view: {guarded.view}\nsources: {{o: {{topic: {guarded.orders}, key: customer}}}}\n"
+        "fields: {last: o.total, spent: sum(o.total)}\n"
+    )
+    processes = [HubProcess(guarded.settings, command) for command in ("apply-changelogs", "materialize")]
+    try:
+        for each in processes:
+            each.start()
+        position = publish(guarded, guarded.orders, {"customer": "C-7", "total": 3})
+        with Hub(guarded.url, token=f"ana:{PASSWORD}") as ana:
+
+            def there() -> bool:
+                try:
+                    return bool(ana.get(guarded.view, "C-7", after=position, timeout_s=5)["spent"] == 3)
+                except Exception:  # noqa: BLE001 (whatever it is, it is asked again and its time is bounded)
+                    return False
+
+            wait_until(there, 240.0, lambda: "\n".join(each.last_words() for each in processes))
+        with Hub(guarded.url, token=TOKEN) as checkout, pytest.raises(CallerError, match="may not read"):
+            checkout.get(guarded.view, "C-7")
+        with httpx2.Client(base_url=guarded.url, auth=("ana", PASSWORD), timeout=60) as http:
+            sql = {"sql": f"SELECT spent FROM {guarded.view} WHERE key = 'C-7'"}
+            assert http.post("/query", json=sql).json()["rows"] == [{"spent": 3}]
+            cte = f"WITH {guarded.view} AS (SELECT * FROM {guarded.view}) SELECT * FROM {guarded.view}"
+            with httpx2.Client(base_url=guarded.url, auth=("checkout", TOKEN), timeout=60) as other:
+                for text in (sql["sql"], cte):
+                    answer = other.post("/query", json={"sql": text})
+                    assert answer.status_code in (400, 403) and "C-7" not in answer.text
+            with http.stream("GET", f"/views/{guarded.view}/changes") as stream:
+                lines = stream.iter_lines()
+                assert any("C-7" in line for line in lines)
+                guarded.grant(guarded.file().replace(f', views: ["{guarded.view}"]', ""))
+                row = f"/views/{guarded.view}/C-7"
+                with httpx2.Client(base_url=guarded.url, auth=("ana", PASSWORD), timeout=10) as other:
+                    wait_until(lambda: other.get(row).status_code == 403, 30.0, lambda: "still granted")
+                publish(guarded, guarded.orders, {"customer": "C-7", "total": 40})
+                assert not any('"spent":43' in line for line in lines)  # it ends
+            assert http.get(f"/views/{guarded.view}/C-7").status_code == 403
+    finally:
+        guarded.grant(guarded.file())
+        for each in processes:
+            each.stop()

@@ -1,0 +1,482 @@
+"""The real app with a file: every route has a rule, and nobody gets past one. Kafka is away: an answer of 5xx or 404 came from
+behind the guard, 401 and 403 from itself."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from starlette.routing import WebSocketRoute
+from starlette.testclient import WebSocketDenialResponse
+
+from hub.access.secrets import hash_of_password, hash_of_token
+from hub.access.throttle import MOST_FAILURES
+from hub.api import app as app_module
+from hub.api.app import create_app
+from hub.api.guard import READ_EVERY_S
+from hub.api.route_rules import NOWHERE, ROUTES, rule_of
+from hub.caller import CALLER, Action
+from hub.config import Settings
+from hub.home_key import OWN, make_key, own_password
+from hub.schema_registry.access_rules import RULES
+from hub.schema_registry.routes import Api
+
+TOKEN = "hubt_checkout"
+FILE = f"""\
+contact: "#data-platform"
+groups:
+  shop: [{{role: read, topics: ["shop.**"], views: [customer_360]}}]
+  ops:
+    - {{role: operate, topics: ["**"], views: ["**"], hub: true}}
+    - {{role: read, topics: ["**"], views: ["**"], hub: true}}
+users:
+  ana: {{password: "{hash_of_password("correct horse", b"0" * 16)}", groups: [shop]}}
+  bob: {{password: "{hash_of_password("battery staple", b"1" * 16)}", groups: [ops]}}
+  admin: {{password: "{hash_of_password("all of it", b"2" * 16)}", grants: [{{role: admin, topics: ["**"], views: ["**"], hub: true}}]}}
+  eve: {{password: "{hash_of_password("nothing at all", b"3" * 16)}"}}
+  carl: {{groups: [ops]}}
+tokens:
+  checkout: {{token: "{hash_of_token(TOKEN)}", grants: [{{role: write, topics: [shop.orders]}}]}}
+"""
+ANA, BOB, ADMIN, EVE = (
+    ("ana", "correct horse"),
+    ("bob", "battery staple"),
+    ("admin", "all of it"),
+    ("eve", "nothing at all"),
+)
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+PAGE = {"Accept": "text/html"}
+
+
+def settings_of(folder: Path, **more: Any) -> Settings:
+    home = folder / "home"
+    home.mkdir(exist_ok=True)
+    return Settings(
+        project=folder, home=home, bootstrap="127.0.0.1:1", kafka_timeout_s=0.2, http_port=1, **more
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("guarded")
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path) -> Iterator[TestClient]:
+    (folder / "access.yaml").write_text(FILE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app_module, "REGISTRY_WAIT_S", 0.1)
+        app = create_app(settings_of(folder, alerts=True))
+        with TestClient(app, follow_redirects=False, raise_server_exceptions=False) as opened:
+            yield opened
+
+
+@pytest.fixture(autouse=True)
+def no_cookies(client: TestClient) -> Iterator[None]:
+    yield
+    client.cookies.clear()
+
+
+def routes_of(router: Any) -> Iterator[Any]:
+    """Every route, also of routers within routers."""
+    for route in router.routes:
+        inner = getattr(route, "original_router", None)
+        if inner is None:
+            yield route
+        else:
+            yield from routes_of(inner)
+
+
+def shape(template: str) -> str:
+    return re.sub(r"\{[^}:]*", "{", template)
+
+
+RULED = {shape(template): methods for template, methods in ROUTES.items()}
+
+
+def test_every_route_of_the_app_has_a_rule(client: TestClient) -> None:
+    seen = 0
+    for route in routes_of(client.app.router):  # type: ignore[attr-defined]
+        seen += 1
+        if route.path == NOWHERE:
+            assert rule_of("/anything", "GET") is None
+            continue
+        rules = RULED.get(shape(route.path))
+        assert rules is not None, f"{route.path} has no rule: add it to hub/api/route_rules.py"
+        # One that takes every method has rules for all that it takes.
+        methods = {"WEBSOCKET"} if isinstance(route, WebSocketRoute) else set(route.methods or rules)
+        assert methods
+        for method in methods:
+            assert method in rules, f"{method} {route.path} has no rule: add it to hub/api/route_rules.py"
+    assert seen > 80
+
+
+def test_a_rule_is_asked_for_its_own_route_and_for_no_other(client: TestClient) -> None:
+    """What a path means to the router it means to the guard: no template hides another one with other rules."""
+    for template, methods in ROUTES.items():
+        path = re.sub(r"\{[^}]*\}", "x", template)
+        for method, rule in methods.items():
+            found = rule_of(path, method)
+            assert found is not None and found[0] == rule, (method, path)
+
+
+def test_the_registry_has_a_rule_for_each_of_its_paths() -> None:
+    table = {pattern: set(methods) for pattern, methods in Api.table(Api.__new__(Api))}
+    assert table == {pattern: set(methods) for pattern, methods in RULES.items()}
+
+
+def test_what_is_open_is_counted() -> None:
+    """Whoever opens another one has to say it here."""
+    opened = {
+        template for template, methods in ROUTES.items() if any(each.is_open for each in methods.values())
+    }
+    assert opened == {"/health", "/ui/static/{name}", "/sign-in", "/sign-out"}
+    # What is for everybody and changes something is refused further in: by the registry, by tables, by topics.
+    changed = {
+        (method, template)
+        for template, methods in ROUTES.items()
+        for method, rule in methods.items()
+        if method not in ("GET", "HEAD") and rule.action is None and not rule.is_open
+    }
+    registry = ("/subjects", "/schemas", "/config", "/mode", "/contexts", "/compatibility", "/v1/metadata")
+    assert {each for each in changed if not each[1].startswith(registry)} == {
+        ("POST", "/query"),
+        ("POST", "/api/audit/receipts"),
+    }
+
+
+def test_a_route_without_a_rule_is_refused(client: TestClient) -> None:
+    client.app.add_api_route("/brand-new", lambda: {"secret": 1})  # type: ignore[attr-defined]
+    client.app.add_api_route("/topics/{topic}/brand-new", lambda topic: {"secret": 1})  # type: ignore[attr-defined]
+    for path in ("/brand-new", "/topics/shop.orders/brand-new"):
+        for headers in ({}, PAGE):
+            assert client.get(path, auth=ADMIN, headers=headers).status_code == 404
+            assert client.get(path, headers=headers).status_code in (303, 401)
+    assert client.delete("/topics/shop.orders", auth=ADMIN).status_code == 404
+
+
+@pytest.mark.parametrize("template", sorted(ROUTES))
+def test_nobody_reaches_anything_without_saying_who(client: TestClient, template: str) -> None:
+    path = re.sub(r"\{[^}]*\}", "x", template)
+    for method, rule in ROUTES[template].items():
+        if rule.is_open or method == "WEBSOCKET":
+            continue
+        answer = client.request(method, path)
+        assert answer.status_code == 401, (method, path, answer.text)
+        assert "Basic" in answer.headers["www-authenticate"]
+
+
+@pytest.mark.parametrize("template", sorted(ROUTES))
+def test_whom_nothing_is_granted_reaches_nothing_in_particular(client: TestClient, template: str) -> None:
+    path = re.sub(r"\{[^}]*\}", "x", template)
+    for method, rule in ROUTES[template].items():
+        if rule.action is not None and method != "WEBSOCKET":
+            answer = client.request(method, path, auth=EVE)
+            assert answer.status_code == 403, (method, path, answer.text)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "who", "status"),
+    [
+        ("GET", "/api/topics/shop.orders/messages", ANA, None),
+        ("GET", "/api/topics/shop.orders.dlq/messages", ANA, None),
+        ("GET", "/api/topics/hr.salaries/messages", ANA, 403),
+        ("GET", "/api/topics/views.customer_360/messages", ANA, None),
+        ("GET", "/api/topics/_schemas/messages", BOB, 403),
+        ("GET", "/api/topics/_schemas/messages", ADMIN, None),
+        ("GET", "/views/customer_360", ANA, None),
+        ("GET", "/views/customer_360/C-1", ANA, None),
+        ("GET", "/views/salaries/C-1", ANA, 403),
+        ("GET", "/views/salaries/changes", ANA, 403),
+        ("GET", "/view-versions/customer_360", ANA, None),
+        ("POST", "/view-versions/customer_360", BOB, 403),
+        ("POST", "/topics/shop.orders/records", ANA, 403),
+        ("POST", "/dlq/shop.orders.dlq/0/1/replay", ANA, 403),
+        ("POST", "/dlq/shop.orders.dlq/0/1/replay", BOB, None),
+        ("GET", "/api/mirrors", ANA, 403),
+        ("GET", "/api/mirrors", BOB, None),
+        ("GET", "/api/alerts", ANA, 403),
+        ("GET", "/api/alerts", BOB, None),
+        ("GET", "/metrics", ANA, 403),
+        ("GET", "/metrics", BOB, None),
+        ("GET", "/subjects/hr.salaries-value/versions", ANA, 403),
+        ("GET", "/contexts/eu/subjects/hr.salaries-value/versions", ANA, 403),
+        ("GET", "/subjects/:.eu:hr.salaries-value/versions/1", ANA, 403),
+        ("GET", "/subjects/hr.salaries-value/versions/latest", ANA, 403),
+        ("PUT", "/config", BOB, 403),
+        ("PUT", "/config/shop.orders-value", BOB, 403),
+        ("PUT", "/config/:.eu:", ANA, 403),
+        ("DELETE", "/subjects/shop.orders-value", BOB, 403),
+        ("DELETE", "/contexts/eu", BOB, 403),
+    ],
+)
+def test_who_may_do_what(
+    client: TestClient, method: str, path: str, who: tuple[str, str], status: int | None
+) -> None:
+    """``status`` None: past the guard, whatever comes then."""
+    body = {"json": {}} if method in ("POST", "PUT") else {}
+    answer = client.request(method, path, auth=who, **body)  # type: ignore[arg-type]
+    if status is None:
+        assert answer.status_code not in (401, 403), answer.text
+    else:
+        assert answer.status_code == status, answer.text
+
+
+def test_a_service_by_its_token_as_bearer_and_as_password(client: TestClient) -> None:
+    for how in (
+        {"headers": BEARER},
+        {"auth": ("checkout", TOKEN)},
+        {"auth": ("", TOKEN)},
+        {"auth": ("token", TOKEN)},
+    ):
+        assert client.post("/topics/shop.orders/records", json={}, **how).status_code == 400  # type: ignore[arg-type]
+        assert client.post("/topics/shop.refunds/records", json={}, **how).status_code == 403  # type: ignore[arg-type]
+        assert client.get("/api/topics/shop.orders/messages", **how).status_code == 403  # type: ignore[arg-type]
+    assert client.get("/topics", auth=("ana", TOKEN)).status_code == 401
+
+
+def test_the_hubs_own_processes_prove_it_by_the_key_of_the_home(client: TestClient, folder: Path) -> None:
+    key = make_key(folder / "home")
+    assert client.get("/api/mirrors", auth=(OWN, own_password(key))).status_code == 200
+    assert client.get("/api/mirrors", auth=(OWN, "0" * 64)).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Basic",
+        "Basic ===",
+        "Basic " + base64.b64encode(b"nocolon").decode(),
+        "Bearer",
+        "Bearer hubt_x",
+        "Digest x",
+    ],
+)
+def test_what_proves_nothing_is_refused(client: TestClient, header: str) -> None:
+    answer = client.get("/topics", headers={"Authorization": header})
+    assert answer.status_code in (401, 429), answer.text
+
+
+def test_registry_clients_get_numbers_as_codes(client: TestClient) -> None:
+    body = client.get("/subjects").json()
+    assert body["error_code"] == 40101 and set(body) == {"error_code", "message"}
+    body = client.get("/subjects/hr.salaries-value/versions", auth=ANA).json()
+    assert body["error_code"] == 40301 and 'topics: ["hr.salaries"]' in body["message"]
+
+
+def test_a_refusal_names_the_grant_and_who_can_give_it(client: TestClient) -> None:
+    body = client.get("/api/topics/hr.salaries/messages", auth=ANA).json()
+    assert body["error_code"] == "HUB-1702" and "ana may not read" in body["message"]
+    assert 'topics: ["hr.salaries"]' in body["hint"] and "#data-platform" in body["hint"]
+
+
+def test_a_web_socket_is_refused_before_it_opens(client: TestClient) -> None:
+    evil = {"Authorization": basic(ANA), "Origin": "http://evil.example"}
+    for headers, status in (({}, 401), ({"Authorization": basic(EVE)}, 403), (evil, 403)):
+        with (
+            pytest.raises(WebSocketDenialResponse) as denied,
+            client.websocket_connect("/views/customer_360/changes", headers=headers),
+        ):
+            pass
+        assert denied.value.status_code == status
+
+
+def basic(who: tuple[str, str]) -> str:
+    return "Basic " + base64.b64encode(":".join(who).encode()).decode()
+
+
+def test_failures_are_bounded_by_address_and_who_is_known_passes(client: TestClient) -> None:
+    assert client.get("/api/overview", auth=ANA).status_code == 200
+    told = [client.get("/topics", auth=("ana", f"guess {n}")).status_code for n in range(MOST_FAILURES + 2)]
+    assert told[-1] == 429 and told.count(401) <= MOST_FAILURES
+    last = client.get("/topics", auth=("ana", "again"))
+    assert int(last.headers["retry-after"]) > 0
+    assert client.get("/api/overview", auth=ANA).status_code == 200
+    client.get("/health").raise_for_status()
+
+
+# ---- browsers
+
+
+def nothing() -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> TestClient:
+    """An app of its own, so that the failures of others do not count. Not entered: its routes are enough."""
+    (tmp_path / "access.yaml").write_text(FILE)
+    app = create_app(settings_of(tmp_path))
+    app.add_api_route("/topics", lambda: {"as": getattr(CALLER.get(), "name", None)})
+    app.add_api_route("/alerts/silences", nothing, methods=["POST"])
+    return TestClient(app, base_url="http://hub.test", follow_redirects=False)
+
+
+SAME = {"Origin": "http://hub.test"}
+
+
+def signed_in(client: TestClient, who: tuple[str, str] = BOB, to: str = "/topics") -> Any:
+    form = {"name": who[0], "password": who[1], "next": to}
+    return client.post("/sign-in", data=form, headers=SAME)
+
+
+def test_a_page_leads_to_the_sign_in_page_and_back(fresh: TestClient) -> None:
+    sent = fresh.get("/topics?q=a", headers=PAGE)
+    assert (sent.status_code, sent.headers["location"]) == (303, "/sign-in?next=%2Ftopics%3Fq%3Da")
+    assert 'value="/topics?q=a"' in fresh.get(sent.headers["location"], headers=PAGE).text
+    back = signed_in(fresh, to="/topics?q=a")
+    assert (back.status_code, back.headers["location"]) == (303, "/topics?q=a")
+    cookie = back.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=lax" in cookie and "battery" not in cookie
+    assert fresh.get("/topics").json() == {"as": "bob"}
+    out = fresh.post("/sign-out", headers=SAME)
+    assert out.headers["location"] == "/sign-in"
+    assert fresh.get("/topics").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "to", ["//evil.example", "https://evil.example", "/\\evil.example", "/sign-in", "javascript:x"]
+)
+def test_nobody_is_sent_elsewhere(fresh: TestClient, to: str) -> None:
+    assert signed_in(fresh, to=to).headers["location"] == "/"
+
+
+def test_wrong_passwords_tell_nothing_and_are_bounded(fresh: TestClient) -> None:
+    known, unknown, without = (signed_in(fresh, (name, "wrong")) for name in ("ana", "nobody", "carl"))
+    for answer in (known, unknown, without):
+        assert answer.status_code == 401 and "wrong user, password or token" in answer.text
+        assert "set-cookie" not in answer.headers
+    told = [signed_in(fresh, ("ana", str(n))).status_code for n in range(MOST_FAILURES)]
+    assert told[-1] == 429
+    assert signed_in(fresh, ANA).status_code == 429
+
+
+def test_a_form_of_another_site_changes_nothing(fresh: TestClient) -> None:
+    assert signed_in(fresh).status_code == 303
+    posted = {"matchers": "a=b"}
+    for headers in (
+        {},
+        {"Origin": "http://evil.example"},
+        {"Sec-Fetch-Site": "cross-site", "Origin": "http://hub.test"},
+        {"Sec-Fetch-Site": "same-site"},
+    ):
+        assert fresh.post("/alerts/silences", data=posted, headers=headers).status_code == 403, headers
+    for headers in (SAME, {"Sec-Fetch-Site": "same-origin"}):
+        assert fresh.post("/alerts/silences", data=posted, headers=headers).status_code == 200
+    # A password that the browser remembers is sent along by it, too.
+    fresh.cookies.clear()
+    evil = {"Origin": "http://evil.example"}
+    assert fresh.post("/alerts/silences", auth=BOB, headers=evil).status_code == 403
+    assert fresh.post("/alerts/silences", auth=BOB).status_code == 200
+
+
+def test_sign_in_itself_takes_no_other_sites_form(fresh: TestClient) -> None:
+    form = {"name": "bob", "password": "battery staple"}
+    answer = fresh.post("/sign-in", data=form, headers={"Origin": "http://evil.example"})
+    assert answer.status_code == 403 and "set-cookie" not in answer.headers
+
+
+def test_a_session_that_was_changed_is_none(fresh: TestClient) -> None:
+    signed_in(fresh)
+    session = fresh.cookies["hub_session"]
+    fresh.cookies.clear()
+    name, _, rest = session.partition(".")
+    other = base64.urlsafe_b64encode(b"admin").rstrip(b"=").decode()
+    for text in (f"{other}.{rest}", session[:-2] + "AA", f"{name}.9999999999.{rest}", "", "..", "a.b.c"):
+        assert fresh.get("/topics", headers={"Cookie": f"hub_session={text}"}).status_code == 401, text
+
+
+def test_a_page_that_is_not_granted_says_which_grant_is_missing(client: TestClient) -> None:
+    answer = client.get("/mirrors", auth=ANA, headers=PAGE)
+    assert answer.status_code == 403 and "This is not granted to you" in answer.text
+    assert "hub: true" in answer.text and "#data-platform" in answer.text and ">ana</span>" in answer.text
+
+
+def test_a_part_of_a_page_leads_to_the_sign_in_page(client: TestClient) -> None:
+    headers = {"HX-Request": "true", "HX-Current-URL": "http://hub.test/lag?state=LATE"}
+    answer = client.get("/ui/overview", headers=headers)
+    assert answer.status_code == 401
+    assert answer.headers["hx-redirect"] == "/sign-in?next=%2Flag%3Fstate%3DLATE"
+    assert "www-authenticate" not in answer.headers
+
+
+def test_pages_show_who_is_signed_in(client: TestClient) -> None:
+    page = client.get("/topics", auth=ANA, headers=PAGE).text
+    assert ">ana</span>" in page and "Sign out" not in page  # by Basic: there is no session to end
+
+
+# ---- a proxy in front
+
+
+def test_a_trusted_proxy_says_who_it_is_and_nobody_else_does(tmp_path: Path) -> None:
+    (tmp_path / "access.yaml").write_text(FILE)
+    app = create_app(settings_of(tmp_path, proxy_header="X-Forwarded-User", proxy_addresses=["10.1.0.0/16"]))
+    app.add_api_route("/topics", lambda: {"as": getattr(CALLER.get(), "name", None)})
+    told = {"X-Forwarded-User": "carl"}
+    trusted = TestClient(app, client=("10.1.2.3", 5), raise_server_exceptions=False)
+    assert trusted.get("/topics", headers=told).json() == {"as": "carl"}
+    assert trusted.get("/metrics", headers=told).status_code == 404  # granted; this app has no such route
+    assert trusted.get("/topics").status_code == 401
+    for name in (OWN, "checkout", "", "x" * 200):
+        assert trusted.get("/topics", headers={"X-Forwarded-User": name}).status_code == 401, name
+    other = TestClient(app, client=("10.2.0.1", 5))
+    assert other.get("/topics", headers=told).status_code == 401
+    assert other.get("/topics", headers={**told, "X-Forwarded-For": "10.1.2.3"}).status_code == 401
+
+
+def test_a_header_without_addresses_is_no_setting(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="belong together"):
+        settings_of(tmp_path, proxy_header="X-User")
+
+
+# ---- what changes while it runs
+
+
+def test_without_a_file_everything_is_as_it_was_and_a_file_closes_the_door(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app_module, "REGISTRY_WAIT_S", 0.1)
+        with TestClient(create_app(settings_of(tmp_path))) as client:
+            assert client.get("/api/overview").status_code == 200
+            assert client.get("/sign-in", follow_redirects=False).headers["location"] == "/"
+            (tmp_path / "access.yaml").write_text(FILE)
+            until(lambda: client.get("/api/overview").status_code == 401)
+            assert client.get("/api/overview", auth=ANA).status_code == 200
+            rewrite(tmp_path / "access.yaml", "users: [")
+            time.sleep(2 * READ_EVERY_S)
+            assert client.get("/api/overview", auth=ANA).status_code == 200
+            assert client.get("/api/overview").status_code == 401
+            (tmp_path / "access.yaml").unlink()
+            time.sleep(2 * READ_EVERY_S)
+            assert client.get("/api/overview").status_code == 401
+
+
+def until(holds: Any, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def rewrite(path: Path, text: str) -> None:
+    path.write_text(text)
+    os.utime(path, ns=(path.stat().st_mtime_ns + 1_000_000,) * 2)
+
+
+def test_metrics_can_be_open_and_are_whole_then(tmp_path: Path) -> None:
+    (tmp_path / "access.yaml").write_text(FILE)
+    app = create_app(settings_of(tmp_path, metrics_open=True))
+    app.add_api_route("/metrics", lambda: {"as": CALLER.get()})
+    assert TestClient(app).get("/metrics").json() == {"as": None}
+
+
+def test_every_action_is_of_some_rule() -> None:
+    used = {rule.action for methods in ROUTES.values() for rule in methods.values()}
+    used |= {action for methods in RULES.values() for action, _ in methods.values()}
+    assert used == {None, *Action}
