@@ -251,7 +251,7 @@ def _caught_up(running: Hub, view: str, begin: Callable[[], object], cpu_before_
     events = sum(offset for _, offset in end)
     begin()
     began_at = wait(lambda: running.progress(view).get("state") == "bulk")
-    wait(lambda: Positions.of(_read(running.progress(view))).covers(end))
+    wait(lambda: Positions.of(batch_of(running.progress(view))).covers(end))
     computed_at = time.monotonic()
     wait(lambda: Positions.parse(running.progress(view).get("positions", "")).covers(end))
     served_at = time.monotonic()
@@ -262,7 +262,8 @@ def _caught_up(running: Hub, view: str, begin: Callable[[], object], cpu_before_
     }
 
 
-def _read(progress: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
+def batch_of(progress: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
+    """(topic, partition, next offset) that the view's last batch reached."""
     batch = progress.get("last_batch") or {}
     for topic, offsets in batch.get("sources", {}).items():
         for partition, offset in offsets.items():

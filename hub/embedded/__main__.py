@@ -48,6 +48,8 @@ ROOTS = {
         ("org.apache.kafka", "connect-mirror", "4.3.1", True),
         ("org.apache.kafka", "connect-runtime", "4.3.1", True),
     ],
+    # Benches only: Flink's connector, to be run beside the Avro of the set "registry-client".
+    "flink": [("org.apache.flink", "flink-sql-connector-kafka", "5.0.0-2.2", False)],
 }
 
 
