@@ -14,13 +14,14 @@ import json
 import os
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from peers import kafka_streams
+from peers import kafka_streams, quix
 from views import MS, SCHEMAS, Hub, bulk, hub, wait
 
 from hub.cli.up import fetch_jars
@@ -83,6 +84,7 @@ ROWS = {
     "fields": [{"name": name, "type": AVRO[type(value)]} for name, value in EMPTY.items()],
 }
 EPOCH_MS = 1_767_225_600_000
+PARTICIPANTS = ("hub", "cogroup", "join", "quix")
 
 Row = tuple[str | int | bool, ...]
 
@@ -298,11 +300,11 @@ def main() -> None:
     )
     arguments.add_argument("--events", type=int, default=1_000_000)
     arguments.add_argument("--keys", type=int, default=100_000)
-    arguments.add_argument("--only", nargs="*", choices=["hub", "cogroup", "join"], help="default: all")
+    arguments.add_argument("--only", nargs="*", choices=PARTICIPANTS, help="default: all")
     given = arguments.parse_args()
     fetch_jars(Settings())
     right = expected(given.events, given.keys)
-    asked = given.only or ["hub", "cogroup", "join"]
+    asked = given.only or list(PARTICIPANTS)
 
     def streams(way: str) -> Start:
         return lambda running: kafka_streams.KafkaStreamsView(
@@ -315,21 +317,37 @@ def main() -> None:
     }
     print(f"{given.events:,} events of seven topics, {given.keys:,} keys, {len(right):,} rows")
     print(f"{'':<46} {'from start':>14} {'reading':>14} {'CPU':>16} {'peak memory':>12} {'load':>6}")
-    for name in asked:
-        if name != "hub" and kafka_streams.javac() is None:
-            print(f"{peers[name][0]}: left out, there is no javac", file=sys.stderr)
-            continue
-        load = os.getloadavg()[0]
-        if name == "hub":
-            title, found = "the hub", measure_hub(given.events, given.keys, right)
-        else:
-            title, start = peers[name]
-            found = measure_peer(given.events, given.keys, right, title, start)
-        print(
-            f"{title:<46} {found['whole']:>9,.0f} ev/s {found['reading']:>9,.0f} ev/s "
-            f"{found['cpu_us']:>10.1f} us/ev {found['memory_mb']:>9,.0f} MB {load:>6.1f}",
-            flush=True,
-        )
+    with tempfile.TemporaryDirectory(prefix="hub-bench-quix-") as folder:
+        if "quix" in asked:
+            peers["quix"] = (f"Quix Streams {quix.VERSION}", quix_streams(quix.install(Path(folder))))
+        for name in asked:
+            measure(name, given.events, given.keys, right, peers)
+
+
+def quix_streams(python: Path) -> Start:
+    return lambda running: quix.QuixView(
+        running.settings, running.cluster, running.folder / "peer", running.schemas, ROWS, python
+    )
+
+
+def measure(
+    name: str, events: int, keys: int, right: dict[str, Row], peers: dict[str, tuple[str, Start]]
+) -> None:
+    """One of them; prints its line."""
+    if name in ("cogroup", "join") and kafka_streams.javac() is None:
+        print(f"{peers[name][0]}: left out, there is no javac", file=sys.stderr)
+        return
+    load = os.getloadavg()[0]
+    if name == "hub":
+        title, found = "the hub", measure_hub(events, keys, right)
+    else:
+        title, start = peers[name]
+        found = measure_peer(events, keys, right, title, start)
+    print(
+        f"{title:<46} {found['whole']:>9,.0f} ev/s {found['reading']:>9,.0f} ev/s "
+        f"{found['cpu_us']:>10.1f} us/ev {found['memory_mb']:>9,.0f} MB {load:>6.1f}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":
