@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -87,9 +87,10 @@ indexes: [city]
 
 
 class Hub:
-    """A hub in a folder of its own, on free ports."""
+    """A hub in a folder of its own, on free ports, with these topics and a view."""
 
-    def __init__(self) -> None:
+    def __init__(self, topics: dict[str, dict[str, Any]] = SCHEMAS, view: str = VIEW) -> None:
+        self.topics = topics
         self.folder = Path(tempfile.mkdtemp(prefix="hub-bench-"))
         port = free_pair()
         self.settings = Settings(
@@ -100,7 +101,7 @@ class Hub:
             http_port=free_ports(1)[0],
         )
         (self.settings.project / "views").mkdir(parents=True)
-        (self.settings.project / "views" / "bench.yaml").write_text(VIEW)
+        (self.settings.project / "views" / "bench.yaml").write_text(view)
         self.url = server_url(self.settings)
         self.supervisor = Supervisor(self.settings.home)
         self.cluster = KafkaCluster(self.settings.bootstrap)
@@ -112,7 +113,7 @@ class Hub:
         for child in children(self.settings)[:2]:
             self.supervisor.start(child)
         registry = RegistryClient(self.url)
-        for topic, fields in SCHEMAS.items():
+        for topic, fields in self.topics.items():
             self.cluster.create_topic(topic, partitions=2, config={}, replication_factor=1)
             listed = [{"name": name, "type": kind} for name, kind in fields.items()]
             schema = {"type": "record", "name": topic.title().replace(".", ""), "fields": listed}
@@ -136,12 +137,25 @@ class Hub:
             "status": "open",
             "kind": "captured",
         }
+        return topic, self.encoded(topic, value)
+
+    def encoded(self, topic: str, value: dict[str, Any]) -> bytes:
+        """With what the topic's schema has of it."""
         head, schema = self.encoders[topic]
         body = io.BytesIO()
         fastavro.schemaless_writer(body, schema, value)
-        return topic, head + body.getvalue()
+        return head + body.getvalue()
 
     def load(self, events: int, keys: int) -> None:
+        chance = random.Random(1)
+        self.append(self._numbered(number, f"C-{chance.randrange(keys):07d}") for number in range(events))
+
+    def _numbered(self, number: int, key: str) -> tuple[str, str, bytes]:
+        topic, value = self.event(number, key)
+        return topic, key, value
+
+    def append(self, events: Iterable[tuple[str, str, bytes]]) -> None:
+        """All of them, (topic, key, value), acknowledged when it returns."""
         producer = Producer(
             {
                 "bootstrap.servers": self.settings.bootstrap,
@@ -151,10 +165,7 @@ class Hub:
                 "queue.buffering.max.messages": 500_000,
             }
         )
-        chance = random.Random(1)
-        for number in range(events):
-            key = f"C-{chance.randrange(keys):07d}"
-            topic, value = self.event(number, key)
+        for number, (topic, key, value) in enumerate(events):
             while True:
                 try:
                     producer.produce(topic, value, key)
@@ -163,7 +174,8 @@ class Hub:
                     producer.poll(0.1)
             if number % 1_000 == 0:
                 producer.poll(0)
-        producer.flush(60)
+        if producer.flush(60):
+            raise TimeoutError("the broker did not take all events within a minute")
 
     def progress(self, name: str = "bench") -> dict[str, Any]:
         try:
@@ -195,8 +207,8 @@ class Hub:
 
 
 @contextmanager
-def hub() -> Iterator[Hub]:
-    running = Hub()
+def hub(topics: dict[str, dict[str, Any]] = SCHEMAS, view: str = VIEW) -> Iterator[Hub]:
+    running = Hub(topics, view)
     try:
         running.start_log()
         yield running
@@ -235,11 +247,11 @@ def bulk_again(running: Hub) -> dict[str, float]:
 
 
 def _caught_up(running: Hub, view: str, begin: Callable[[], object], cpu_before_s: float) -> dict[str, float]:
-    end = running.cluster.end_offsets(TOPICS)
+    end = running.cluster.end_offsets(list(running.topics))
     events = sum(offset for _, offset in end)
     begin()
     began_at = wait(lambda: running.progress(view).get("state") == "bulk")
-    wait(lambda: Positions.of(_read(running.progress(view))).covers(end))
+    wait(lambda: Positions.of(batch_of(running.progress(view))).covers(end))
     computed_at = time.monotonic()
     wait(lambda: Positions.parse(running.progress(view).get("positions", "")).covers(end))
     served_at = time.monotonic()
@@ -250,7 +262,8 @@ def _caught_up(running: Hub, view: str, begin: Callable[[], object], cpu_before_
     }
 
 
-def _read(progress: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
+def batch_of(progress: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
+    """(topic, partition, next offset) that the view's last batch reached."""
     batch = progress.get("last_batch") or {}
     for topic, offsets in batch.get("sources", {}).items():
         for partition, offset in offsets.items():

@@ -1,4 +1,7 @@
-"""The bench's view by Kafka Streams, on the same log: fetched, compiled and run when there is a ``javac``.
+"""The bench's views by Kafka Streams, on the same log: fetched, compiled and run when there is a ``javac``.
+
+``CustomerView.java`` is the view of four topics in bench/views.py, ``SevenSystems.java`` that of seven in
+bench/customer_360.py, as a cogroup or as a join of tables.
 
 The peer has what the product has: Avro in and out, exactly once, two threads, RocksDB, one changelog of rows. It
 serves nothing: its rows end in a topic, so its figures stop where the product's go on to a store and a subscriber.
@@ -24,6 +27,7 @@ from hub.embedded.jars import ivy_descriptor, pyspark_home, run_ivy
 from hub.embedded.java import find_java
 from hub.kafka import KafkaCluster
 from hub.record import Positions
+from hub.runtime import die_with_parent
 
 VERSION = "4.3.1"
 OUT = "peer.bench"
@@ -56,17 +60,24 @@ def classpath(settings: Settings) -> str:
 
 
 class KafkaStreamsView:
-    """The running peer."""
+    """The running peer. ``way``, ``rows``: of the view of seven topics, "cogroup" or "join", and its rows' schema."""
 
     def __init__(
-        self, settings: Settings, cluster: KafkaCluster, folder: Path, schemas: Mapping[str, Any]
+        self,
+        settings: Settings,
+        cluster: KafkaCluster,
+        folder: Path,
+        schemas: Mapping[str, Any],
+        way: str = "",
+        rows: Mapping[str, Any] | None = None,
     ) -> None:
         self.cluster = cluster
         self.settings = settings
         self.group = f"peer-{time.time_ns()}"
         folder.mkdir(parents=True, exist_ok=True)
         path = classpath(settings)
-        source = Path(__file__).with_name("CustomerView.java")
+        program = "SevenSystems" if way else "CustomerView"
+        source = Path(__file__).with_name(f"{program}.java")
         compiler = javac()
         assert compiler is not None
         subprocess.run(
@@ -78,18 +89,26 @@ class KafkaStreamsView:
             file.write_text(json.dumps(schema))
             files.append(f"{topic}={file}")
         cluster.create_topic(OUT, partitions=2, config={"cleanup.policy": "compact"}, replication_factor=1)
+        (folder / "rows.avsc").write_text(json.dumps(rows))
+        shape = [OUT, str(folder / "rows.avsc")] if way else []
         command = [
             str(find_java(settings).path), f"-Xmx{settings.spark_heap_mb}m", "-cp", f"{folder / 'classes'}:{path}",
-            "CustomerView", settings.bootstrap, str(folder / "state"), self.group, *files,
+            program, *([way] if way else []), settings.bootstrap, str(folder / "state"), self.group, *shape, *files,
         ]  # fmt: skip
         self.log = (folder / "peer.log").open("w")
         self.began_at = time.monotonic()
-        self.process = psutil.Popen(command, stdout=self.log, stderr=subprocess.STDOUT)
+        self.process = psutil.Popen(
+            die_with_parent(command), stdout=self.log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+        )
 
-    def caught_up(self, end: Positions) -> bool:
+    def positions(self) -> Positions:
+        """What it has committed. Raises with its last words when it has ended."""
         if self.process.poll() is not None:
             raise RuntimeError(f"the peer ended: {Path(self.log.name).read_text()[-2000:]}")
-        return self.cluster.group_positions(self.group).covers(end)
+        return self.cluster.group_positions(self.group)
+
+    def caught_up(self, end: Positions) -> bool:
+        return self.positions().covers(end)
 
     def cpu_s(self) -> float:
         times = self.process.cpu_times()
@@ -98,6 +117,9 @@ class KafkaStreamsView:
     def memory_mb(self) -> int:
         return int(self.process.memory_info().rss >> 20)
 
+    def peak_memory_mb(self) -> int:
+        return peak_memory_mb(self.process.pid)
+
     def stop(self) -> None:
         self.process.terminate()
         try:
@@ -105,6 +127,12 @@ class KafkaStreamsView:
         except psutil.TimeoutExpired:
             self.process.kill()
         self.log.close()
+
+
+def peak_memory_mb(pid: int) -> int:
+    """The highest resident size that a process had."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) >> 10 for line in lines if line.startswith("VmHWM"))
 
 
 def listen(bootstrap: str, done: threading.Event, heard: Callable[[str, float], None]) -> None:

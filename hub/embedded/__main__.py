@@ -53,6 +53,8 @@ ROOTS = {
         ("org.apache.kafka", "kafka_2.13", "3.7.2", True),
         ("org.slf4j", "slf4j-reload4j", "1.7.36", True),
     ],
+    # Benches only: Flink's connector, to be run beside the Avro of the set "registry-client".
+    "flink": [("org.apache.flink", "flink-sql-connector-kafka", "5.0.0-2.2", False)],
 }
 
 

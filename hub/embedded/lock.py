@@ -4,7 +4,8 @@
 
     [[jar]]
     set = "kafka"            # "kafka": the broker's classpath; "spark": added to PySpark's own jars;
-                             # "registry-client", "mirror-maker", "old-kafka": fetched by tests only
+                             # "registry-client", "mirror-maker", "old-kafka", "flink":
+                             # fetched by tests and benches only
     group = "org.apache.kafka"
     artifact = "kafka_2.13"
     version = "4.3.1"

@@ -15,7 +15,7 @@ from sqlglot.lineage import lineage
 from hub.errors import ConfigError
 from hub.materializers.impact import columns_by_field
 from hub.materializers.shape import META
-from hub.materializers.sql_view import SqlView, query_of
+from hub.materializers.sql_view import SqlView, query_of, trees_of
 from hub.materializers.view import View, changelog_of, view_of
 
 MadeOf = dict[str, tuple[tuple[str, str], ...]]
@@ -51,9 +51,10 @@ def _of_sql(view: SqlView) -> MadeOf:
     schema = {name: dict.fromkeys(columns, "string") for name, columns in query.seen.items()}
     found: MadeOf = {}
     named: set[tuple[str, str]] = set()
+    (tree,) = trees_of(view.sql)  # ``query_of`` has found one
     for column in query.columns:
         try:
-            root = lineage(column, view.sql, schema=schema, dialect="spark")
+            root = lineage(column, tree.copy(), schema=schema, dialect="spark")
         except (SqlglotError, RecursionError, ValueError):
             continue
         leaves = {

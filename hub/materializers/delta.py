@@ -51,6 +51,7 @@ from hub.materializers.delta_selections import (
     conjuncts,
     mapped,
 )
+from hub.materializers.sql_view import trees_of
 
 _DIALECT = "spark"
 _MOST_HANDLE_COLUMNS = 6
@@ -272,7 +273,7 @@ class _Planning:
         """The relations of a query; names and types of its columns ("" for a type that is not known)."""
         self.leaves, self.cuts = [], []
         try:
-            parsed = [each for each in sqlglot.parse(sql, dialect=_DIALECT) if each is not None]
+            parsed = trees_of(sql)
         except SqlglotError as error:
             raise self.refuse(
                 f"its SQL cannot be read: {_first(error)}", "it is one SELECT in Spark SQL"

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -361,6 +362,22 @@ def _start(node: exp.Expr | Token | None) -> int | None:
     return min(starts, default=None)
 
 
+def trees_of(sql: str) -> list[exp.Expr]:
+    """The statements of a text in Spark SQL. Raises SqlglotError."""
+    return _trees(_SPARK.tokenize(sql), sql)
+
+
+def _trees(tokens: list[Token], sql: str) -> list[exp.Expr]:
+    """The statements of a text, of which these are the tokens. Raises SqlglotError.
+
+    The one way in: sqlglot by itself takes ``GROUP BY window(…)`` for the clause ``WINDOW w AS (…)``.
+    """
+    for token, following in pairwise(tokens):
+        if token.token_type == TokenType.WINDOW and following.token_type == TokenType.L_PAREN:
+            token.token_type = TokenType.VAR
+    return [tree for tree in _SPARK.parser().parse(tokens, sql) if tree is not None]
+
+
 def _parsed(view: SqlView) -> tuple[list[Token], exp.Query]:
     try:
         tokens = _SPARK.tokenize(view.sql)
@@ -369,7 +386,7 @@ def _parsed(view: SqlView) -> tuple[list[Token], exp.Query]:
             view, f"this is no SQL: {str(error).splitlines()[0]}", "is a quote not closed?", None, "HUB-2110"
         ) from None
     depth = 0
-    for n, token in enumerate(tokens):
+    for token in tokens:
         depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
         if depth > _MOST_DEPTH:
             raise wrong(
@@ -379,11 +396,8 @@ def _parsed(view: SqlView) -> tuple[list[Token], exp.Query]:
                 token.start,
                 "HUB-2110",
             )
-        following = tokens[n + 1].token_type if n + 1 < len(tokens) else None
-        if token.token_type == TokenType.WINDOW and following == TokenType.L_PAREN:
-            token.token_type = TokenType.VAR  # Spark's function window(…), not the clause WINDOW w AS (…)
     try:
-        trees = [tree for tree in _SPARK.parser().parse(tokens, view.sql) if tree is not None]
+        trees = _trees(tokens, view.sql)
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         at = _offset(view.sql, first.get("line"), first.get("col"), first.get("highlight") or "")

@@ -44,7 +44,14 @@ def test_a_broken_lock_is_refused(text: str, said: str) -> None:
 def test_the_committed_lock_has_its_sets_at_the_versions_the_adr_names() -> None:
     jars = parse_lock(lock_path().read_text())
     names = {jar.file_name for jar in jars}
-    assert {jar.set for jar in jars} == {"kafka", "spark", "registry-client", "mirror-maker", "old-kafka"}
+    assert {jar.set for jar in jars} == {
+        "kafka",
+        "spark",
+        "registry-client",
+        "mirror-maker",
+        "old-kafka",
+        "flink",
+    }
     assert {
         "kafka_2.13-4.3.1.jar",
         "spark-sql-kafka-0-10_2.13-4.2.0.jar",
@@ -57,7 +64,7 @@ def test_jars_of_tests_are_fetched_by_nothing_that_the_product_starts(tmp_path: 
     assert fetched == {"kafka", "spark"}
     code = (path.read_text() for path in Path(lock_path().parents[1], "hub").rglob("*.py"))
     texts = list(code)
-    for of_tests in ("registry-client", "mirror-maker", "old-kafka"):
+    for of_tests in ("registry-client", "mirror-maker", "old-kafka", "flink"):
         naming = [each for each in texts if f'"{of_tests}"' in each]
         assert len(naming) == 2  # the lock's roots and its description
 

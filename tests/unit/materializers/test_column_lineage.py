@@ -64,3 +64,12 @@ def test_through_a_subquery_and_a_common_table_expression() -> None:
 def test_what_is_no_sql_is_made_of_nothing_known() -> None:
     view = SqlView(view="v", sources={"o": SqlSource(topic="shop.orders")}, sql="SELECT FROM WHERE")
     assert made_of(body_of(view)) == {}
+
+
+def test_a_window_as_the_first_thing_that_is_grouped_by() -> None:
+    view = SqlView(
+        view="sums",
+        sources={"b": SqlSource(topic="nexmark.bid", event_time="at", watermark="4 seconds")},
+        sql="SELECT window(at, '10 seconds').end AS ended, sum(price) AS paid FROM b GROUP BY window(at, '10 seconds')",
+    )
+    assert made_of(body_of(view))["paid"] == (("nexmark.bid", "price"),)

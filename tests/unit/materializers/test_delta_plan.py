@@ -51,6 +51,17 @@ def test_a_selection_does_not_go_into_the_side_that_nulls_replace() -> None:
         plan("SELECT c.id, o.product FROM orders o FULL JOIN customers c ON c.id = o.cid", TABLES, ["id"])
 
 
+def test_a_window_as_the_first_thing_that_is_grouped_by_is_spark_s_function() -> None:
+    """sqlglot by itself reads ``GROUP BY window(…)`` as the clause WINDOW, and no such view was taken."""
+    best = (
+        "SELECT o.order_id, o.amount, m.ended FROM orders o JOIN (SELECT max(amount) AS most, window(ts, '10 seconds').end AS ended "
+        "FROM orders GROUP BY window(ts, '10 seconds')) m ON o.amount = m.most WHERE o.ts < m.ended"
+    )
+    assert said(best, "order_id", whole_rows=1_000)[0] == "view: key (order_id), computed whole each time"
+    with pytest.raises(ConfigError, match="can touch every row"):  # bound by an amount, which is not exact
+        plan(best, TABLES, ["order_id"])
+
+
 def test_ranks_within_groups_are_recomputed_by_group_though_keyed_by_row() -> None:
     ranked = "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY product ORDER BY amount) AS rn FROM orders) WHERE rn < 3"
     assert said(ranked, "order_id")[0] == "view: key (order_id), recomputed by (product)"
