@@ -7,8 +7,11 @@ from pathlib import Path
 
 import httpx2 as httpx
 import pytest
+from typer.testing import CliRunner
 
-from hub.cli.access import open_to_others, resource_of
+from hub.access.files import load_access
+from hub.access.secrets import fits_password, hash_of_token
+from hub.cli.access import app, open_to_others, resource_of
 from hub.cli.doctor import Verdict, _access
 from hub.client.calls import asked_by, headers_of
 from hub.config import Settings, with_credentials, without_credentials
@@ -107,6 +110,24 @@ def test_doctor_warns_of_a_port_that_others_reach(tmp_path: Path, host: str, oth
     (tmp_path / "access.yaml").write_text("anonymuos: []\n")
     with pytest.raises(ConfigError, match=r"access\.yaml:1:1"):
         _access(settings)
+
+
+def test_hash_prints_a_line_for_the_file(tmp_path: Path) -> None:
+    runner = CliRunner()
+    made = runner.invoke(app, ["hash"], input="correct horse\n")
+    assert made.exit_code == 0 and "correct" not in made.stdout
+    line = made.stdout.strip().splitlines()[-1]
+    token, entry = (
+        each
+        for each in runner.invoke(app, ["hash", "--token"]).stdout.splitlines()
+        if "hubt_" in each or "$" in each
+    )
+    (tmp_path / "access.yaml").write_text(f"users: {{ana: {{{line}}}}}\ntokens: {{checkout: {{{entry}}}}}\n")
+    file = load_access(tmp_path / "access.yaml")
+    assert fits_password("correct horse", file.users["ana"].password or "")
+    assert file.tokens["checkout"].token == hash_of_token(token)
+    short = runner.invoke(app, ["hash"], input="short\n")
+    assert isinstance(short.exception, CallerError)
 
 
 def test_the_command_line_names_what_is_asked_for() -> None:

@@ -83,6 +83,13 @@ def test_a_changelog_belongs_to_its_view(name: str) -> None:
     assert not allowed(grants("read", views=("customer_361",)), Action.read, topic(name))
 
 
+def test_nobody_but_an_admin_writes_into_a_changelog() -> None:
+    for what in (topic("views.customer_360.v2"), Resource(Kind.subject, "views.customer_360-value")):
+        assert not allowed(grants("write", "**", views=("**",)), Action.write, what)
+        assert allowed(grants("admin", views=("customer_360",)), Action.write, what)
+        assert allowed(grants("read", "**"), Action.read, what)
+
+
 def test_a_view_is_granted_by_its_own_name_only() -> None:
     view = Resource(Kind.view, "customer_360")
     assert allowed(grants("read", views=("customer_*", "customer_360")), Action.read, view)

@@ -1,0 +1,139 @@
+"""Who asks, and whether they may go on: what is remembered, what a changed file ends."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+
+import pytest
+
+from hub.access import authenticate
+from hub.access.authenticate import Asked, Authenticator, Known, Proxies
+from hub.access.decide import Principal
+from hub.access.files import AccessFile, GrantNode, TokenNode, UserNode
+from hub.access.live import LiveAccess, Rules
+from hub.access.secrets import fits_password, hash_of_password, hash_of_token
+from hub.api.guard import still_granted
+from hub.api.route_rules import rule_of
+from hub.caller import TooManyFailures, Unauthenticated
+
+ONE, OTHER = (hash_of_password(word, b"0" * 16) for word in ("correct horse", "battery staple"))
+READS = GrantNode(role="read", topics=["shop.*"])
+KEY = b"k" * 32
+
+
+def rules(
+    password: str | None = ONE, token: str = "hubt_a", grants: tuple[GrantNode, ...] = (READS,)
+) -> Rules:
+    return Rules.of(
+        AccessFile(
+            groups={"shop": list(grants)},
+            users={"ana": UserNode(password=password, groups=["shop"])},
+            tokens={"job": TokenNode(token=hash_of_token(token), groups=["shop"])},
+        )
+    )
+
+
+def asked(name: str, password: str, address: str = "10.0.0.1") -> Asked:
+    told = base64.b64encode(f"{name}:{password}".encode()).decode()
+    return Asked({"authorization": [f"Basic {told}"]}, {}, address)
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names behind each scrypt that was computed."""
+    seen: list[str] = []
+
+    def fits(password: str, line: str) -> bool:
+        seen.append(password)
+        return fits_password(password, line)
+
+    monkeypatch.setattr(authenticate, "fits_password", fits)
+    return seen
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Authenticator:
+    return Authenticator(LiveAccess(tmp_path), KEY, now_s=lambda: 0.0)
+
+
+def test_a_password_is_computed_once_however_many_ask_and_again_when_the_file_changes(
+    door: Authenticator, computed: list[str]
+) -> None:
+    now = rules()
+
+    async def twenty(of: Rules) -> list[Known]:
+        return await asyncio.gather(*(door.known(asked("ana", "correct horse"), of) for _ in range(20)))
+
+    assert {each.who.name for each in asyncio.run(twenty(now))} == {"ana"}
+    assert len(computed) <= 2  # two at a time
+    asyncio.run(twenty(now))
+    before = len(computed)
+    assert before <= 2
+    with pytest.raises(Unauthenticated):
+        asyncio.run(door.known(asked("ana", "correct horse"), rules(OTHER)))
+    assert len(computed) == before + 1
+
+
+def test_who_does_not_exist_costs_as_much_as_who_does(door: Authenticator, computed: list[str]) -> None:
+    for name in ("ana", "nobody"):
+        with pytest.raises(Unauthenticated, match="wrong user, password or token"):
+            asyncio.run(door.known(asked(name, "guess"), rules()))
+    assert computed == ["guess", "guess"]
+    with pytest.raises(Unauthenticated):  # the decoy's own password opens nothing
+        asyncio.run(door.known(asked("nobody", ""), rules()))
+
+
+def test_many_guesses_at_once_are_as_few_as_one_after_the_other(
+    door: Authenticator, computed: list[str]
+) -> None:
+    async def guesses() -> list[Known | BaseException]:
+        tries = (door.known(asked("ana", f"guess {n}"), rules()) for n in range(40))
+        return await asyncio.gather(*tries, return_exceptions=True)
+
+    told = asyncio.run(guesses())
+    assert sum(isinstance(each, TooManyFailures) for each in told) >= 28
+    assert len(computed) <= 12
+    # A service's token is not kept waiting by others' guesses, and neither is another address.
+    assert asyncio.run(door.known(asked("job", "hubt_a"), rules())).who.name == "job"
+    assert asyncio.run(door.known(asked("ana", "correct horse", "10.0.0.2"), rules())).who.name == "ana"
+
+
+def test_addresses_of_one_network_are_one(door: Authenticator) -> None:
+    assert authenticate._neighbourhood("2001:db8::1") == authenticate._neighbourhood("2001:db8::ffff:1")
+    assert authenticate._neighbourhood("2001:db8::1") != authenticate._neighbourhood("2001:db8:1::1")
+    trusted = Proxies("X-User", ("10.0.0.0/8",))
+    assert trusted.trusts("10.1.2.3") and trusted.trusts("::ffff:10.1.2.3")
+    assert not trusted.trusts("11.0.0.1") and not trusted.trusts("") and not trusted.trusts("unix")
+
+
+ANA, JOB = (
+    Known(Principal("ana", "user", frozenset({"shop"})), "session"),
+    Known(Principal("job", "token", frozenset({"shop"})), "token"),
+)
+EMPTY = Rules.of(AccessFile())
+
+
+@pytest.mark.parametrize(
+    ("who", "now", "goes_on"),
+    [
+        (ANA, rules(), True),
+        (ANA, rules(token="hubt_b"), True),
+        (ANA, rules(OTHER), False),
+        (ANA, rules(None), False),
+        (ANA, rules(grants=()), False),
+        (ANA, EMPTY, False),
+        (JOB, rules(OTHER), True),
+        (JOB, rules(token="hubt_b"), False),
+        (JOB, EMPTY, False),
+        (Known(Principal("carl", "proxy"), "proxy"), rules(), False),
+        (Known(Principal("_hub", "own"), "password"), EMPTY, True),
+    ],
+)
+def test_a_stream_goes_on_for_as_long_as_its_listener_would_be_let_in(
+    who: Known, now: Rules, goes_on: bool
+) -> None:
+    found = rule_of("/api/topics/shop.orders/tail", "GET")
+    assert found is not None
+    assert still_granted(*found, who, rules(), now) is goes_on
