@@ -225,6 +225,7 @@ def departures(settings: Settings, hub_server: str) -> str:
             ]
         )
     writer.close()
+    cluster.writer("queries-test").close()  # waits until what was committed can be read
     registry.close()
     return TOPIC
 

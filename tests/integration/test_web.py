@@ -46,6 +46,7 @@ def topic(settings: Settings, hub_server: str) -> str:
         at = 1_700_000_000_000 + number * 1_000
         writer.append([NewRecord(name, f"k{number}".encode(), value, (("n", b"1"),), at, number % 2)])
     writer.close()
+    cluster.writer(f"{name}.writer").close()  # waits until what was committed can be read
     return name
 
 
