@@ -114,6 +114,7 @@ def test_receipts_survive_kafka_being_away_and_find_what_is_lost(cluster: KafkaC
     writer = cluster.writer(f"{topic}.w")
     writer.append(records[:1])
     writer.close()
+    cluster.writer(f"{topic}.w").close()  # waits until what was committed can be read
     lost.took(records[0], place, 50)
     lost.took(records[1], place, 51)  # that is the transaction's marker
     lost.flush()
