@@ -457,14 +457,8 @@ def lag(source: TlsNode, target: TlsNode, topic: str, seconds: float) -> tuple[f
                 raise RuntimeError(f"{topic}: nothing arrives")
         time.sleep(1.0)
         latencies.clear()
-        began, sent = time.monotonic(), 0
-        while (passed := time.monotonic() - began) < seconds:
-            for _ in range(min(1_000, int(passed * RATE) - sent)):
-                send(sent)
-                sent += 1
-            producer.poll(0)
-            time.sleep(0.005)
-        producer.flush(30)
+        began = time.monotonic()
+        sent = paced(producer, send, seconds)
         until = time.monotonic() + 60
         while len(latencies) < sent and time.monotonic() < until:
             time.sleep(0.1)
@@ -483,6 +477,19 @@ def lag(source: TlsNode, target: TlsNode, topic: str, seconds: float) -> tuple[f
     return p50, p99
 
 
+def paced(producer: Producer, send: Callable[[int], None], seconds: float) -> int:
+    """10,000 a second for so long; how many it were."""
+    began, sent = time.monotonic(), 0
+    while (passed := time.monotonic() - began) < seconds:
+        for _ in range(min(1_000, int(passed * RATE) - sent)):
+            send(sent)
+            sent += 1
+        producer.poll(0)
+        time.sleep(0.005)
+    producer.flush(30)
+    return sent
+
+
 def lag_of_worker(
     source: TlsNode, target: TlsNode, folder: Path, seconds: float
 ) -> tuple[float, float, float]:
@@ -497,6 +504,51 @@ def lag_of_worker(
         return p50, p99, peak_memory_mb(worker.process.pid)
     finally:
         world.close()
+
+
+# ---- both sides compared all the time
+
+
+def cost_of_worker(
+    source: TlsNode, target: TlsNode, folder: Path, seconds: float, verify: bool, turn: int
+) -> tuple[float, int]:
+    """Microseconds of CPU a record of a worker as users have it, heartbeats, plans and groups and all, at 10,000 records a
+    second; and how many records it compared meanwhile."""
+    world = World(folder / f"verify-{verify}-{turn}", source.bootstrap, target.bootstrap)
+    world.name = f"verify-{str(verify).lower()}-{turn}"
+    topic = f"nyc.bench.{world.name}"
+    make(source, topic)
+    world.declare([topic], verify=verify)
+    producer = Producer({"bootstrap.servers": source.bootstrap, "compression.type": "lz4", "linger.ms": 5})
+    filler = random.Random(1).randbytes(100).hex().encode()
+    try:
+        process = psutil.Process(world.start_worker().process.pid)
+        sent = paced(producer, lambda n: producer.produce(topic, filler, partition=n % PARTITIONS), 5.0)
+        world.caught_up({topic: sent})
+        before, compared = cost_of(process).cpu_s, world.status()["verified_records"]
+        more = paced(producer, lambda n: producer.produce(topic, filler, partition=n % PARTITIONS), seconds)
+        world.caught_up({topic: sent + more})
+        cpu_s = cost_of(process).cpu_s - before
+        return cpu_s / more * 1e6, world.status()["verified_records"] - compared
+    finally:
+        world.close()
+
+
+def price_of_verify(source: TlsNode, target: TlsNode, folder: Path, seconds: float) -> None:
+    """In turns, the median of each."""
+    found: dict[bool, list[float]] = {True: [], False: []}
+    compared = 0
+    for turn in range(ROUNDS):
+        for verify in (True, False):
+            cost, count = cost_of_worker(source, target, folder, seconds, verify, turn)
+            found[verify].append(cost)
+            compared += count
+    with_it, without = (sorted(found[verify])[ROUNDS // 2] for verify in (True, False))
+    print(
+        f"CPU of a worker at {RATE:,} records/s: {with_it:.2f} us a record with `verify`, {without:.2f} without;"
+        f" {compared:,} records were compared in {ROUNDS} x {seconds:g} s",
+        flush=True,
+    )
 
 
 # ---- what is printed
@@ -576,6 +628,13 @@ def main(words: Sequence[str] | None = None) -> None:
     arguments.add_argument(
         "--seconds", type=float, default=15.0, help="of each measurement of lag; 0 for none"
     )
+    arguments.add_argument(
+        "--verify",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="of each measurement of what comparing all the time costs; 0 for none",
+    )
     arguments.add_argument("--copy", help=argparse.SUPPRESS)
     given = arguments.parse_args(words)
     if given.copy:
@@ -606,6 +665,8 @@ def main(words: Sequence[str] | None = None) -> None:
             if given.seconds:
                 *p, worker_mb = lag_of_worker(source, target, folder, given.seconds)
                 lags[BATCHES] = p[0], p[1]
+            if given.verify:
+                price_of_verify(source, target, folder, given.verify)
             for codec in () if given.no_peer else dict.fromkeys(case.codec for case in cases):
                 for exactly_once in (False, True):
                     name = EXACTLY_ONCE if exactly_once else AT_LEAST_ONCE

@@ -54,6 +54,7 @@ LATEST, EARLIEST = -1, -2
 _MOST_FRAME_BYTES = 256 * 1024 * 1024
 _SOCKET_BUFFER = 4 * 1024 * 1024
 _IOV_MOST = 512
+_TIMEVAL = struct.Struct("@ll")
 _REAUTHENTICATE_AT = (
     0.85  # of a session's lifetime (KIP-368): we connect anew, as between two transactions is easy
 )
@@ -368,15 +369,29 @@ class Connection:
             raise ConnectionLost(f"broker {self.where}: {error}") from None
 
     def _read(self, size: int, deadline: float) -> bytearray:
+        """All of it in one call where that can be: the kernel wakes us once, not for each piece that arrives. MSG_WAITALL waits
+        on a blocking socket only, and then for SO_RCVTIMEO at most; TLS knows neither."""
         buffer = bytearray(size)
         view, at = memoryview(buffer), 0
+        whole = not isinstance(self._socket, ssl.SSLSocket)
         try:
+            if whole:
+                self._socket.settimeout(None)
             while at < size:
-                self._socket.settimeout(max(0.001, deadline - time.monotonic()))
-                got = self._socket.recv_into(view[at:])
+                left_s = max(0.001, deadline - time.monotonic())
+                if whole:
+                    limit = _TIMEVAL.pack(int(left_s), int(left_s % 1 * 1e6))
+                    self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+                    got = self._socket.recv_into(view[at:], 0, socket.MSG_WAITALL)
+                else:
+                    self._socket.settimeout(left_s)
+                    got = self._socket.recv_into(view[at:])
                 if got == 0:
                     raise OSError("the broker closed the connection")
                 at += got
+        except BlockingIOError:
+            self.close()
+            raise ConnectionLost(f"broker {self.where}: timed out") from None
         except OSError as error:
             self.close()
             raise ConnectionLost(f"broker {self.where}: {error}") from None
