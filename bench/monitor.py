@@ -208,6 +208,7 @@ def estate(quick: bool, rounds: int) -> dict[str, object]:
         "round s, worst": beside(round(max(walls), 2), 10),
         "of which the twin's, median": round(sorted(twins)[len(twins) // 2], 2),
         "CPU s a round, median": round(sorted(cpus)[len(cpus) // 2], 2),
+        "CPU s a round, worst": beside(round(max(cpus), 2), 10),
         "memory MB": beside(round(memory_mb), 1_000),
         "of which before the first round": round(before_mb),
         "/metrics s": beside(round(exposed_s, 2), 1),

@@ -263,6 +263,8 @@ class MemoryCluster:
     def reader(self) -> MemoryReader:
         return MemoryReader(self)
 
+    follower = reader
+
     def writer(self, name: str | None = None) -> MemoryWriter:
         """A writer; with a name, it fences every earlier writer of that name."""
         if name is not None:

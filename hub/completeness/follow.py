@@ -18,7 +18,7 @@ from hub.runtime import Backoff
 
 log = logging.getLogger(__name__)
 
-_LOOK_S = 2.0
+_LOOK_S = 5.0
 _READ_S = 60.0
 # Of one topic so many of its newest minutes are told, and of each tier so many that differ.
 MOST_BUCKETS = 240
@@ -34,6 +34,8 @@ Counter = tuple[str, str, Mapping[str, str], float]
 
 class Log(Cluster, Protocol):
     def reader(self) -> Reader: ...
+
+    def follower(self) -> Reader: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class Follower:
                     self._error, self._read = None, True  # nobody has kept anything yet
                     self._stop.wait(_LOOK_S)
                     continue
-                reader = self.cluster.reader()
+                reader = self.cluster.follower()
                 self._follow(reader, backoff.reset)
             except HubError as error:
                 self._error = error.message

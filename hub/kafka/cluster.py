@@ -14,7 +14,7 @@ from hub.errors import HubError, NotFound
 from hub.kafka.acls import Acls
 from hub.kafka.groups import Groups
 from hub.kafka.offsets import Offsets
-from hub.kafka.reader import QUEUE_KB, KafkaReader
+from hub.kafka.reader import FOLLOWING_WAIT_MS, QUEUE_KB, KafkaReader
 from hub.kafka.writer import KafkaSender, KafkaWriter
 from hub.log import ConfigValue, NewTopic, PartitionReplicas, TopicDescription, same_setting
 from hub.record import Positions, TopicPartition
@@ -265,6 +265,10 @@ class KafkaCluster(Offsets, Groups, Acls):
     def reader(self, *, queue_kb: int = QUEUE_KB) -> KafkaReader:
         """A reader that holds at most ``queue_kb`` of a partition, and the batch it is fetching, in memory."""
         return KafkaReader(self, queue_kb)
+
+    def follower(self) -> KafkaReader:
+        """A reader for who assigns once and polls for ever: it hears of records as soon, and asks more rarely whether there are any."""
+        return KafkaReader(self, wait_ms=FOLLOWING_WAIT_MS)
 
     def writer(self, transactional_id: str | None = None) -> KafkaWriter:
         """A writer; with a name, transactional, and every earlier writer of that name is fenced."""

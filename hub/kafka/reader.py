@@ -15,12 +15,16 @@ from hub.kafka.offsets import Offsets
 from hub.record import Positions, Record, TopicPartition
 
 QUEUE_KB = 65_536
+# Records are sent as they come; this is how soon the broker says that there are none, by which markers are passed.
+WAIT_MS = 20
+# Who follows a topic for ever asks ten times a second instead of fifty: of an idle broker those were most of what it did.
+FOLLOWING_WAIT_MS = 100
 
 
 class KafkaReader:
     """See hub.log.Reader. Holds one consumer; not thread safe."""
 
-    def __init__(self, cluster: Offsets, queue_kb: int = QUEUE_KB) -> None:
+    def __init__(self, cluster: Offsets, queue_kb: int = QUEUE_KB, wait_ms: int = WAIT_MS) -> None:
         self.cluster = cluster
         self.consumer = Consumer(
             cluster.settings(
@@ -30,7 +34,7 @@ class KafkaReader:
                 enable_auto_offset_store=False,
                 isolation_level="read_committed",
                 auto_offset_reset="error",
-                fetch_wait_max_ms=20,
+                fetch_wait_max_ms=wait_ms,
                 fetch_error_backoff_ms=50,
                 queued_max_messages_kbytes=queue_kb,
                 queued_min_messages=min(50_000, queue_kb),

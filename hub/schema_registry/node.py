@@ -46,6 +46,8 @@ class Log(Cluster, Protocol):
 
     def reader(self) -> Reader: ...
 
+    def follower(self) -> Reader: ...
+
     def writer(self, name: str | None = None) -> Writer: ...
 
 
@@ -302,7 +304,7 @@ class Node:
             try:
                 self._ensure_topic()
                 end = self._end()
-                reader = self.cluster.reader()
+                reader = self.cluster.follower()
                 reader.assign(Positions({_LOG: self.position}))
                 while not self._stop.is_set():
                     self._take(reader)

@@ -68,6 +68,8 @@ class Log(Cluster, Protocol):
 
     def reader(self) -> Reader: ...
 
+    def follower(self) -> Reader: ...
+
     def writer(self, name: str | None = None) -> Writer: ...
 
     def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]: ...
@@ -373,7 +375,7 @@ class Results:
                 if AUDIT_TOPIC not in self.cluster.topics():
                     self._stop.wait(_RESCAN_S)  # no auditor has run yet
                     continue
-                reader = self.cluster.reader()
+                reader = self.cluster.follower()
                 found = read_tallies(self.cluster, reader)
                 with self._lock:
                     self._tallies = found
