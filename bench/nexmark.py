@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import random
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -26,6 +27,7 @@ from views import MS, Hub, batch_of, wait
 
 from hub.cli.up import children, fetch_jars
 from hub.config import Settings
+from hub.errors import HubError
 from hub.record import Positions
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.codec import decode, parsed
@@ -355,10 +357,21 @@ def main() -> None:
     given = arguments.parse_args()
     chosen = [query for query in QUERIES if not given.only or query.name in given.only]
     fetch_jars(Settings())
-    beside = not given.no_peer and javac() is not None
-    if not beside and not given.no_peer:
-        print("No javac: without Flink.", file=sys.stderr)
-    sys.exit(0 if measure(chosen, given.events, given.timeout, beside) else 1)
+    why = "--no-peer" if given.no_peer else without_flink()
+    if why:
+        print(f"Without Flink: {why}", file=sys.stderr)
+    sys.exit(0 if measure(chosen, given.events, given.timeout, not why) else 1)
+
+
+def without_flink() -> str:
+    """Why the peer cannot be run; nothing when it can. Fetches it."""
+    if javac() is None:
+        return "there is no javac"
+    try:
+        flink.jars(Settings())
+    except (RuntimeError, HubError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return ""
 
 
 def measure(chosen: list[Query], events: int, timeout_s: int, beside: bool) -> bool:
@@ -406,13 +419,23 @@ def measure(chosen: list[Query], events: int, timeout_s: int, beside: bool) -> b
                 )
             first = {"warm_up": jobs[warm.name] if warm.name in jobs else statements(warm, running)}
             folder = running.folder / "flink"
-            theirs, peak_mb = flink.run(running.settings, folder, first | jobs, timeout_s * (len(jobs) + 1))
-        return told(running, chosen, read, ours, theirs, (memory_mb, peak_mb))
+            try:
+                theirs, peak_mb = flink.run(
+                    running.settings, folder, first | jobs, timeout_s * (len(jobs) + 1)
+                )
+            except RuntimeError as error:  # what the hub took is told all the same
+                print(error, file=sys.stderr)
+        equal = told(running, chosen, read, ours, theirs, (memory_mb, peak_mb))
+        return equal and bool(theirs) == beside
     finally:
         with contextlib.suppress(KeyError):
             for name in ("materializer", "applier"):
                 running.processes()[name].resume()
         running.stop()
+
+
+def speed(events: int, seconds: float, cpu_s: float) -> str:
+    return f"{events / seconds:>9,.0f} ev/s {cpu_s * 1e6 / events:>6.1f} us"
 
 
 def told(
@@ -423,17 +446,16 @@ def told(
     theirs: dict[str, flink.Job],
     memory_mb: tuple[int, int],
 ) -> bool:
+    """Prints the table. False when the rows of a query that ran on both sides are not equal."""
     equal = True
     print(f"{'query':<60} {'hub':>24} {'rows':>9}   {'Flink ' + flink.VERSION:>24} {'rows':>9}  rows are")
     for query in chosen:
         count = sum(read[topic] for topic in TOPICS if any(topic in of for of in query.sources))
         mine, other = ours[query.name], theirs.get(query.name)
-        left = mine.refused or f"{count / mine.seconds:>9,.0f} ev/s {mine.cpu_s * 1e6 / count:>6.1f} us"
-        right = (
-            "-"
-            if other is None
-            else other.failed or f"{count / other.seconds:>9,.0f} ev/s {other.cpu_s * 1e6 / count:>6.1f} us"
-        )
+        left = "refused" if mine.refused else speed(count, mine.seconds, mine.cpu_s)
+        right = "not done in time" if theirs else "-"
+        if other is not None:
+            right = "failed" if other.failed else speed(count, other.seconds, other.cpu_s)
         rows = [rows_of(running, f"views.{query.name}", query)] if not mine.refused else []
         others = [rows_of(running, result_topic(query), query)] if other and not other.failed else []
         verdict = "not compared"
@@ -446,6 +468,9 @@ def told(
             f"{query.name + ' ' + query.what:<60} {left:>24} {sizes[0]:>9}   {right:>24} {sizes[1]:>9}  {verdict}{late}",
             flush=True,
         )
+        for who, why in (("the hub", mine.refused), ("Flink", other.failed if other else "")):
+            if why:
+                print(f"  {who}: {why}", flush=True)
     print(
         f"peak memory: the hub's Spark and its driver {memory_mb[0]:,} MB, Flink {memory_mb[1]:,} MB; load {os.getloadavg()[0]:.1f}"
     )

@@ -1,6 +1,6 @@
 // Flink SQL on a cluster within this process: each file's statements are run in turn, the last of a file is a job that
 // is waited for. After each a line: the file's name, seconds, CPU seconds of the whole process meanwhile.
-// Arguments: parallelism, then files of statements that end with ";" at the end of a line.
+// Arguments: parallelism, folder of checkpoints, then files of statements that end with ";" at the end of a line.
 
 import com.sun.management.OperatingSystemMXBean;
 import java.lang.management.ManagementFactory;
@@ -11,11 +11,14 @@ import org.apache.flink.table.api.*;
 public class SqlJobs {
   public static void main(String[] given) throws Exception {
     var machine = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
-    for (int file = 1; file < given.length; file++) {
+    for (int file = 2; file < given.length; file++) {
       var settings = new Configuration();
       settings.setString("parallelism.default", given[0]);
       settings.setString("execution.checkpointing.interval", "10 s");
       settings.setString("execution.checkpointing.mode", "EXACTLY_ONCE");
+      settings.setString("execution.checkpointing.storage", "filesystem");  // in memory 5 MB of state are the most
+      settings.setString("execution.checkpointing.dir", Path.of(given[1]).toUri().toString());
+      settings.setString("restart-strategy.type", "disable");  // what fails is told, not tried for ever
       settings.setString("pipeline.object-reuse", "true");
       settings.setString("table.local-time-zone", "UTC");
       settings.setString("table.exec.mini-batch.enabled", "true");

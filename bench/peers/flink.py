@@ -54,12 +54,23 @@ def fetch(settings: Settings) -> Path:
         _run([sys.executable, "-m", "venv", str(staging / "venv")])
         python = str(staging / "venv" / "bin" / "python")
         _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", PACKAGE])
-        (jars,) = (staging / "venv").glob("lib/*/site-packages/pyflink/lib")
-        got = digest(jars)
+        (unpacked,) = (staging / "venv").glob("lib/*/site-packages/pyflink/lib")
+        got = digest(unpacked)
         if got != SHA256:
             raise RuntimeError(f"{PACKAGE}: the sha256 of its jars is {got}, not {SHA256}; they are not used")
-        os.rename(jars, folder)
+        os.rename(unpacked, folder)
     return folder
+
+
+def jars(settings: Settings) -> list[Path]:
+    """Flink's, the connector's and the format's, fetched when they are missing. Raises RuntimeError, HubError."""
+    found = sorted(fetch(settings).glob("*.jar"))
+    for of, wanted in (
+        ("flink", "flink-sql-connector-kafka"),
+        ("registry-client", "flink-sql-avro-confluent"),
+    ):
+        found += [jar for jar in ensure_jars(settings, (of,))[of] if jar.name.startswith(wanted)]
+    return found
 
 
 def digest(folder: Path) -> str:
@@ -85,13 +96,7 @@ def run(
     A query that is not done when the time is over is not among them; nor are those after it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    jars = [*sorted(fetch(settings).glob("*.jar"))]
-    for of, wanted in (
-        ("flink", "flink-sql-connector-kafka"),
-        ("registry-client", "flink-sql-avro-confluent"),
-    ):
-        jars += [jar for jar in ensure_jars(settings, (of,))[of] if jar.name.startswith(wanted)]
-    path = ":".join(map(str, jars))
+    path = ":".join(map(str, jars(settings)))
     compiler = javac()
     assert compiler is not None
     source = Path(__file__).with_name("SqlJobs.java")
@@ -109,7 +114,8 @@ def run(
     )
     command = [
         str(find_java(settings).path), f"-Xmx{HEAP_MB}m", f"-Dlog4j.configurationFile={folder / 'log4j2.properties'}",
-        f"-Djava.io.tmpdir={folder}", "-cp", f"{folder / 'classes'}:{path}", "SqlJobs", str(PARALLELISM), *map(str, files),
+        f"-Djava.io.tmpdir={folder}", "-cp", f"{folder / 'classes'}:{path}", "SqlJobs", str(PARALLELISM), str(folder / "checkpoints"),
+        *map(str, files),
     ]  # fmt: skip
     found: dict[str, Job] = {}
     peak_mb = 0
