@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
-import json
 import os
 import random
 import subprocess
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from changelogs import rows_of
 from peers import kafka_streams, quix
 from views import MS, SCHEMAS, Hub, bulk, hub, wait
 
@@ -29,7 +29,6 @@ from hub.cli.up import fetch_jars
 from hub.config import Settings
 from hub.record import Positions
 from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.codec import decode, parsed
 
 TOPICS: dict[str, dict[str, Any]] = {
     **SCHEMAS,
@@ -185,25 +184,8 @@ def _row(mine: dict[tuple[str, str], tuple[Any, ...]], visits: int) -> Row:
 
 def rows_in(running: Hub, topic: str, schema: Any = None) -> dict[str, Row]:
     """The latest row of each key in a topic of rows. ``schema``: of rows that name none; the hub's rows name theirs."""
-    registry = RegistryClient(running.url)
-    known: dict[int, Any] = {0: parsed(schema)} if schema else {}
-
-    def schema_of(schema_id: int) -> Any:
-        if schema_id not in known:
-            known[schema_id] = parsed(json.loads(registry.schema(schema_id)))
-        return known[schema_id]
-
-    end = running.cluster.end_offsets([topic])
-    found: dict[str, bytes] = {}
-    with contextlib.closing(running.cluster.reader()) as reader:
-        reader.assign(running.cluster.beginning_offsets([topic]))
-        deadline = time.monotonic() + 300
-        while not reader.position().covers(end):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{topic} is not read to its end within five minutes")
-            for record in reader.poll(5_000, 0.5):
-                found[(record.key or b"").decode()] = record.value or b""
-    return {key: _seen(decode(value, schema_of)[1]) for key, value in found.items()}
+    found = rows_of(running.cluster, RegistryClient(running.url), topic, schema)
+    return {key.decode(): _seen(row) for key, row in found.items()}
 
 
 def _seen(row: dict[str, Any]) -> Row:

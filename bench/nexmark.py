@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import subprocess
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import changelogs
 from peers import flink
 from peers.kafka_streams import javac, peak_memory_mb
 from views import MS, Hub, batch_of, wait
@@ -30,7 +30,6 @@ from hub.config import Settings
 from hub.errors import HubError
 from hub.record import Positions
 from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.codec import decode, parsed
 from hub.topics.producer import Publisher
 
 PERSON = {
@@ -309,30 +308,10 @@ def result_topic(query: Query) -> str:
 
 def rows_of(running: Hub, topic: str, query: Query) -> Counter[tuple[Any, ...]]:
     """The rows that stand at the end of a changelog, in the query's columns, but for those of the last events."""
-    registry = RegistryClient(running.url)
-    known: dict[int, Any] = {}
-
-    def schema_of(schema_id: int) -> Any:
-        if schema_id not in known:
-            known[schema_id] = parsed(json.loads(registry.schema(schema_id)))
-        return known[schema_id]
-
-    latest: dict[bytes, bytes] = {}
-    end = running.cluster.end_offsets([topic])
-    with contextlib.closing(running.cluster.reader()) as reader:
-        reader.assign(running.cluster.beginning_offsets([topic]))
-        deadline = time.monotonic() + 300
-        while not reader.position().covers(end):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{topic} is not read to its end within five minutes")
-            for record in reader.poll(5_000, 0.5):
-                if record.value is None:
-                    latest.pop(record.key or b"", None)
-                else:
-                    latest[record.key or b""] = record.value
     names = [column.split()[0].strip("`") for column in query.columns]
     about = next(names.index(name) for name in ("auction", "bidder", "id") if name in names)
-    rows = (tuple(decode(value, schema_of)[1][name] for name in names) for value in latest.values())
+    found = changelogs.rows_of(running.cluster, RegistryClient(running.url), topic)
+    rows = (tuple(row[name] for name in names) for row in found.values())
     return Counter(row for row in rows if row[about] != LAST)
 
 

@@ -5,9 +5,7 @@
 // rows, then topic=schema file for crm, web, orders, pay, tickets, consent and loyalty.
 
 import java.io.*;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.*;
-import java.time.Duration;
 import java.util.*;
 import org.apache.avro.*;
 import org.apache.avro.generic.*;
@@ -91,8 +89,6 @@ public class SevenSystems {
         .withKeySerde(Serdes.String()).withValueSerde(Serdes.serdeFrom(new PartsWriter(), new PartsReader()));
   }
 
-  static String text(Object value) { return value == null ? "" : value.toString(); }
-
   static Part folded(int source, GenericRecord event, Part before) {
     Part part = before == null ? new Part() : before;
     long at = (Long) event.get("at");
@@ -101,12 +97,12 @@ public class SevenSystems {
     if (LATEST[source].length > 0 && at >= part.latestAt) {
       part.latestAt = at;
       part.latest = new String[LATEST[source].length];
-      for (int i = 0; i < part.latest.length; i++) part.latest[i] = text(event.get(LATEST[source][i]));
+      for (int i = 0; i < part.latest.length; i++) part.latest[i] = Peer.text(event.get(LATEST[source][i]));
     }
     if (IDENTITY[source] != null) {
       long number = NUMBER[source] == null ? 0 : (Long) event.get(NUMBER[source]);
-      var entry = new Entry(at, number, TEXT[source] == null ? "" : text(event.get(TEXT[source])));
-      part.entries.merge(text(event.get(IDENTITY[source])), entry, (old, mine) -> mine.at >= old.at ? mine : old);
+      var entry = new Entry(at, number, TEXT[source] == null ? "" : Peer.text(event.get(TEXT[source])));
+      part.entries.merge(Peer.text(event.get(IDENTITY[source])), entry, (old, mine) -> mine.at >= old.at ? mine : old);
     }
     return part;
   }
@@ -133,20 +129,7 @@ public class SevenSystems {
         .set("open_tickets", count(row[TICKETS], "closed", false))
         .set("email_consent", latest(row[CONSENT], 0).equals("true")).set("sms_consent", latest(row[CONSENT], 1).equals("true"))
         .set("points", sum(row[LOYALTY], null)).set("tier", latest(row[LOYALTY], 0)).set("owes", ordered - paid).build();
-    try {
-      var bytes = new ByteArrayOutputStream(128);
-      bytes.write(new byte[5]);
-      var encoder = EncoderFactory.get().binaryEncoder(bytes, null);
-      writer.write(record, encoder);
-      encoder.flush();
-      return bytes.toByteArray();
-    } catch (IOException error) { throw new UncheckedIOException(error); }
-  }
-
-  static GenericRecord decoded(byte[] value, ThreadLocal<GenericDatumReader<GenericRecord>> reader) {
-    try {
-      return reader.get().read(null, DecoderFactory.get().binaryDecoder(value, 5, value.length - 5, null));
-    } catch (IOException error) { throw new UncheckedIOException(error); }
+    return Peer.encoded(record, writer);
   }
 
   // The left side's row with one more system; a row is never changed in place, for another join may have it too.
@@ -157,20 +140,9 @@ public class SevenSystems {
   }
 
   public static void main(String[] given) throws Exception {
-    var settings = new Properties();
-    settings.put("application.id", given[3]);
-    settings.put("bootstrap.servers", given[1]);
-    settings.put("state.dir", given[2]);
-    settings.put("processing.guarantee", "exactly_once_v2");
-    settings.put("num.stream.threads", "2");
-    settings.put("auto.offset.reset", "earliest");
-    settings.put("replication.factor", "1");
-    settings.put("producer.compression.type", "lz4");
-    settings.put("consumer.max.poll.records", "5000");
-    settings.put("default.key.serde", Serdes.StringSerde.class);
-    settings.put("default.value.serde", Serdes.ByteArraySerde.class);
+    var settings = Peer.settings(given[3], given[1], given[2]);
 
-    Schema rows = new Schema.Parser().parse(Files.readString(Path.of(given[5]), StandardCharsets.UTF_8));
+    Schema rows = Peer.schema(given[5]);
     ThreadLocal<GenericDatumWriter<GenericRecord>> writer = ThreadLocal.withInitial(() -> new GenericDatumWriter<>(rows));
     var builder = new StreamsBuilder();
     boolean cogroup = given[0].equals("cogroup");
@@ -178,12 +150,12 @@ public class SevenSystems {
     KTable<String, Part[]> table = null;
     for (int source = 0; source < SOURCES; source++) {
       String[] pair = given[6 + source].split("=", 2);
-      Schema schema = new Schema.Parser().parse(Files.readString(Path.of(pair[1]), StandardCharsets.UTF_8));
-      ThreadLocal<GenericDatumReader<GenericRecord>> reader = ThreadLocal.withInitial(() -> new GenericDatumReader<>(schema));
+      Schema schema = Peer.schema(pair[1]);
+      var reader = Peer.reader(schema);
       int which = source, slot = cogroup ? source : 0;
       KGroupedStream<String, byte[]> events = builder.<String, byte[]>stream(pair[0]).groupByKey();
       Aggregator<String, byte[], Part[]> fold = (key, value, row) -> {
-        row[slot] = folded(which, decoded(value, reader), row[slot]);
+        row[slot] = folded(which, Peer.decoded(value, reader), row[slot]);
         return row;
       };
       if (cogroup) all = all == null ? events.cogroup(fold) : all.cogroup(events, fold);
@@ -194,9 +166,6 @@ public class SevenSystems {
     }
     if (cogroup) table = all.aggregate(() -> new Part[SOURCES], kept("rows"));
     table.toStream().mapValues(row -> encoded(row, rows, writer.get())).to(given[4]);
-    var streams = new KafkaStreams(builder.build(), settings);
-    Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(10))));
-    streams.start();
-    Thread.currentThread().join();
+    Peer.run(builder, settings);
   }
 }

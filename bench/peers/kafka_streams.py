@@ -77,11 +77,11 @@ class KafkaStreamsView:
         folder.mkdir(parents=True, exist_ok=True)
         path = classpath(settings)
         program = "SevenSystems" if way else "CustomerView"
-        source = Path(__file__).with_name(f"{program}.java")
+        sources = [str(Path(__file__).with_name(f"{name}.java")) for name in ("Peer", program)]
         compiler = javac()
         assert compiler is not None
         subprocess.run(
-            [str(compiler), "-nowarn", "-cp", path, "-d", str(folder / "classes"), str(source)], check=True
+            [str(compiler), "-nowarn", "-cp", path, "-d", str(folder / "classes"), *sources], check=True
         )
         files = []
         for topic, schema in schemas.items():
