@@ -156,7 +156,7 @@ def letters(pipeline: Pipeline, topic: str) -> list[tuple[bytes | None, str]]:
             for record in reader.poll(100, 1.0):
                 headers = dict(record.headers or ())
                 found.append((record.value, (headers["hub.dlq.reason"] or b"").decode()))
-        return sorted(found, key=str)
+        return sorted(found, key=lambda each: (each[0] or b"", each[1]))
     finally:
         reader.close()
 

@@ -43,6 +43,18 @@ PROMETHEUS = shutil.which("prometheus")
 CONDITIONAL = {
     "hub_connect_tasks": "no worker of Kafka Connect has ever answered here: nothing is known of its tasks",
     "hub_connect_failed": "no connector failed",
+    **dict.fromkeys(
+        (
+            "hub_mirror_different_partitions",
+            "hub_mirror_gap_age_seconds",
+            "hub_mirror_known",
+            "hub_mirror_lag_seconds",
+            "hub_mirror_lag_seconds_max",
+            "hub_mirror_standing",
+            "hub_mirror_state",
+        ),
+        "the project declares no mirrors",
+    ),
 }
 
 
@@ -109,6 +121,8 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     )
     ensure_jars(settings)
     shutil.copytree(EXAMPLES / PROJECT, settings.project)
+    alerts = settings.project / "alerts.yaml"  # the same rules, without the patience of a first start
+    alerts.write_text(alerts.read_text().replace("for: 2m", "for: 1s"))
     node = KafkaNode(settings)
     node.start()
     server = Server(settings, environment={"OPS_URL": "http://127.0.0.1:1/nobody"})
@@ -200,7 +214,8 @@ def fed(hub: Pipeline, prometheus: Watching) -> Pipeline:
     hub.covers(VIEW, customers.TOPICS, PATIENCE_S)
     audited = run_hub(hub.settings, "audit", "run", "shop.payments", f"views.{VIEW}")
     assert audited.returncode == 0, audited.stdout + audited.stderr
-    wait_until(lambda: bool(prometheus.query("hub_completeness_missing")), PATIENCE_S)
+    for sooner_or_later in ("hub_completeness_missing", "hub_alert_firing"):
+        wait_until(lambda: bool(prometheus.query(sooner_or_later)), PATIENCE_S)  # noqa: B023 called at once
     return hub
 
 
