@@ -414,6 +414,8 @@ def lag_topic(who: str) -> str:
 def lag(source: TlsNode, target: TlsNode, topic: str, seconds: float) -> tuple[float, float]:
     """p50 and p99 in ms from ``produce`` at the source to a reader of committed records at the target, at 10,000 records
     a second; the first fifth is left out."""
+    # What the cases before left to be written to the disk stops both brokers for seconds once the kernel writes it.
+    os.sync()
     latencies: list[tuple[float, float]] = []
     done, ready, seen = threading.Event(), threading.Event(), set[int]()
 

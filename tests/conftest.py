@@ -8,8 +8,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from ports import free_pair, free_ports
-from processes import running_server
+from processes import own_settings, running_server
 
 from hub.config import Settings
 from hub.embedded import KafkaNode
@@ -54,15 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Settings of the shared Kafka and server: free ports, a home of their own, the user's cache of jars."""
-    home = tmp_path_factory.mktemp("hub-home")
-    kafka_port = free_pair()
-    return Settings(
-        home=home,
-        project=home / "project",
-        kafka_port=kafka_port,
-        bootstrap=f"127.0.0.1:{kafka_port}",
-        http_port=free_ports(1)[0],
-    )
+    return own_settings(tmp_path_factory.mktemp("hub-home"))
 
 
 @pytest.fixture(scope="session")

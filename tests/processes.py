@@ -11,12 +11,27 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ports import free_pair, free_ports
 
 from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.runtime import die_with_parent, end, last_line
+
+
+def own_settings(home: Path, project: Path | None = None, **more: Any) -> Settings:
+    """Of a hub with a Kafka of its own: free ports, and the user's cache of jars."""
+    kafka_port = free_pair()
+    return Settings(
+        home=home,
+        project=project or home / "project",
+        kafka_port=kafka_port,
+        bootstrap=f"127.0.0.1:{kafka_port}",
+        http_port=free_ports(1)[0],
+        **more,
+    )
 
 
 class HubProcess:

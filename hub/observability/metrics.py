@@ -11,9 +11,10 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest as as_openmetrics
 
+from hub.gauges import gauge
 from hub.observability.connect import Connect, ConnectState
 from hub.observability.consumers import LagRow
 from hub.observability.overview import Overview, ViewLine
@@ -25,8 +26,6 @@ CONNECTORS = 100
 OPENMETRICS = "application/openmetrics-text"
 OPENMETRICS_TYPE = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-Samples = Iterable[tuple[list[str], float | None]]
 
 
 # (name, help, labels, value): what another part counts.
@@ -72,27 +71,27 @@ class _Families:
 
     def collect(self) -> Iterator[Metric]:
         views, topics = self.overview.views, self.overview.topics
-        yield _gauge("hub_kafka_up", "1 while Kafka answers", [], [([], self.overview.kafka.state == "up")])
-        yield _gauge(
+        yield gauge("hub_kafka_up", "1 while Kafka answers", [], [([], self.overview.kafka.state == "up")])
+        yield gauge(
             "hub_topic_end_offset",
             "Sum of the end offsets of a topic's partitions",
             ["topic"],
             (([topic.name], topic.events) for topic in topics),
         )
-        yield _gauge(
+        yield gauge(
             "hub_topic_undecodable_events",
             "Events in the topic's dead-letter topic",
             ["topic"],
             (([topic.name], topic.undecodable) for topic in topics),
         )
         yield from _consumers(self.rows, self.series)
-        yield _gauge(
+        yield gauge(
             "hub_lag_round_seconds", "What measuring every consumer took last time", [], [([], self.round_s)]
         )
-        yield _gauge(
+        yield gauge(
             "hub_view_rows", "Rows the store serves", ["view"], (([view.name], view.rows) for view in views)
         )
-        yield _gauge(
+        yield gauge(
             "hub_view_batch_seconds",
             "Duration of the view's last batch",
             ["view"],
@@ -108,25 +107,25 @@ def _consumers(rows: Sequence[LagRow], series: int) -> Iterator[Metric]:
     """The worst by themselves; all of them as numbers by state, so that nothing vanishes unseen."""
     worst = [([row.kind, row.name, row.topic or ""], row) for row in rows[:series]]
     by_consumer = ["kind", "consumer", "topic"]
-    yield _gauge(
+    yield gauge(
         "hub_consumer_lag_records",
         "Records that a consumer has not read",
         by_consumer,
         ((labels, row.records) for labels, row in worst),
     )
-    yield _gauge(
+    yield gauge(
         "hub_consumer_lag_seconds",
         "Age of the oldest record that a consumer has not read",
         by_consumer,
         ((labels, row.seconds) for labels, row in worst),
     )
-    yield _gauge(
+    yield gauge(
         "hub_consumer_lag_error_seconds",
         "The true lag lies within hub_consumer_lag_seconds plus or minus this",
         by_consumer,
         ((labels, row.error_s) for labels, row in worst),
     )
-    yield _gauge(
+    yield gauge(
         "hub_consumer_state",
         "1 for the state a consumer is in",
         [*by_consumer, "state"],
@@ -134,7 +133,7 @@ def _consumers(rows: Sequence[LagRow], series: int) -> Iterator[Metric]:
     )
     numbers = Tally((row.kind, row.state) for row in rows)
     kinds = sorted({row.kind for row in rows})
-    yield _gauge(
+    yield gauge(
         "hub_consumers",
         "Consumers by state, each topic of each counted once",
         ["kind", "state"],
@@ -158,7 +157,7 @@ def _connect(connect: Connect | None) -> Iterator[Metric]:
     """Numbers by state, and connectors that failed by themselves, the first hundred. No number of what was never heard, and
     none of failures while no worker answers."""
     workers = connect.workers if connect is not None else ()
-    yield _gauge(
+    yield gauge(
         "hub_connect_up",
         "1 while a worker of Kafka Connect answers",
         ["worker"],
@@ -172,14 +171,14 @@ def _connect(connect: Connect | None) -> Iterator[Metric]:
         ("connectors", connect.connectors_by_state if connect is not None else None),
         ("tasks", connect.tasks_by_state if connect is not None else None),
     ):
-        yield _gauge(
+        yield gauge(
             f"hub_connect_{what}",
             f"Kafka Connect's {what} by state; UNKNOWN: their workers do not answer",
             ["state"],
             (([state], number) for state, number in (numbers or {}).items()),
         )
     known = connect is not None and connect.known
-    yield _gauge(
+    yield gauge(
         "hub_connect_failures",
         "Connectors that failed or have a task that did",
         [],
@@ -190,7 +189,7 @@ def _connect(connect: Connect | None) -> Iterator[Metric]:
         if connect is None
         else {one.name: one for one in connect.connectors if one.state is ConnectState.FAILED}
     )
-    yield _gauge(
+    yield gauge(
         "hub_connect_failed",
         "1 for a connector that failed or has a task that did, the first hundred by name",
         ["connector"],
@@ -205,11 +204,3 @@ def _counted(counters: Iterable[Counter]) -> Iterator[Metric]:
             families[name] = CounterMetricFamily(name, said, labels=list(labels))
         families[name].add_metric(list(labels.values()), value)
     yield from families.values()
-
-
-def _gauge(name: str, help_text: str, labels: list[str], samples: Samples) -> Metric:
-    family = GaugeMetricFamily(name, help_text, labels=labels)
-    for values, number in samples:
-        if number is not None:
-            family.add_metric(values, float(number))
-    return family

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
+
+from hub.gauges import gauge
 
 STATES = (
     "mirroring",
@@ -120,8 +122,4 @@ def worst(rows: Iterable[Mapping[str, Any]], key: str, most: int) -> list[Mappin
 
 
 def _gauge(name: str, said: str, labels: list[str], samples: Iterable[tuple[list[str], Any]]) -> Metric:
-    family = GaugeMetricFamily(f"hub_mirror_{name}", said, labels=labels)
-    for values, number in samples:
-        if number is not None:
-            family.add_metric(values, float(number))
-    return family
+    return gauge(f"hub_mirror_{name}", said, labels, samples)

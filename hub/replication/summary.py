@@ -227,9 +227,8 @@ def _partition(
     worked: bool,
     now_ms: int,
 ) -> dict[str, Any]:
-    source_next = mark.source_next if mark is not None else status.source_next if status is not None else None
-    if source_next is not None and source_next < 0:
-        source_next = None
+    told = status.source_next if status is not None and status.source_next >= 0 else None
+    source_next = mark.source_next if mark is not None else told
     fresh = status is not None and now_ms - status.at_ms < _STALE_MS and worked
     end = status.source_end if status is not None and status.source_end >= 0 else None
     lag = max(0, end - source_next) if end is not None and source_next is not None else None

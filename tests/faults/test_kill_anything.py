@@ -16,10 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 from pipeline import Pipeline, iso, plain, wait_until
-from ports import free_pair, free_ports
+from processes import own_settings
 
 from hub.cli.up import children, server_url
-from hub.config import Settings
 from hub.demo import customers
 from hub.demo.feeder import Feeder
 from hub.embedded import ensure_jars
@@ -33,15 +32,7 @@ CUSTOMERS, EVENTS = 200, 9_000
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[tuple[Supervisor, Pipeline]]:
     """A supervised hub of its own: it is going to be hurt."""
-    kafka_port = free_pair()
-    settings = Settings(
-        home=tmp_path / "home",
-        project=tmp_path / "project",
-        kafka_port=kafka_port,
-        bootstrap=f"127.0.0.1:{kafka_port}",
-        http_port=free_ports(1)[0],
-        spark_heap_mb=768,
-    )
+    settings = own_settings(tmp_path / "home", tmp_path / "project", spark_heap_mb=768)
     (settings.project / "views").mkdir(parents=True)
     ensure_jars(settings)
     supervisor = Supervisor(settings.home, print)

@@ -11,8 +11,7 @@ import httpx2
 import pytest
 from alert_receivers import Webhook, until, webhook
 from confluent_kafka import Consumer, Producer
-from ports import free_pair, free_ports
-from processes import Server
+from processes import Server, own_settings
 from typer.testing import CliRunner
 
 from hub.alerts.desk import Desk, read
@@ -21,7 +20,6 @@ from hub.alerts.live import LiveAlerts
 from hub.alerts.outbox import Outbox
 from hub.cli import app
 from hub.cli.context import environment_of
-from hub.config import Settings
 from hub.embedded import KafkaNode
 from hub.kafka import KafkaCluster
 from hub.materializers.stores.sql import Change, Store, ViewBatch
@@ -61,17 +59,7 @@ def hook() -> Iterator[Webhook]:
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory, hook: Webhook) -> Iterator[Hub]:
-    home: Path = tmp_path_factory.mktemp("alerts")
-    port = free_pair()
-    settings = Settings(
-        home=home,
-        project=home / "project",
-        kafka_port=port,
-        bootstrap=f"127.0.0.1:{port}",
-        http_port=free_ports(1)[0],
-        lag_sample_s=0.5,
-        alert_every_s=0.3,
-    )
+    settings = own_settings(tmp_path_factory.mktemp("alerts"), lag_sample_s=0.5, alert_every_s=0.3)
     settings.project.mkdir()
     settings.logs.mkdir()
     (settings.project / "topics.yaml").write_text(TREE)

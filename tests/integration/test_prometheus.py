@@ -20,10 +20,9 @@ import httpx2
 import pytest
 import yaml
 from pipeline import EXAMPLES, Pipeline, wait_until
-from ports import free_pair, free_ports
-from processes import Server, run_hub
+from ports import free_ports
+from processes import Server, own_settings, run_hub
 
-from hub.config import Settings
 from hub.demo import customers
 from hub.demo.feeder import Feeder
 from hub.embedded import KafkaNode, ensure_jars
@@ -108,13 +107,8 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     """The sample project as `hub demo` runs it: history, one event that nobody can read, a reader that stopped, live events."""
     if PROMETHEUS is None:
         pytest.skip("no prometheus on this machine: ./run test installs it where it may")
-    home, port = tmp_path_factory.mktemp("watched"), free_pair()
-    settings = Settings(
-        home=home,
-        project=home / "project",
-        kafka_port=port,
-        bootstrap=f"127.0.0.1:{port}",
-        http_port=free_ports(1)[0],
+    settings = own_settings(
+        tmp_path_factory.mktemp("watched"),
         lag_sample_s=0.5,
         alert_every_s=0.5,
         connect_urls=[f"http://127.0.0.1:{free_ports(1)[0]}"],  # where nobody answers

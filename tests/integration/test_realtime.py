@@ -15,7 +15,7 @@ import httpx2
 import psutil
 import pytest
 from pipeline import Pipeline, iso, plain, wait_until
-from ports import free_pair, free_ports
+from processes import own_settings
 
 from hub.cli.up import children, server_url
 from hub.config import Settings
@@ -98,14 +98,10 @@ class Hub:
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
-    home = tmp_path_factory.mktemp("realtime")
-    port = free_pair()
-    settings = Settings(
-        home=home / "home",
-        project=home / "project",
-        kafka_port=port,
-        bootstrap=f"127.0.0.1:{port}",
-        http_port=free_ports(1)[0],
+    folder = tmp_path_factory.mktemp("realtime")
+    settings = own_settings(
+        folder / "home",
+        folder / "project",
         realtime_checkpoint_s=6.0,
         realtime_warm_up_s=2.0,  # of four starts; what is warmed up is speed, which nothing here is about
     )

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 from pipeline import Pipeline, iso, plain, wait_until
-from ports import free_pair, free_ports
-from processes import run_hub
+from processes import own_settings, run_hub
 from spark_cluster import SparkCluster, spark_cluster
 
 from hub.cli.up import children, server_url
-from hub.config import Settings
 from hub.demo import customers
 from hub.embedded import ensure_jars
 from hub.runtime import Supervisor
@@ -31,13 +29,10 @@ def hub(
     cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Supervisor, Pipeline]]:
     """A supervised hub of its own whose settings name the cluster."""
-    folder, kafka_port = tmp_path_factory.mktemp("hub"), free_pair()
-    settings = Settings(
-        home=folder / "home",
-        project=folder / "project",
-        kafka_port=kafka_port,
-        bootstrap=f"127.0.0.1:{kafka_port}",
-        http_port=free_ports(1)[0],
+    folder = tmp_path_factory.mktemp("hub")
+    settings = own_settings(
+        folder / "home",
+        folder / "project",
         spark_master=cluster.url,
         spark_driver_host="127.0.0.1",
         spark_conf={"spark.executor.memory": "500m"},
