@@ -122,7 +122,7 @@ class Estate:
     def topics(self) -> Mapping[str, TopicDescription]:
         return self.descriptions
 
-    def known_ends(self, topics: Sequence[str]) -> Positions:
+    def known_ends(self, partitions: Mapping[str, int]) -> Positions:
         ends = {name: self.end(name) for name in self.names}
         return self._counted("ends", lambda: Positions({tp: ends[tp.topic] for tp in self.order}))
 

@@ -244,8 +244,8 @@ class MemoryCluster:
             for partition, records in enumerate(self._log(topic))
         )
 
-    def known_ends(self, topics: Sequence[str]) -> Positions:
-        return self.end_offsets(topics)
+    def known_ends(self, partitions: Mapping[str, int]) -> Positions:
+        return self.end_offsets([topic for topic in partitions if topic in self.logs])
 
     def beginning_offsets(self, topics: Sequence[str]) -> Positions:
         return Positions.of((tp.topic, tp.partition, 0) for tp, _ in self.end_offsets(topics))

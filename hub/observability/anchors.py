@@ -31,10 +31,23 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """An event arrived after ``after_ms`` (None: unknown) and not after ``until_ms`` (None: not seen yet)."""
+    """An event arrived after ``after_ms`` (None: unknown) and not after ``until_ms`` (None: not seen yet). The log ended at
+    ``after_end`` and at ``until_end`` at these times (None: not known)."""
 
     after_ms: int | None
     until_ms: int | None
+    after_end: int | None = None
+    until_end: int | None = None
+
+    def likely_ms(self, position: int) -> float | None:
+        """When the event at ``position`` arrived if all between the two ends came evenly; the middle where an end is not
+        known, None where a time is not. Always within the bracket."""
+        if self.after_ms is None or self.until_ms is None:
+            return None
+        first, end, share = self.after_end, self.until_end, 0.5
+        if first is not None and end is not None and first <= position < end:
+            share = (position - first + 0.5) / (end - first)
+        return self.after_ms + share * (self.until_ms - self.after_ms)
 
 
 Ring = tuple[Anchor, ...]
@@ -68,10 +81,9 @@ def thinned(ring: Ring, now_ms: int, limit: int = LIMIT) -> Ring:
 def arrival(ring: Sequence[Anchor], position: int) -> Bracket:
     """When the event at ``position`` arrived. Needs at least one anchor."""
     index = bisect_right(ring, position, key=lambda anchor: anchor.end)
-    return Bracket(
-        ring[index - 1].still_ms if index > 0 else None,
-        ring[index].seen_ms if index < len(ring) else None,
-    )
+    after_ms, after_end = (ring[index - 1].still_ms, ring[index - 1].end) if index > 0 else (None, None)
+    until_ms, until_end = (ring[index].seen_ms, ring[index].end) if index < len(ring) else (None, None)
+    return Bracket(after_ms, until_ms, after_end, until_end)
 
 
 def end_at(ring: Sequence[Anchor], at_ms: float) -> float | None:

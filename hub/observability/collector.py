@@ -11,12 +11,12 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from hub.errors import HubError, NotFound
+from hub.errors import HubError
 from hub.log import TopicDescription
 from hub.observability.anchors import LIMIT, Ring, observed
 from hub.observability.connect import Connect
@@ -54,8 +54,8 @@ class Ends(Protocol):
 
     def topics(self) -> Mapping[str, TopicDescription]: ...
 
-    def known_ends(self, topics: Sequence[str]) -> Positions:
-        """The next offset of committed records, of each partition that answers."""
+    def known_ends(self, partitions: Mapping[str, int]) -> Positions:
+        """The next offset of committed records, of each partition that answers, of topics with so many."""
 
 
 def wall_clock_ms() -> int:
@@ -75,6 +75,7 @@ class Collector:
     lock: threading.Lock = field(default_factory=threading.Lock)
     polling: threading.Lock = field(default_factory=threading.Lock)  # one poll at a time
     topic_ids: dict[str, str] = field(default_factory=dict)
+    partitions: Mapping[str, int] = field(default_factory=dict)  # how many, by topic
     topics_at_ms: int | None = None
     rings: dict[str, dict[int, Ring]] = field(default_factory=dict)  # by topic and partition
     drawn: tuple[TopicLine, ...] | None = None
@@ -113,13 +114,9 @@ class Collector:
         try:
             asked_ms = self.now_ms()
             if self.topics_at_ms is None or asked_ms - self.topics_at_ms >= TOPICS_EVERY_S * 1000:
-                found = {name: topic.topic_id for name, topic in self.cluster.topics().items()}
-                self._know_topics(found, asked_ms)
+                self._know_topics(self.cluster.topics(), asked_ms)
                 asked_ms = self.now_ms()
-            ends = self.cluster.known_ends(sorted(self.topic_ids))
-        except NotFound:
-            self.topics_at_ms = None  # a topic went away in between: list them again
-            return
+            ends = self.cluster.known_ends(self.partitions)
         except HubError as error:
             if self.kafka_error is None:
                 log.warning("%s", error.message)
@@ -136,8 +133,10 @@ class Collector:
         self.kafka_error, self.answered_at_ms = None, answered_ms
         self.drawn = topic_lines(self.rings, answered_ms, steps=0) if len(self.rings) > MANY_TOPICS else None
 
-    def _know_topics(self, found: dict[str, str], now_ms: int) -> None:
+    def _know_topics(self, topics: Mapping[str, TopicDescription], now_ms: int) -> None:
         """Forget what was seen of topics that are gone, or gone and made again."""
+        found = {name: topic.topic_id for name, topic in topics.items()}
+        self.partitions = {name: topic.partitions for name, topic in topics.items()}
         with self.lock:
             same = {
                 name for name, topic_id in found.items() if self.topic_ids.get(name, topic_id) == topic_id

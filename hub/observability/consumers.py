@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from hub.observability.anchors import Bracket, Ring, arrival
 from hub.observability.status import Reader, Reading, Watched
-from hub.observability.timed import Answers, Edges, edges, next_question
+from hub.observability.timed import Answers, edges, next_question
 
 
 class ConsumerId(NamedTuple):
@@ -128,7 +128,7 @@ def measure(
     """
     known = False
     total = end_sum = records = lost = rewound = 0
-    low_s, high_s, unbounded = 0.0, 0.0, False
+    low_s, high_s, likely_s, unbounded = 0.0, 0.0, 0.0, False
     idle_s, idle_partition = 0.0, None
     headroom: int | None = None
     basis = "arrival"
@@ -168,7 +168,11 @@ def measure(
         if found.after_ms is None:
             unbounded = True
         else:
-            high_s = max(high_s, low, (now_ms - found.after_ms) / 1000)
+            high = max(low, (now_ms - found.after_ms) / 1000)
+            high_s = max(high_s, high)
+            likely_ms = found.likely_ms(position)
+            likely = (low + high) / 2 if likely_ms is None else (now_ms - likely_ms) / 1000
+            likely_s = max(likely_s, min(high, max(low, likely)))
         if by != basis:
             basis = by
         # Waiting and not moving, both as long as they were seen.
@@ -194,6 +198,7 @@ def measure(
         headroom,
         facts.retention_s,
         basis,
+        likely_s,
     )
 
 
@@ -213,35 +218,38 @@ def question(wait: Wait, ring: Ring, about: Partition, facts: TopicFacts, now_ms
 
 def oldest(
     polled: Bracket, answers: Answers, position: int, facts: TopicFacts, end: int
-) -> tuple[Edges, str]:
+) -> tuple[Bracket, str]:
     """When the oldest unread record arrived, as narrow as it is proven, and what that rests on."""
     if facts.compacted:
         polled = Bracket(polled.after_ms, None)
     if not answers:
-        return Edges(polled.after_ms, polled.until_ms), "arrival"
+        return polled, "arrival"
     written = edges(answers, position, end if facts.compacted else None)
     if facts.append_time:
         return _both(polled, written), "arrival"
     if polled.after_ms is not None and not facts.compacted:
-        return Edges(polled.after_ms, polled.until_ms), "arrival"
+        return polled, "arrival"
     # Written before it arrived: a poll bounds it from above, never from below.
-    until_ms = written.until_ms if written.until_ms is not None else polled.until_ms
-    after_ms = written.after_ms
+    until_ms, until_end = written.until_ms, written.until_end
+    if until_ms is None:
+        until_ms, until_end = polled.until_ms, polled.until_end
+    after_ms, after_end = written.after_ms, written.after_end
     if facts.compacted and polled.after_ms is not None and (after_ms is None or after_ms < polled.after_ms):
-        after_ms = polled.after_ms
+        after_ms, after_end = polled.after_ms, polled.after_end
     if after_ms is not None and until_ms is not None and until_ms < after_ms:
         until_ms = None  # the producer's clock is not ours
-    return Edges(after_ms, until_ms), "create_time"
+    return Bracket(after_ms, until_ms, after_end, until_end), "create_time"
 
 
-def _both(polled: Bracket, written: Edges) -> Edges:
+def _both(polled: Bracket, written: Bracket) -> Bracket:
     """The narrower of both; where the broker's clock and ours contradict each other, the wider."""
-    after_ms = max((each for each in (polled.after_ms, written.after_ms) if each is not None), default=None)
-    until_ms = min((each for each in (polled.until_ms, written.until_ms) if each is not None), default=None)
-    if after_ms is not None and until_ms is not None and after_ms > until_ms:
-        after_ms = min(each for each in (polled.after_ms, written.after_ms) if each is not None)
-        until_ms = max(each for each in (polled.until_ms, written.until_ms) if each is not None)
-    return Edges(after_ms, until_ms)
+    both = (polled, written)
+    after = [(each.after_ms, each.after_end) for each in both if each.after_ms is not None]
+    until = [(each.until_ms, each.until_end) for each in both if each.until_ms is not None]
+    first, last = max(after, default=(None, None)), min(until, default=(None, None))
+    if first[0] is not None and last[0] is not None and first[0] > last[0]:
+        first, last = min(after), max(until)
+    return Bracket(first[0], last[0], first[1], last[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ class Lag(Bracketed):
     records: int
     low_s: float
     high_s: float | None
+    likely_s: float | None = None
 
 
 def lag_of(ring: Ring, position: int, now_ms: int, timestamp_ms: int | None = None) -> Lag:
@@ -44,7 +45,9 @@ def lag_of(ring: Ring, position: int, now_ms: int, timestamp_ms: int | None = No
     after_ms = timestamp_ms if bracket.after_ms is None else bracket.after_ms
     low_s = 0.0 if bracket.until_ms is None else max(0.0, (now_ms - bracket.until_ms) / 1000)
     high_s = None if after_ms is None else max(low_s, (now_ms - after_ms) / 1000)
-    return Lag(max(0, ring[-1].end - position), low_s, high_s)
+    likely_ms = bracket.likely_ms(position)
+    likely_s = None if likely_ms is None else max(low_s, (now_ms - likely_ms) / 1000)
+    return Lag(max(0, ring[-1].end - position), low_s, high_s, likely_s)
 
 
 def worst(lags: Iterable[Lag]) -> Lag | None:
@@ -57,6 +60,7 @@ def worst(lags: Iterable[Lag]) -> Lag | None:
         sum(lag.records for lag in found),
         max(lag.low_s for lag in found),
         None if None in highs else max(high for high in highs if high is not None),
+        max(lag.seconds for lag in found),
     )
 
 

@@ -77,27 +77,33 @@ class Rules:
 
 
 class Bracketed:
-    """``records`` wait; the oldest of them has waited between ``low_s`` and ``high_s`` (None: no upper bound known)."""
+    """``records`` wait; the oldest of them has waited between ``low_s`` and ``high_s`` (None: no upper bound known), most
+    likely ``likely_s`` (None: the middle)."""
 
     __slots__ = ()
 
     records: int
     low_s: float
     high_s: float | None
+    likely_s: float | None
 
     @property
     def seconds(self) -> float:
-        """The middle of the bracket; 0 when nothing waits; the lower end when there is no upper one."""
+        """What is likely; 0 when nothing waits; the lower end when there is no upper one."""
         if self.records == 0:
             return 0.0
-        return self.low_s if self.high_s is None else (self.low_s + self.high_s) / 2
+        if self.high_s is None:
+            return self.low_s
+        return (self.low_s + self.high_s) / 2 if self.likely_s is None else self.likely_s
 
     @property
     def error_s(self) -> float | None:
         """The true lag lies within ``seconds`` ± this; None: it is ``seconds`` or more."""
         if self.high_s is None:
             return None
-        return self.high_s if self.records == 0 else (self.high_s - self.low_s) / 2
+        return (
+            self.high_s if self.records == 0 else max(self.high_s - self.seconds, self.seconds - self.low_s)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,7 @@ class Reading(Bracketed):
     headroom: int | None = None
     retention_s: float | None = None
     basis: str = "arrival"
+    likely_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

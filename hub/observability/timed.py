@@ -8,7 +8,7 @@ The log is asked only offsets, so it costs no payload, works right after a resta
 an answer lies at or before the position, then halves.
 
 On a compacted topic the record at the position may be gone, and the oldest unread one is the next that exists. So
-there the upper edge is the first T whose offset lies beyond that next one: ``Edges.until_ms``. Where much was compacted
+there the upper edge is the first T whose offset lies beyond that next one: ``Bracket.until_ms``. Where much was compacted
 away that is a wide bracket, and no question by time makes it narrower: offsets alone cannot tell which is the next one.
 
 ::
@@ -21,8 +21,9 @@ away that is a wide bracket, and no question by time makes it narrower: offsets 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from dataclasses import dataclass
 from math import sqrt
+
+from hub.observability.anchors import Bracket
 
 # Nothing younger is asked for: records of the last moments may still get in before T.
 SETTLED_MS = 2_000
@@ -44,14 +45,6 @@ LIMIT = 96
 Answers = list[tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Edges:
-    """The oldest unread record was written at ``after_ms`` or later, and before ``until_ms``; None: not known."""
-
-    after_ms: int | None
-    until_ms: int | None
-
-
 def answered(answers: Answers, at_ms: int, offset: int) -> None:
     """Keep one more answer (in place). What contradicts it is older knowledge of a log that has changed: it goes."""
     answers[:] = [
@@ -66,17 +59,20 @@ def answered(answers: Answers, at_ms: int, offset: int) -> None:
         del answers[1:-16:2]
 
 
-def edges(answers: Answers, position: int, compacted_to: int | None = None) -> Edges:
-    """What the answers say of the oldest record at or after ``position``. ``compacted_to``: the end of a log that is
-    compacted, None for others."""
+def edges(answers: Answers, position: int, compacted_to: int | None = None) -> Bracket:
+    """When the oldest record at or after ``position`` was written, by the answers. ``compacted_to``: the end of a log that
+    is compacted, None for others."""
     position = _existing(answers, position)
     index = bisect_right(answers, position, key=lambda each: each[1])
-    after_ms = answers[index - 1][0] if index else None
-    if index == len(answers):
-        return Edges(after_ms, None)
-    if compacted_to is not None and not _certain(answers, index, position, compacted_to):
+    after_ms, after_end = answers[index - 1] if index else (None, None)
+    if (
+        index < len(answers)
+        and compacted_to is not None
+        and not _certain(answers, index, position, compacted_to)
+    ):
         index = bisect_right(answers, answers[index][1], key=lambda each: each[1])
-    return Edges(after_ms, answers[index][0] if index < len(answers) else None)
+    until_ms, until_end = answers[index] if index < len(answers) else (None, None)
+    return Bracket(after_ms, until_ms, after_end, until_end)
 
 
 def _existing(answers: Answers, position: int) -> int:
@@ -91,7 +87,7 @@ def _certain(answers: Answers, index: int, position: int, end: int) -> bool:
 
 
 def next_question(
-    answers: Answers, position: int, now_ms: int, known: Edges, compacted_to: int | None = None
+    answers: Answers, position: int, now_ms: int, known: Bracket, compacted_to: int | None = None
 ) -> int | None:
     """The time to ask for next; None when ``known`` (these answers and what else is known) is narrow enough."""
     newest_ms = now_ms - SETTLED_MS

@@ -172,7 +172,9 @@ def test_the_gateway_keeps_receipts_and_the_server_shows_them(
         counts: Counter[str] = Counter()
         for each in read_ledger(cluster).of(topic):
             counts[each.instance.partition("-")[0]] += each.cells.total.count
-        return all(counts[tier] == count for tier, count in {"gateway": 12, "outbox": 2, "checkout": 7}.items())
+        return all(
+            counts[tier] == count for tier, count in {"gateway": 12, "outbox": 2, "checkout": 7}.items()
+        )
 
     wait_until(told, PATIENCE_S)
     run = CliRunner().invoke(app, ["audit", "run", topic, "--no-mirrors"], env=environment)

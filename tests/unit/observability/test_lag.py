@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.observability.anchors import LIMIT, RECENT_MS, Anchor, Ring, arrival, observed, thinned
+from hub.observability.anchors import LIMIT, RECENT_MS, Anchor, Bracket, Ring, arrival, observed, thinned
 from hub.observability.lag import Engine, Lag, Sample, assess, lag_of, lag_of_topic, worst
 from hub.observability.status import LagState
 
@@ -117,10 +117,33 @@ def test_arrival_between_neighbours() -> None:
     assert (arrival(ring, 9).after_ms, arrival(ring, 9).until_ms) == (210, None)
 
 
+def test_what_came_evenly_is_placed_where_it_came() -> None:
+    """Ten events a second, seen every ten seconds: the brackets are ten seconds wide, and what is told is not."""
+    ring: Ring = ()
+    for poll in range(30):
+        ring = observed(ring, poll * 100, NOW + poll * 10_000, NOW + poll * 10_000)
+    for position in range(2_900):
+        lag = lag_of(ring, position, ring[-1].seen_ms)
+        truth = (2_900 - position - 0.5) / 10
+        assert lag.high_s is not None and lag.error_s is not None
+        assert lag.high_s - lag.low_s == 10
+        assert lag.seconds == pytest.approx(truth, abs=0.001)
+        assert lag.low_s <= lag.seconds <= lag.high_s
+        assert lag.error_s == pytest.approx(max(lag.high_s - lag.seconds, lag.seconds - lag.low_s))
+
+
+def test_where_no_ends_are_known_the_middle_is_told() -> None:
+    assert Bracket(100, 200).likely_ms(7) == 150
+    assert Bracket(100, 200, 7, 8).likely_ms(7) == 150
+    assert Bracket(100, 200, 8, 9).likely_ms(7) == 150
+    assert Bracket(None, 200, 0, 9).likely_ms(7) is None
+    assert Bracket(100, None, 0, None).likely_ms(7) is None
+
+
 def test_worst_of_none_is_unknown_not_zero() -> None:
     assert worst([]) is None
     assert lag_of_topic({}, {}, NOW) is None
-    assert worst([Lag(3, 1.0, 2.0), Lag(1, 5.0, None)]) == Lag(4, 5.0, None)
+    assert worst([Lag(3, 1.0, 2.0), Lag(1, 5.0, None)]) == Lag(4, 5.0, None, 5.0)
 
 
 # ---- what it means

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.observability.timed import LIMIT, SETTLED_MS, Answers, Edges, answered, edges, next_question
+from hub.observability.timed import LIMIT, SETTLED_MS, Answers, Bracket, answered, edges, next_question
 
 NOW = 1_700_000_000_000
 
@@ -108,8 +108,8 @@ def test_an_answer_that_contradicts_older_ones_replaces_them() -> None:
 
 def test_by_hand() -> None:
     answers: Answers = [(100, 12), (200, 51), (300, 70)]
-    assert edges(answers, 20) == Edges(100, 200)
-    assert edges(answers, 20, compacted_to=99) == Edges(100, 300)
-    assert edges(answers, 5) == Edges(None, 100)
-    assert edges(answers, 70) == Edges(300, None)
-    assert edges([], 1) == Edges(None, None)
+    assert edges(answers, 20) == Bracket(100, 200, 12, 51)
+    assert edges(answers, 20, compacted_to=99) == Bracket(100, 300, 12, 70)
+    assert edges(answers, 5) == Bracket(None, 100, None, 12)
+    assert edges(answers, 70) == Bracket(300, None, 70, None)
+    assert edges([], 1) == Bracket(None, None)
