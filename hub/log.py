@@ -56,6 +56,28 @@ class PartitionReplicas:
 
 
 @dataclass(frozen=True, slots=True)
+class Placement:
+    """Where all of a cluster is: host and port of each broker that is there, by id; which of them controls it (None: none
+    now); and the partitions of every topic, Kafka's own ones too."""
+
+    brokers: Mapping[int, tuple[str, int]]
+    controller: int | None
+    partitions: Mapping[str, tuple[PartitionReplicas, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A folder in which a broker keeps its logs: ``bytes`` of these; ``total_bytes`` and ``usable_bytes`` of its disk, None where
+    the broker does not tell them. ``error``: why the folder cannot be used, "" while it can."""
+
+    path: str
+    bytes: int | None
+    total_bytes: int | None = None
+    usable_bytes: int | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigValue:
     """A topic's setting and who says it: the topic itself, the brokers' configuration, or Kafka's default."""
 

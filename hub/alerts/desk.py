@@ -66,12 +66,12 @@ Source = Callable[[Changes, int], Sequence[Seen]]
 
 @dataclass(frozen=True, slots=True)
 class RuleStatus:
-    """A rule and how many objects it sees in which state."""
+    """A rule and how many objects it sees in which state; None: that is not for who asks."""
 
     rule: Rule
-    good: int = 0
-    bad: int = 0
-    unknown: int = 0
+    good: int | None = 0
+    bad: int | None = 0
+    unknown: int | None = 0
     firing: int = 0
     error: str | None = None
 
@@ -79,7 +79,7 @@ class RuleStatus:
 @dataclass(frozen=True)
 class Known:
     """Everything for those who look. ``error``: why nothing is watched; ``troubles``: what else is wrong. ``listed``: its
-    listing, where there is one already."""
+    listing, where there is one already. ``whole`` False: there is more than who asks may see."""
 
     at_ms: int
     state: State
@@ -88,6 +88,7 @@ class Known:
     error: str | None = None
     troubles: tuple[str, ...] = ()
     listed: Listing | None = None
+    whole: bool = True
 
     @cached_property
     def listing(self) -> Listing:
@@ -429,7 +430,8 @@ def families(known: Known, notifications: int = 0) -> Iterator[Metric]:
                 continue
             firing.add_metric([each.rule.name, each.rule.severity], each.firing)
             for state, number in (("good", each.good), ("bad", each.bad), ("unknown", each.unknown)):
-                objects.add_metric([each.rule.name, state], number)
+                if number is not None:
+                    objects.add_metric([each.rule.name, state], number)
     yield from (firing, objects)
     alert = GaugeMetricFamily(
         "hub_alert_firing",

@@ -37,6 +37,8 @@ OUTSIDE: Mapping[str, Rule] = {
     )
 }
 _WINDOW_S = 300
+# As hub/observability/health.py has it.
+FEW_FREE = 0.1
 _READABLE = 'stage="readable",store="serving",origin="live"'
 
 Who = tuple[str, str]
@@ -57,6 +59,7 @@ def prometheus_rules(
         *_freshness(topics, changes, link),
         *_completeness(topics, changes, link),
         *_views(promises, changes, link),
+        *_cluster(changes, link),
         *_connect(changes, link),
         *_mirrors(topics, changes, link),
         *(
@@ -178,6 +181,29 @@ def _views(promises: Sequence[Promise], changes: Changes, link: str) -> Iterable
             link,
             f"{ms / 1000:g}s",
         )
+
+
+def _cluster(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
+    nobody = ("", "")
+    for name, expr, words in (
+        ("kafka-away", "max by (job) (hub_kafka_up) == 0", "Kafka does not answer the hub"),
+        (
+            "partitions-offline",
+            "max by (job) (hub_kafka_offline_partitions) > 0",
+            "{{ $value }} partitions have no leader: nobody can write or read them",
+        ),
+        (
+            "under-replicated",
+            "max by (job) (hub_kafka_under_replicated_partitions) > 0 or max by (job) (hub_kafka_missing_brokers) > 0",
+            "{{ $value }} partitions have too few replicas in sync, or brokers are away",
+        ),
+        (
+            "disk-full",
+            f"hub_kafka_log_dir_usable_bytes / hub_kafka_log_dir_total_bytes < {FEW_FREE:g} or hub_kafka_log_dir_failed == 1",
+            "broker {{ $labels.broker }}, {{ $labels.folder }}: its disk is nearly full, or cannot be used",
+        ),
+    ):
+        yield _rule(changes.rule(name), expr, words, nobody, link)
 
 
 def _connect(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
@@ -309,6 +335,28 @@ PANELS: Sequence[Panel] = (
         "Of all topics together.",
         "short",
         (("sum(deriv(hub_topic_end_offset[1m]))", "events"),),
+    ),
+    (
+        "timeseries",
+        "Partitions in trouble",
+        "Without a leader, and with too few replicas in sync.",
+        "short",
+        (
+            ("max(hub_kafka_offline_partitions)", "offline"),
+            ("max(hub_kafka_under_replicated_partitions)", "under-replicated"),
+        ),
+    ),
+    (
+        "timeseries",
+        "Disks of brokers",
+        "The share that is free.",
+        "percentunit",
+        (
+            (
+                "hub_kafka_log_dir_usable_bytes / hub_kafka_log_dir_total_bytes",
+                "{{broker}} {{folder}}",
+            ),
+        ),
     ),
     (
         "timeseries",

@@ -50,7 +50,7 @@ FOLDER = "alerts"
 MOST_CHANNELS, MOST_ROUTES, MOST_QUERIES = 50, 200, 100
 LABELS = (
     *("alertname", "severity", "owner", "node"),
-    *("topic", "consumer", "kind", "view", "tier", "connector", "worker", "mirror"),
+    *("topic", "consumer", "kind", "view", "tier", "connector", "worker", "mirror", "broker", "folder"),
 )
 COLUMN = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 

@@ -27,6 +27,9 @@ def iso(at_ms: int | None) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+_OF_CLUSTER = ("kafka-away", "partitions-offline", "under-replicated", "disk-full")
+
+
 def object_path(labels: Labels) -> str:
     """Where the web app shows what an alert is about."""
     said = dict(labels)
@@ -38,6 +41,8 @@ def object_path(labels: Labels) -> str:
         return f"/views/{quote(said['view'], safe='')}"
     if "topic" in said:
         return f"/topics/{quote(said['topic'], safe='')}"
+    if said.get("alertname") in _OF_CLUSTER:
+        return "/cluster"
     if "connector" in said or said.get("alertname") == "connect-unreachable":
         return f"/connect?{urlencode({'q': said['connector']})}" if "connector" in said else "/connect"
     return f"/alerts?{urlencode({'name': said.get('alertname', '')})}"

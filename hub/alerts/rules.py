@@ -80,6 +80,23 @@ RULES: Mapping[str, Rule] = {
         _rule(
             "view-freshness", "The oldest event that a view does not show is older than its slo.freshness."
         ),
+        _rule("kafka-away", "Kafka does not answer the hub.", Severity.page, kind="health"),
+        _rule(
+            "partitions-offline",
+            "Partitions have no leader: nobody can write or read them.",
+            Severity.page,
+            30_000,
+            "health",
+        ),
+        _rule(
+            "under-replicated",
+            "A broker is away, or partitions have fewer replicas in sync than they should.",
+            for_ms=300_000,
+            kind="health",
+        ),
+        _rule(
+            "disk-full", "A disk of a broker has less than a tenth free, or cannot be used.", kind="health"
+        ),
         _rule("connect-failed", "A connector of Kafka Connect or one of its tasks failed.", kind="health"),
         _rule("connect-unreachable", "A worker of Kafka Connect does not answer.", kind="health"),
         _rule(

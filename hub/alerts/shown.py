@@ -92,6 +92,7 @@ def body_of(
     """The whole; of what is open what ``fits``, at most so many."""
     return {
         "at_ms": known.at_ms,
+        "whole": known.whole,
         "error": known.error,
         "troubles": list(known.troubles),
         "firing": known.firing,

@@ -24,6 +24,7 @@ from hub.alerts.live import LiveAlerts
 from hub.alerts.matching import labels_of
 from hub.alerts.outbox import Outbox
 from hub.alerts.rules import Changes, Observation, Promise, Seen, Verdict
+from hub.api.seen import SeenDesk
 from hub.api.web import Mirrors
 from hub.completeness.follow import Follower
 from hub.completeness.objectives import seen_of_ledger
@@ -32,10 +33,12 @@ from hub.errors import HubError
 from hub.kafka import KafkaCluster
 from hub.materializers.applier import ViewFiles
 from hub.observability.collector import Collector
+from hub.observability.health_watch import HealthWatch
 from hub.observability.latency_board import LatencyBoard
 from hub.observability.monitor import Monitor
 from hub.observability.objectives import (
     promise_of,
+    seen_of_cluster,
     seen_of_connect,
     seen_of_readers,
     seen_of_topics,
@@ -168,6 +171,7 @@ def sources_of(
     monitor: Monitor,
     collector: Collector,
     latency: LatencyBoard,
+    health: HealthWatch,
     ledger: Follower,
     mirrors: Mirrors,
 ) -> list[Source]:
@@ -216,16 +220,21 @@ def sources_of(
         known = collector.connect()
         return [] if known is None else seen_of_connect(known, changes)
 
+    def cluster(changes: Changes, _now_ms: int) -> list[Seen]:
+        return seen_of_cluster(health.known(), changes)
+
     def mirrored(changes: Changes, _now_ms: int) -> list[Seen]:
         return mirrors.seen(tree.topics(), changes)
 
-    return [readers, topics, completeness, views, connect, mirrored]
+    return [readers, topics, completeness, views, cluster, connect, mirrored]
 
 
-def add_alerts(app: FastAPI, desk: Desk, ask: Ask, sources: Sequence[Source], opened: AsyncExitStack) -> None:
-    """Watch from now on, and answer at ``/api/alerts``."""
+def add_alerts(
+    app: FastAPI, desk: Desk, seen: SeenDesk, ask: Ask, sources: Sequence[Source], opened: AsyncExitStack
+) -> None:
+    """Watch from now on, and answer at ``/api/alerts`` what is ``seen`` by who asks."""
     watch = QueryWatch(desk.live, ask)
     desk.sources = [*sources, watch.seen]
     opened.enter_context(watch.running())
     opened.enter_context(desk.running())
-    app.include_router(routes.create_router(desk))
+    app.include_router(routes.create_router(seen))

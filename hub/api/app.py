@@ -21,7 +21,7 @@ from hub.access.authenticate import Proxies
 from hub.access.live import LiveAccess
 from hub.api import sign_in
 from hub.api.alerting import Ask, add_alerts, make_desk, sources_of
-from hub.api.dashboard import add_dashboard
+from hub.api.dashboard import add_dashboard, seen_desk
 from hub.api.docs import add_docs
 from hub.api.guard import Door, Guard
 from hub.api.web import ledgered, mirrors_of
@@ -30,6 +30,7 @@ from hub.completeness import canary_routes
 from hub.completeness import routes as completeness_routes
 from hub.completeness.audit import write_entries
 from hub.completeness.canaries import Canaries, Mirrored, mirrored
+from hub.completeness.canaries import body_of as canary_body
 from hub.completeness.canary import VIEW
 from hub.completeness.follow import Follower
 from hub.completeness.receipts import Receipts
@@ -149,9 +150,11 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
         completeness=lambda: ledgered(ledger),
         desk=desk,
         mirrors=mirrors,
+        canary=lambda: canary_body(canaries),
     )
     if desk is not None:
-        add_alerts(app, desk, ask, sources_of(settings, *watched, ledger, mirrors), opened)
+        seen = seen_desk(desk, watcher.store)
+        add_alerts(app, desk, seen, ask, sources_of(settings, *watched, ledger, mirrors), opened)
 
 
 async def add_registry(

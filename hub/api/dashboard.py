@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import FastAPI
 from prometheus_client import Metric
@@ -17,8 +17,8 @@ from prometheus_client.core import CounterMetricFamily
 
 from hub.alerts.desk import Desk
 from hub.api.push_traces import PushTraces
-from hub.api.seen import SeenLag, SeenTopics
-from hub.api.web import Mirrors, add_pages
+from hub.api.seen import SeenDesk, SeenLag, SeenTopics
+from hub.api.web import Around, Mirrors, add_pages
 from hub.caller import reads_all
 from hub.config import SERVING, Settings
 from hub.kafka import KafkaCluster
@@ -26,13 +26,16 @@ from hub.materializers import span_counts
 from hub.materializers.latency import PREFIX as LATENCY
 from hub.materializers.latency import latest_event
 from hub.materializers.push import Watcher
+from hub.materializers.query_routes import readable
 from hub.materializers.stores.sql import Store
-from hub.observability import latency_routes, routes
+from hub.observability import health_series, latency_routes, routes
 from hub.observability.collector import Collector, wall_clock_ms
 from hub.observability.connect_workers import ConnectWorkers
+from hub.observability.health_watch import HealthWatch
 from hub.observability.latency_board import LatencyBoard
 from hub.observability.metrics import Counters, Families
 from hub.observability.monitor import Monitor
+from hub.observability.processes import Processes
 from hub.observability.status import Rules
 from hub.observability.web.pages.completeness import Ledgered
 from hub.record import Positions
@@ -50,6 +53,15 @@ COUNTING_SHARE = 0.02
 RECENT_OFFSETS = 40
 
 
+class Watched(NamedTuple):
+    """What measures, for those who judge."""
+
+    monitor: Monitor
+    collector: Collector
+    latency: LatencyBoard
+    health: HealthWatch
+
+
 def add_dashboard(
     app: FastAPI,
     settings: Settings,
@@ -63,7 +75,8 @@ def add_dashboard(
     completeness: Callable[[], Ledgered] = Ledgered,
     desk: Desk | None = None,
     mirrors: Mirrors | None = None,
-) -> tuple[Monitor, Collector, LatencyBoard]:
+    canary: Callable[[], Mapping[str, Any] | None] = lambda: None,
+) -> Watched:
     """The page at ``/``, its JSON and metrics (with others' ``counters``), kept fresh until ``opened`` is closed; with a
     registry ``node`` all other pages, too. Returns what measures."""
     views = StoreViews(store, subscribers)
@@ -72,7 +85,9 @@ def add_dashboard(
     collector = opened.enter_context(
         Collector(cluster, views, settings.bootstrap, connect=workers.known).running()
     )
+    health = opened.enter_context(HealthWatch(cluster, Processes(settings.home, with_own=True)).running())
     tree = LiveTree(settings.project / "topics.yaml")
+    seen = None if desk is None else seen_desk(desk, store)
     monitor = Monitor(
         cluster,
         collector,
@@ -92,7 +107,12 @@ def add_dashboard(
     app.include_router(latency_routes.create_router(latency))
 
     def both() -> Iterable[Metric]:
-        return (*latency.families(), *families(), span_series(collector.records, wall_clock_ms()))
+        return (
+            *latency.families(),
+            *health_series.families(health.known()),
+            *families(),
+            span_series(collector.records, wall_clock_ms()),
+        )
 
     app.include_router(
         routes.create_router(
@@ -102,12 +122,33 @@ def add_dashboard(
             SeenLag(monitor),
             settings.lag_series,
             both,
-            desk.firing if desk is not None else lambda: None,
+            seen.firing if seen is not None else lambda: None,
         )
     )
     if node is not None:
-        add_pages(app, settings, node, store, collector, monitor, views, tree, completeness, desk, mirrors)
-    return monitor, collector, latency
+        around = Around(health, latency, canary)
+        add_pages(
+            *(
+                app,
+                settings,
+                node,
+                store,
+                collector,
+                monitor,
+                views,
+                tree,
+                completeness,
+                seen,
+                mirrors,
+                around,
+            )
+        )
+    return Watched(monitor, collector, latency, health)
+
+
+def seen_desk(desk: Desk, store: Store) -> SeenDesk:
+    """The desk as who asks may see it: of a query's alerts what its statement reads decides."""
+    return SeenDesk(desk, lambda sql: readable(store.names(), sql))
 
 
 def span_series(records: Mapping[str, Mapping[str, Any]], now_ms: int) -> Metric:

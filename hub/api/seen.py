@@ -1,17 +1,23 @@
-"""[shell] What is known of everything, as who asks may see it: topics, views, readers. Behind it nothing is left out twice.
+"""[shell] What is known of everything, as who asks may see it: topics, views, readers, alerts. Behind it nothing is left out twice.
 
 What watches in the background asks the collector and the monitor themselves: there nobody asks, and nothing is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from hub.caller import CALLER, HUB, Action, may, sees_topic, sees_view
+from hub.alerts.desk import Known, RuleStatus
+from hub.alerts.engine import Alert, Silence
+from hub.alerts.matching import Matchers
+from hub.alerts.rules import RULES
+from hub.caller import CALLER, HUB, Action, Kind, Resource, may, require, sees_topic, sees_view
+from hub.errors import CallerError
 from hub.observability.consumers import LagRow
-from hub.observability.overview import Overview, TopicLine
+from hub.observability.overview import Batch, Overview, TopicLine
 from hub.observability.web.pages.completeness import Ledgered
 from hub.observability.web.pages.estate import HasTopics
 from hub.topics.tree import TopicSpec
@@ -40,6 +46,9 @@ class SeenTopics:
 
     def names(self) -> Sequence[str]:
         return [each for each in self.collector.names() if sees_topic(each)]
+
+    def batches(self, view: str) -> Sequence[Batch]:
+        return self.collector.batches(view) if sees_view(view) else ()
 
 
 @dataclass(frozen=True)
@@ -99,3 +108,124 @@ def seen_ledger(ledger: Ledgered) -> Ledgered:
         topics=[each for each in ledger.topics if sees_topic(each.topic)],
         minutes=lambda topic: ledger.minutes(topic) if sees_topic(topic) else None,
     )
+
+
+# ---- alerts
+
+# Labels of a silence that name one thing each, which can be granted.
+_GRANTED = {"topic": Kind.topic, "view": Kind.view}
+
+
+class HasAlerts(Protocol):
+    """The desk (hub.alerts.desk)."""
+
+    def known(self) -> Known: ...
+
+    def firing(self) -> int | None: ...
+
+    def silence(self, matchers: Matchers, reason: str, by: str, ends_ms: int) -> Silence: ...
+
+    def unsilence(self, id: str) -> Silence: ...
+
+    def test(self, channel: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class SeenDesk:
+    """The desk as who asks may see it. ``readable``: whether they may read all that a statement reads."""
+
+    desk: HasAlerts
+    readable: Callable[[str], bool]
+
+    def known(self) -> Known:
+        return seen_alerts(self.desk.known(), self.readable)
+
+    def firing(self) -> int | None:
+        return self.desk.firing() if may(Action.read, HUB) else self.known().firing
+
+    def silence(self, matchers: Matchers, reason: str, by: str, ends_ms: int) -> Silence:
+        may_silence(matchers)
+        return self.desk.silence(matchers, reason, by, ends_ms)
+
+    def unsilence(self, id: str) -> Silence:
+        known = self.desk.known().state.silences.get(id)
+        if known is None:
+            require(Action.describe, HUB)  # ids of others are nobody's business
+        else:
+            may_silence(known.matchers)
+        return self.desk.unsilence(id)
+
+    def test(self, channel: str) -> None:
+        self.desk.test(channel)
+
+
+def may_silence(matchers: Matchers) -> None:
+    """Who operates topics or views silences what is about these, each by its name; everything else takes the hub.
+
+    Raises CallerError, Forbidden, Unauthenticated."""
+    if may(Action.operate, HUB):
+        return
+    for label, values in matchers:
+        kind = _GRANTED.get(label)
+        if kind is None:
+            continue
+        if any("*" in value for value in values):
+            raise CallerError(
+                f'a pattern ("{label}={"|".join(values)}") silences what is not yours, too',
+                hint=f"name each {label} by itself, with | between them",
+                code="HUB-1715",
+            )
+        for value in values:
+            require(Action.operate, Resource(kind, value))
+        return
+    require(Action.operate, HUB)
+
+
+def seen_alerts(known: Known, readable: Callable[[str], bool]) -> Known:
+    """The alerts of topics and views that may be seen, and of queries over what may be read; all of it for who reads the hub.
+
+    Numbers of a rule are of everything it looks at: to others they are not told. Nor are channels and troubles."""
+    if may(Action.read, HUB):
+        return known
+    queries = {
+        each.rule.name for each in known.rules if each.rule.kind == "query" and readable(each.rule.query)
+    }
+    state = known.state
+    alerts = {key: each for key, each in state.alerts.items() if _sees(each, queries)}
+    past = {once: each for once, each in state.past.items() if _sees(each, queries)}
+    quiet = {each.id for key, each in state.quiet(known.at_ms).items() if key in alerts}
+    silences = {id: each for id, each in state.silences.items() if id in quiet or _about_seen(each.matchers)}
+    firing = Counter(each.rule for each in alerts.values() if each.firing)
+    rules = [
+        RuleStatus(each.rule, None, None, None, firing[each.rule.name])
+        for each in known.rules
+        if each.rule.kind != "query" or each.rule.name in queries
+    ]
+    return replace(
+        known,
+        state=replace(state, alerts=alerts, past=past, silences=silences, groups={}, left_out=0),
+        rules=tuple(rules),
+        channels=(),
+        troubles=(),
+        listed=None,
+        whole=False,
+    )
+
+
+def _sees(alert: Alert, queries: set[str]) -> bool:
+    """Whether who asks sees all that an alert is about, and it is about anything that can be granted."""
+    if alert.rule not in RULES:
+        return alert.rule in queries
+    about = dict(alert.object)
+    topic, view = about.get("topic"), about.get("view")
+    if about.get("kind") == "view":
+        view = about.get("consumer")
+    if topic is None and view is None:
+        return False
+    return (topic is None or sees_topic(topic)) and (view is None or sees_view(view))
+
+
+def _about_seen(matchers: Matchers) -> bool:
+    named = [(label, value) for label, values in matchers if label in _GRANTED for value in values]
+    sees = {"topic": sees_topic, "view": sees_view}
+    return bool(named) and all("*" not in value and sees[label](value) for label, value in named)

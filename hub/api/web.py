@@ -16,10 +16,9 @@ from typing import Any
 from fastapi import FastAPI
 from prometheus_client.core import Metric
 
-from hub.alerts.desk import Desk
 from hub.alerts.rules import Changes, Seen
-from hub.api.seen import SeenTopics, seen_ledger, seen_rows, seen_tree
-from hub.caller import CALLER
+from hub.api.seen import SeenDesk, SeenTopics, seen_ledger, seen_rows, seen_tree
+from hub.caller import CALLER, sees_view
 from hub.completeness.follow import NOT_READ, Follower
 from hub.config import Settings
 from hub.errors import HubError, PeerError
@@ -34,6 +33,8 @@ from hub.materializers.version_routes import view_versions
 from hub.materializers.versions import PREFIX
 from hub.materializers.view import changelog_of
 from hub.observability.collector import Collector, wall_clock_ms
+from hub.observability.health_watch import HealthWatch
+from hub.observability.latency_board import LatencyBoard
 from hub.observability.lineage import Columns, Kept
 from hub.observability.monitor import Monitor
 from hub.observability.overview import lag_rows
@@ -43,7 +44,8 @@ from hub.observability.web.pages.estate import Estate, NodeSchemas
 from hub.observability.web.pages.mirrors import Known
 from hub.observability.web.pages.routes import create_router, nowhere
 from hub.replication.clusters import Reached, StatusReader, reach_all
-from hub.replication.links import checked, links
+from hub.replication.failover import Control
+from hub.replication.links import Link, back_of, checked, links
 from hub.replication.metrics import families
 from hub.replication.mirrors import MirrorsFile
 from hub.replication.mirrors import load as load_mirrors
@@ -64,6 +66,24 @@ MEASURED_FOR_MS = 90_000
 DESCRIBE_S = 5.0
 
 
+@dataclass(frozen=True)
+class Around:
+    """What pages tell of the cluster and of latency."""
+
+    health: HealthWatch
+    latency: LatencyBoard
+    canary: Callable[[], Mapping[str, Any] | None]
+
+    def asked(self) -> dict[str, Any]:
+        """As the estate names it."""
+        return {
+            "health": self.health.known,
+            "processes": self.health.processes,
+            "canary": self.canary,
+            "latency": lambda: [row for row in self.latency.rows() if sees_view(row.view)],
+        }
+
+
 def add_pages(
     app: FastAPI,
     settings: Settings,
@@ -74,8 +94,9 @@ def add_pages(
     rows: ViewSource,
     tree: LiveTree,
     completeness: Callable[[], Ledgered] = Ledgered,
-    desk: Desk | None = None,
+    desk: SeenDesk | None = None,
     mirrors: Mirrors | None = None,
+    around: Around | None = None,
 ) -> None:
     """The pages, first: programs' routes at the same addresses come behind them."""
     cluster = KafkaCluster(settings.bootstrap, min(settings.kafka_timeout_s, DESCRIBE_S))
@@ -98,6 +119,7 @@ def add_pages(
         saved=lambda: _saved(settings.project, store),
         bootstrap=settings.bootstrap,
         alerts=desk,
+        **({} if around is None else around.asked()),
     )
     # Behind all others they would never be asked: the addresses of some are a program's, too.
     routes, others = app.router.routes, len(app.router.routes)
@@ -159,6 +181,7 @@ class Mirrors:
     _file: MirrorsFile | None = None
     _reached: Mapping[str, Reached] = field(default_factory=dict)
     _readers: dict[str, StatusReader] = field(default_factory=dict)  # by cluster
+    _ways_back: dict[str, Link | None] = field(default_factory=dict)  # by mirror, while they carry anything
 
     def known(self) -> Known:
         """What was last heard, at once."""
@@ -215,6 +238,7 @@ class Mirrors:
             for reader in self._readers.values():
                 reader.close()
             self._readers.clear()
+            self._ways_back.clear()
             self._reached = reach_all(checked(file), os.environ, self.path.parent, self.timeout_s)
             self._file = file
         reached = self._reached
@@ -239,19 +263,30 @@ class Mirrors:
         found: list[Mapping[str, Any]] = []
         declared = links(file)
         for name in file.mirrors:
-            link = declared[name]
-            try:
-                if link.target not in self._readers:
-                    self._readers[link.target] = StatusReader(reached[link.target])
-                board, progress = self._readers[link.target].refresh()
-            except PeerError as error:
-                short = {"mirror": name, "state": "unknown", "reason": error.message, "ok": False}
-                known = {"topics_known": self._topics.get(name, [])}
-                found.append({**short, "source": link.source, "target": link.target, **known})
-                continue
-            found.append(summary_of(file, link, board, progress, wall_clock_ms()))
-            self._topics[name] = sorted({str(row["topic"]) for row in found[-1]["partitions"]})
+            forward, control = self._of(file, declared[name], reached)
+            found.append(forward)
+            if control is not None:
+                self._ways_back[name] = back_of(file, declared[name], self._topics[name], control)
+            # What was known of a target that does not answer now: somebody has to hear that its way back is late.
+            if (back := self._ways_back.get(name)) is not None:
+                found.append(self._of(file, back, reached)[0])
         return found
+
+    def _of(
+        self, file: MirrorsFile, link: Link, reached: Mapping[str, Reached]
+    ) -> tuple[Mapping[str, Any], Control | None]:
+        """One direction's status, as its target tells; and who acts for whom, None while it does not answer."""
+        try:
+            if link.target not in self._readers:
+                self._readers[link.target] = StatusReader(reached[link.target])
+            board, progress = self._readers[link.target].refresh()
+        except PeerError as error:
+            short = {"mirror": link.name, "state": "unknown", "reason": error.message, "ok": False}
+            ends = {"declared": link.declared, "source": link.source, "target": link.target}
+            return {**short, **ends, "topics_known": self._topics.get(link.name, [])}, None
+        found = summary_of(file, link, board, progress, wall_clock_ms())
+        self._topics[link.name] = sorted({str(row["topic"]) for row in found["partitions"]})
+        return found, board.control
 
 
 def mirrors_of(settings: Settings) -> Mirrors:

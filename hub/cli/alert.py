@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import sys
 import time
 from enum import StrEnum
 from typing import Annotated, Any
@@ -13,12 +12,11 @@ import typer
 
 from hub.cli import http
 from hub.cli.context import load_settings
-from hub.cli.interrupt import pause
 from hub.cli.output import Output, OutputOption, note, show, show_one
+from hub.cli.watching import WatchOption, looked
 from hub.errors import CallerError, NotFound
 from hub.observability.web import format
 
-REFRESH_S = 1.0
 TIMEOUT_S = 15.0
 COLUMNS = ("alert", "severity", "state", "object", "since", "owner", "summary")
 
@@ -47,7 +45,7 @@ def ls(
     past: Annotated[bool, typer.Option("--past", help="What is over, instead of what is open")] = False,
     silences: Annotated[bool, typer.Option("--silences", help="Silences, instead of alerts")] = False,
     output: OutputOption = Output.table,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second, until Ctrl-C.")] = False,
+    watch: WatchOption = False,
 ) -> None:
     """What fires or is pending, the worst first.
 
@@ -56,14 +54,12 @@ def ls(
     asked = [
         (key, value) for key, value in (("severity", severity), ("owner", owner), ("name", rule)) if value
     ]
-    while True:
-        body: dict[str, Any] = http.get("/api/alerts", asked, timeout_s=TIMEOUT_S)
-        if watch and output is Output.table and sys.stdout.isatty():
-            sys.stdout.write("\x1b[2J\x1b[H")
-        _print(body, output, dict(asked), past=past, silences=silences)
-        if not watch:
-            return
-        pause(REFRESH_S)
+    looked(
+        lambda: http.get("/api/alerts", asked, timeout_s=TIMEOUT_S),
+        lambda body: _print(body, output, dict(asked), past=past, silences=silences),
+        watch,
+        output,
+    )
 
 
 @app.command("show")
@@ -185,7 +181,7 @@ def rules(
             "alert": row["alert"],
             "severity": row["severity"] if row["on"] else "off",
             "for": format.seconds(row["for_s"]),
-            **{name: row[name] for name in ("good", "bad", "unknown", "firing")},
+            **{name: format.count(row[name]) for name in ("good", "bad", "unknown", "firing")},
             "about": row["error"] or row["doc"],
         }
         for row in found

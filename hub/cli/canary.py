@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from hub.cli import http
 from hub.cli.context import load_settings
-from hub.cli.interrupt import pause
 from hub.cli.output import Output, OutputOption, note, show, show_one
+from hub.cli.watching import WatchOption, looked
 from hub.observability.web import format
 
-REFRESH_S = 1.0
 TIMEOUT_S = 10.0
 COLUMNS = ("way", "state", "read", "waiting", "lost", "late", "repeated", "p50", "p99", "cause")
 BAD = ("FAILING", "LOSING")
@@ -30,7 +28,7 @@ app = typer.Typer(
 def canary(
     context: typer.Context,
     output: OutputOption = Output.table,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second, until Ctrl-C.")] = False,
+    watch: WatchOption = False,
 ) -> None:
     """What became of the canaries, by way. They are sent when hub.yaml says `canary: true`.
 
@@ -40,19 +38,17 @@ def canary(
     """
     if context.invoked_subcommand is not None:
         return
-    while True:
-        body: dict[str, Any] = http.get("/api/canary", timeout_s=TIMEOUT_S)
-        if watch and output is Output.table and sys.stdout.isatty():
-            sys.stdout.write("\x1b[2J\x1b[H")
+
+    def tell(body: dict[str, Any]) -> None:
         if output is Output.json:
             show_one(body, output)
-        else:
-            if body["ways"]:
-                show([line(row) for row in body["ways"]], output, COLUMNS)
-            note(f"{body['state']}: {body['cause']}")
-        if not watch:
-            raise typer.Exit(1 if body["state"] in BAD else 0)
-        pause(REFRESH_S)
+            return
+        if body["ways"]:
+            show([line(row) for row in body["ways"]], output, COLUMNS)
+        note(f"{body['state']}: {body['cause']}")
+
+    body = looked(lambda: http.get("/api/canary", timeout_s=TIMEOUT_S), tell, watch, output)
+    raise typer.Exit(1 if body["state"] in BAD else 0)
 
 
 @app.command("view")

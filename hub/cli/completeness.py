@@ -16,6 +16,7 @@ from hub.cli.context import load_settings
 from hub.cli.interrupt import pause
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.cli.progress import counted
+from hub.cli.watching import WatchOption, looked
 from hub.errors import CallerError, HubError
 from hub.observability.web import format
 
@@ -72,12 +73,21 @@ def show_(
         str | None, typer.Argument(metavar="TOPIC", help="Only this one, with its minutes")
     ] = None,
     output: OutputOption = Output.table,
+    watch: WatchOption = False,
 ) -> None:
     """What the ledger says, topic by topic, the worst first, as the running server knows it (GET /api/audit).
 
     Example: hub audit show shop.orders -o json
     """
-    found = http.get("/api/audit", {"topic": topic} if topic else {}, timeout_s=15.0)
+    looked(
+        lambda: http.get("/api/audit", {"topic": topic} if topic else {}, timeout_s=15.0),
+        lambda found: _tell(found, topic, output),
+        watch,
+        output,
+    )
+
+
+def _tell(found: dict[str, Any], topic: str | None, output: Output) -> None:
     if found["error"]:
         note(f"! not up to date: {found['error']}")
     if topic is not None and output is Output.json:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from hub.cli import http
-from hub.cli.interrupt import pause
 from hub.cli.output import Output, OutputOption, note, show
+from hub.cli.watching import WatchOption, looked
 from hub.observability.status import LagState
 from hub.observability.web import format
 
-REFRESH_S = 1.0
 TIMEOUT_S = 10.0
 COLUMNS = ("consumer", "kind", "topic", "state", "records", "lag", "bound", "trend", "eta", "owner", "cause")
 BARS = "▁▂▃▄▅▆▇█"
@@ -45,7 +43,7 @@ def lag(
     kind: Annotated[Kind | None, typer.Option(help="Only groups, views, appliers or mirrors.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, the worst.")] = 1_000,
     output: OutputOption = Output.table,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second, until Ctrl-C.")] = False,
+    watch: WatchOption = False,
 ) -> None:
     """How late every consumer is, worst first: records and seconds with the error bound, why, and the time to catch up.
 
@@ -57,14 +55,7 @@ def lag(
         for name, value in (("name", consumer), ("owner", owner), ("prefix", topic), ("kind", kind))
         if value
     ]
-    while True:
-        rows = fetch(asked)
-        if watch and output is Output.table and sys.stdout.isatty():
-            sys.stdout.write("\x1b[2J\x1b[H")
-        _print(rows, output, filtered=len(asked) > 1)
-        if not watch:
-            return
-        pause(REFRESH_S)
+    looked(lambda: fetch(asked), lambda rows: _print(rows, output, filtered=len(asked) > 1), watch, output)
 
 
 def fetch(asked: list[tuple[str, str]]) -> list[dict[str, Any]]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from hub.cli import http
-from hub.cli.interrupt import pause
 from hub.cli.output import Output, OutputOption, note, show
+from hub.cli.watching import WatchOption, looked
 from hub.errors import NotFound
 from hub.observability.web import format
 
-REFRESH_S = 1.0
 TIMEOUT_S = 10.0
 COLUMNS = (
     *("view", "stage", "origin", "events", "p50", "p95", "p99", "objective", "within"),
@@ -33,17 +31,15 @@ def latency(
     view: Annotated[str | None, typer.Argument(help="Only this view.")] = None,
     origin: Annotated[Origin | None, typer.Option(help="Only live events, or only replayed ones.")] = None,
     output: OutputOption = Output.table,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second, until Ctrl-C.")] = False,
+    watch: WatchOption = False,
 ) -> None:
     """How long events of the last minutes took from their own time until readers could see them, and how fresh views are.
 
     Example: hub latency customer_360 --watch
     """
     asked = [(name, value) for name, value in (("view", view), ("origin", origin)) if value]
-    while True:
-        rows: list[dict[str, Any]] = http.get("/api/latency", asked, timeout_s=TIMEOUT_S)
-        if watch and output is Output.table and sys.stdout.isatty():
-            sys.stdout.write("\x1b[2J\x1b[H")
+
+    def tell(rows: list[dict[str, Any]]) -> None:
         if not rows and view is not None and not watch:
             raise NotFound(
                 f'view "{view}" is not measured', hint="hub latency shows those that are; hub view ls all"
@@ -55,9 +51,8 @@ def latency(
             show([line(row) for row in rows], output, (*COLUMNS, "trace") if traced else COLUMNS)
         else:
             note("no view is running")
-        if not watch:
-            return
-        pause(REFRESH_S)
+
+    looked(lambda: http.get("/api/latency", asked, timeout_s=TIMEOUT_S), tell, watch, output)
 
 
 def line(row: dict[str, Any]) -> dict[str, object]:

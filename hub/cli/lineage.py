@@ -12,6 +12,7 @@ import typer
 from hub.cli import http
 from hub.cli.interrupt import pause
 from hub.cli.output import Output, note, show, show_one
+from hub.cli.watching import WatchOption, looked
 from hub.observability.web import format
 from hub.observability.web.pages.lineage import ASKING
 
@@ -37,20 +38,32 @@ def lineage(
     ] = "",
     steps: Annotated[int, typer.Option("--steps", "-n", min=1, max=9, help="So many steps each way.")] = 3,
     output: Annotated[Form, typer.Option("--output", "-o", help="table, json or openlineage.")] = Form.table,
+    watch: WatchOption = False,
 ) -> None:
     """What events go through, from topics over mirrors and views to stores and readers, with the live lag of each step; and of one
     place why it is late, and what its columns are made of.
 
-    Example: hub lineage customer_360
+    Example: hub lineage customer_360 --watch
     """
     if output is Form.openlineage:
-        show(http.get("/api/openlineage", timeout_s=TIMEOUT_S), Output.json)
+        looked(
+            lambda: http.get("/api/openlineage", timeout_s=TIMEOUT_S),
+            lambda found: show(found, Output.json),
+            watch,
+            Output.json,
+        )
         return
     asked = [("steps", str(steps)), *([("of", of)] if of else [])]
-    found = told(asked)
-    if output is Form.json:
-        show_one(found, Output.json)
-        return
+    as_json = output is Form.json
+    looked(
+        lambda: told(asked),
+        lambda found: show_one(found, Output.json) if as_json else _print(found),
+        watch,
+        Output.json if as_json else Output.table,
+    )
+
+
+def _print(found: dict[str, Any]) -> None:
     if not found["nodes"]:
         note("nothing reads anything yet: no view is running and no consumer group has committed anything")
         return
@@ -92,6 +105,12 @@ def line(edge: dict[str, Any]) -> dict[str, object]:
     }
 
 
+def _words(edge: dict[str, Any]) -> str:
+    """How a step goes: ``falling behind: 210 records/s arrive``."""
+    state = format.words(edge["state"] or "UNKNOWN")
+    return f"{state}: {edge['cause']}" if edge["cause"] else state
+
+
 def why(late: dict[str, Any]) -> str:
     """Why it is late, in a sentence or two."""
     slowest = late["slowest"]
@@ -103,7 +122,7 @@ def why(late: dict[str, Any]) -> str:
         said = (
             f"an event takes {format.seconds(late['seconds'])} to get here; most of it, "
             f"{format.seconds(slowest['seconds'])}, it waits for {slowest['target']} to read {slowest['source']}: "
-            f"{slowest['cause']}"
+            f"{_words(slowest)}"
         )
     if late["unknown"]:
         said += f" (the lag of {len(late['unknown'])} steps on the way is not known, so it may be more)"

@@ -105,9 +105,18 @@ class _World:
                 note(f"! cluster {name} does not answer: {error.message}")
         return found
 
-    def link(self, name: str) -> Link:
+    def link(self, name: str, *, back: bool = False) -> Link:
+        """A mirror of the file; with ``back`` also the way back of one, which nobody declares."""
         from hub.replication.links import links
 
+        found = links(self.file)
+        if name in found and name not in self.file.mirrors:
+            if back:
+                return found[name]
+            raise CallerError(
+                f'"{name}" is the way back of mirror "{found[name].declared}", and goes where that goes',
+                hint=f"say {found[name].declared}; hub mirror status and verify take the way back, too",
+            )
         if name not in self.file.mirrors:
             near = nearest(name, self.file.mirrors)
             raise NotFound(
@@ -116,10 +125,10 @@ class _World:
                 if near
                 else f"known: {', '.join(self.file.mirrors) or 'none'}",
             )
-        return links(self.file)[name]
+        return found[name]
 
     def chosen(self, names: Sequence[str] | None) -> list[Link]:
-        return [self.link(name) for name in (names or self.file.mirrors)]
+        return [self.link(name, back=True) for name in (names or self.file.mirrors)]
 
 
 def _file(file: Path | None) -> tuple[Path, MirrorsFile]:
@@ -566,7 +575,7 @@ def verify(
     from hub.replication.verify import Verifier, summary
 
     world = _world(file)
-    link = world.link(name)
+    link = world.link(name, back=True)
     every = compared(world.file, link, world.clusters, world.control(), topic or ())
     if not every:
         raise NotFound(

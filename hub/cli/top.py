@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,10 +16,10 @@ from hub.cli.context import load_settings
 from hub.cli.interrupt import pause
 from hub.cli.lag import TIMEOUT_S, line
 from hub.cli.output import Output, OutputOption, show_one
-from hub.errors import HubError
+from hub.cli.watching import looked
+from hub.errors import CallerError, HubError
 from hub.observability.status import LagState
 from hub.observability.web import format
-from hub.runtime import running_hub
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -42,10 +43,16 @@ def top(
     ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="One look, then end.")] = False,
     output: OutputOption = Output.table,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", "-w", help="Again and again, also with -o json or where there is no terminal."
+        ),
+    ] = False,
 ) -> None:
-    """Rates, the worst lags, the views' freshness, and processor and memory of the hub's processes; Ctrl-C ends it.
+    """Rates, the worst lags, the views' freshness, the cluster, and processor and memory of the hub's processes; Ctrl-C ends it.
 
-    Example: hub top --once -o json
+    Example: hub top --once -o json; hub top --watch -o json
     """
     from rich.console import Console
     from rich.live import Live
@@ -54,11 +61,14 @@ def top(
     processes = Processes(home)
     if output is Output.json or once or not sys.stdout.isatty():
         pause(min(interval, 0.5))  # processor time needs two looks
-        seen = look(processes)
-        if output is Output.json:
-            show_one(seen, output)
-        else:
-            Console(width=None if sys.stdout.isatty() else 200).print(screen(seen))
+        console = Console(width=None if sys.stdout.isatty() else 200)
+        looked(
+            lambda: look(processes),
+            lambda seen: show_one(seen, output) if output is Output.json else console.print(screen(seen)),
+            watch and not once,
+            output,
+            interval,
+        )
         return
     with Live(screen(look(processes)), screen=True, auto_refresh=False) as live:
         while True:
@@ -73,26 +83,24 @@ class Processes:
     """The hub's processes on this machine, with their processor time between two looks."""
 
     def __init__(self, home: Path) -> None:
-        self.home = home
-        self.known: dict[tuple[str, int], Any] = {}
+        from hub.observability.processes import Processes as Table
+
+        self.table = Table(home)
         self.costs()
 
     def costs(self) -> list[dict[str, Any]]:
         """Name, pid, ``cpu_percent`` (of one core) and ``memory_mb`` of each; nothing when the hub runs elsewhere."""
-        import psutil
+        return [asdict(each) for each in self.table.look()]
 
-        hub = running_hub(self.home)
-        found = {(name, each.pid): each for name, each in hub.processes.items()} if hub else {}
-        # The same object must be asked again: it remembers the times of the last look.
-        self.known = {key: self.known.get(key, each) for key, each in found.items()}
-        rows = []
-        for (name, pid), process in self.known.items():
-            try:
-                cpu, memory = process.cpu_percent(None), process.memory_info().rss
-            except psutil.Error:
-                continue
-            rows.append({"process": name, "pid": pid, "cpu_percent": cpu, "memory_mb": memory // 1_000_000})
-        return rows
+
+def cluster() -> dict[str, Any] | None:
+    """The cluster in a few numbers; None: it is not for who asks, or the server knows of no such page."""
+    try:
+        found = http.get("/api/cluster", timeout_s=TIMEOUT_S)
+    except CallerError:
+        return None
+    names = ("state", "offline", "under_replicated", "away", "partitions", "bytes")
+    return {**{name: found[name] for name in names}, "brokers": len(found["brokers"])}
 
 
 def look(processes: Processes) -> dict[str, Any]:
@@ -103,6 +111,7 @@ def look(processes: Processes) -> dict[str, Any]:
     return {
         "kafka": overview["kafka"],
         "connect": overview["connect"],
+        "cluster": cluster(),
         "totals": overview["totals"],
         "topics": len(overview["topics"]),
         "states": {state.value: states[state.value] for state in LagState if states[state.value]},
@@ -115,6 +124,10 @@ def look(processes: Processes) -> dict[str, Any]:
     }
 
 
+def _percent(number: float | None) -> str:
+    return format.UNKNOWN if number is None else f"{number:.0f}"
+
+
 def _connect(connect: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """Kafka Connect in the head of the screen; nothing where no worker is named."""
     if connect is None:
@@ -122,6 +135,17 @@ def _connect(connect: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     failed = connect["failed"]
     said = "unknown" if failed is None else f"{failed} failed" if failed else "ok"
     return [("   Connect ", "dim"), (said, {"ok": "green", "unknown": "magenta"}.get(said, "bold red"))]
+
+
+def _cluster(cluster: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """The cluster in the head of the screen; nothing where it is not known."""
+    if cluster is None or cluster["offline"] is None:
+        return []
+    parts = [f"{cluster['offline']} offline"] if cluster["offline"] else []
+    parts += [f"{cluster['under_replicated']} under-replicated"] if cluster["under_replicated"] else []
+    parts += [f"{len(cluster['away'])} away"] if cluster["away"] else []
+    colour = "bold red" if cluster["offline"] else "yellow" if parts else "green"
+    return [("   brokers ", "dim"), (", ".join([str(cluster["brokers"]), *parts]), colour)]
 
 
 def screen(seen: Mapping[str, Any]) -> Group:
@@ -141,6 +165,7 @@ def screen(seen: Mapping[str, Any]) -> Group:
         str(seen["topics"]),
         ("   views ", "dim"),
         f"{totals['views_live']}/{totals['views']} live",
+        *_cluster(seen["cluster"]),
         *_connect(seen["connect"]),
     )
     states = Text("  ").join(Text(f"{state} {n}", COLOURS[state]) for state, n in seen["states"].items())
@@ -187,7 +212,7 @@ def screen(seen: Mapping[str, Any]) -> Group:
     for name in ("process", "pid", "cpu %", "memory MB"):
         costs.add_column(name, justify="left" if name == "process" else "right")
     for row in seen["processes"]:
-        costs.add_row(row["process"], str(row["pid"]), f"{row['cpu_percent']:.0f}", str(row["memory_mb"]))
+        costs.add_row(row["process"], str(row["pid"]), _percent(row["cpu_percent"]), str(row["memory_mb"]))
     parts: list[Any] = [head, states, lags]
     parts += [views] if seen["views"] else []
     parts += [costs] if seen["processes"] else []

@@ -16,7 +16,14 @@ from hub.kafka.groups import Groups
 from hub.kafka.offsets import Offsets
 from hub.kafka.reader import FOLLOWING_WAIT_MS, QUEUE_KB, KafkaReader
 from hub.kafka.writer import KafkaSender, KafkaWriter
-from hub.log import ConfigValue, NewTopic, PartitionReplicas, TopicDescription, same_setting
+from hub.log import (
+    ConfigValue,
+    NewTopic,
+    PartitionReplicas,
+    Placement,
+    TopicDescription,
+    same_setting,
+)
 from hub.record import Positions, TopicPartition
 
 _SET_ON_THE_TOPIC = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
@@ -230,6 +237,29 @@ class KafkaCluster(Offsets, Groups, Acls):
         """Host and port of each broker, by its id."""
         metadata = self._ask(lambda: self.admin.list_topics(timeout=self.timeout_s), "list brokers")
         return {each.id: (each.host, each.port) for each in metadata.brokers.values()}
+
+    def placement(self) -> Placement:
+        """Brokers, the controller and every partition's replicas, of one answer of one broker."""
+        metadata = self._ask(
+            lambda: self.admin.list_topics(timeout=self.timeout_s), "ask where partitions are"
+        )
+        controller = int(metadata.controller_id)
+        return Placement(
+            {each.id: (each.host, each.port) for each in metadata.brokers.values()},
+            controller if controller >= 0 else None,
+            {
+                name: tuple(
+                    PartitionReplicas(
+                        each.id,
+                        each.leader if each.leader >= 0 else None,
+                        tuple(each.replicas),
+                        tuple(each.isrs),
+                    )
+                    for each in topic.partitions.values()
+                )
+                for name, topic in metadata.topics.items()
+            },
+        )
 
     def cluster_id(self) -> str:
         """What Kafka calls itself; another cluster has another one."""

@@ -22,6 +22,7 @@ from hub.observability.anchors import LIMIT, Ring, observed
 from hub.observability.connect import Connect
 from hub.observability.lag import Sample, lag_of_topic
 from hub.observability.overview import (
+    Batch,
     KafkaHealth,
     Overview,
     TopicKind,
@@ -47,6 +48,8 @@ FEWEST_ANCHORS = 12
 MANY_TOPICS = 1_000
 # A minute of samples, for trends.
 SAMPLES = 60
+# Batches kept of each view.
+BATCHES = 40
 
 
 class Ends(Protocol):
@@ -87,6 +90,7 @@ class Collector:
     subscribers: Mapping[str, int] = field(default_factory=dict)
     store_error: str | None = None
     windows: dict[str, dict[str, deque[Sample]]] = field(default_factory=dict)
+    committed: dict[str, deque[Batch]] = field(default_factory=dict)
 
     @contextmanager
     def running(self) -> Iterator[Collector]:
@@ -160,6 +164,14 @@ class Collector:
         self.store_error = None
 
     def _sample(self, now_ms: int) -> None:
+        self.committed = {
+            report.view: self.committed.get(report.view, deque(maxlen=BATCHES)) for report in self.reports
+        }
+        for report in self.reports:
+            known = self.committed[report.view]
+            at_ms, batch_ms = report.committed_at_ms, report.batch_ms
+            if at_ms is not None and batch_ms is not None and (not known or known[-1].at_ms != at_ms):
+                known.append(Batch(at_ms, batch_ms, report.input_rows))
         self.windows = {report.view: self.windows.get(report.view, {}) for report in self.reports}
         for report in self.reports:
             if report.positions is None:
@@ -213,6 +225,11 @@ class Collector:
                 for name in sorted(self.rings)
                 if kind_of(name) == kind
             )
+
+    def batches(self, view: str) -> tuple[Batch, ...]:
+        """A view's last batches, the newest first, as they were seen once a second: of several within one the last."""
+        with self.lock:
+            return tuple(reversed(self.committed.get(view, ())))
 
     def names(self) -> tuple[str, ...]:
         """Every topic that was seen."""

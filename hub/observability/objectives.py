@@ -10,14 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hub.alerts.matching import Labels, labels_of
 from hub.alerts.rules import Changes, Observation, Promise, Seen, Verdict
+from hub.log import LogDir
 from hub.observability.anchors import Ring
 from hub.observability.connect import Connect, Connector, ConnectState, Worker
 from hub.observability.consumers import LagRow
+from hub.observability.health import FEW_FREE, Broker, Health, free_of
 from hub.observability.latency import SERVING, LatencyRow, freshness_of
 from hub.observability.status import LagState
 from hub.observability.web import format
 from hub.topics.tree import TopicSpec
 
+CLUSTER_RULES = ("kafka-away", "partitions-offline", "under-replicated", "disk-full")
 # Kafka has not answered for so long: what it said before says nothing of now.
 STALE_MS = 30_000
 _AT_RISK = (LagState.LOST, LagState.AT_RISK)
@@ -148,6 +151,84 @@ def seen_of_connect(connect: Connect, changes: Changes) -> list[Seen]:
             tuple(_worker(each) for each in dict.fromkeys(connect.workers)),
         ),
     ]
+
+
+def seen_of_cluster(health: Health, changes: Changes) -> list[Seen]:
+    """Rules ``kafka-away``, ``partitions-offline`` and ``under-replicated``, of the cluster, and ``disk-full`` of each folder of
+    each broker. While Kafka does not answer, nothing is known but that."""
+    about = labels_of({})
+    if health.answered_at_ms is None and health.error is None:
+        return [Seen(changes.rule(name), whole=False) for name in CLUSTER_RULES]
+    away = health.error is not None
+    kafka = Observation(
+        about,
+        Verdict.BAD if away else Verdict.GOOD,
+        "Kafka does not answer the hub" if away else "",
+        detail=health.error or "",
+    )
+    if away:
+        unknown = Observation(about, Verdict.UNKNOWN, detail="Kafka does not answer")
+        return [
+            Seen(changes.rule("kafka-away"), (kafka,)),
+            Seen(changes.rule("partitions-offline"), (unknown,)),
+            Seen(changes.rule("under-replicated"), (unknown,)),
+            Seen(changes.rule("disk-full"), whole=False),
+        ]
+    disks = [_disk(broker, folder) for broker in health.brokers for folder in broker.dirs or ()]
+    told = all(broker.dirs is not None for broker in health.brokers)
+    return [
+        Seen(changes.rule("kafka-away"), (kafka,)),
+        Seen(changes.rule("partitions-offline"), (_offline(health, about),)),
+        Seen(changes.rule("under-replicated"), (_few(health, about),)),
+        Seen(changes.rule("disk-full"), tuple(disks), whole=told),
+    ]
+
+
+def _offline(health: Health, about: Labels) -> Observation:
+    if not health.offline:
+        return Observation(about, Verdict.GOOD)
+    words = f"{health.offline} of {health.partitions} partitions have no leader"
+    return Observation(about, Verdict.BAD, words, float(health.offline), detail=_where(health, offline=True))
+
+
+def _few(health: Health, about: Labels) -> Observation:
+    if not health.under_replicated and not health.away:
+        return Observation(about, Verdict.GOOD)
+    said = []
+    if health.away:
+        ids = ", ".join(map(str, health.away[:10]))
+        said.append(
+            f"broker{'s' * (len(health.away) > 1)} {ids} {'are' if len(health.away) > 1 else 'is'} away"
+        )
+    if health.under_replicated:
+        said.append(
+            f"{health.under_replicated} of {health.partitions} partitions have too few replicas in sync"
+        )
+    count = float(health.under_replicated or len(health.away))
+    return Observation(about, Verdict.BAD, "; ".join(said), count, detail=_where(health, offline=False))
+
+
+def _where(health: Health, *, offline: bool) -> str:
+    """The first of them, in words."""
+    first = next((each for each in health.troubles if (each.leader is None) == offline), None)
+    if first is None:
+        return ""
+    replicas, in_sync = (", ".join(map(str, ids)) or "none" for ids in (first.replicas, first.in_sync))
+    return f"{first.topic} partition {first.partition}: replicas {replicas}; in sync {in_sync}"
+
+
+def _disk(broker: Broker, folder: LogDir) -> Observation:
+    about = labels_of({"broker": str(broker.id), "folder": folder.path})
+    where = f"broker {broker.id}, {folder.path}"
+    if folder.error:
+        return Observation(about, Verdict.BAD, f"{where}: its folder cannot be used", detail=folder.error)
+    free = free_of(folder)
+    if free is None:
+        return Observation(about, Verdict.UNKNOWN, detail="the broker does not tell how full its disk is")
+    if free >= FEW_FREE:
+        return Observation(about, Verdict.GOOD, value=free)
+    left = format.size(folder.usable_bytes)
+    return Observation(about, Verdict.BAD, f"{where}: {left} are free, {_percent(free)} of its disk", free)
 
 
 def _connector(one: Connector) -> Observation:

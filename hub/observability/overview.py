@@ -84,6 +84,15 @@ class SourceLag:
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch of a view: when it was committed, what it took, and how many events it read (None: not told)."""
+
+    at_ms: int
+    took_ms: int
+    events: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class ViewLine:
     """A view: what its engine says, what its store serves, and its lag, which is that of its worst source."""
 

@@ -121,6 +121,12 @@ def _carries(file: MirrorsFile, link: Link, topic: str, control: Control) -> boo
     return link.name in settled.mirrors and not settled.refusals
 
 
+def back_of(file: MirrorsFile, link: Link, topics: Iterable[str], control: Control) -> Link | None:
+    """The way back of a declared mirror that nobody has to declare, while it has any of the topics to carry; else None."""
+    back = links(file).get(link.name + BACK)
+    return back if back is not None and carries(file, back, topics, control) else None
+
+
 def homes(file: MirrorsFile, link: Link, topics: Iterable[str]) -> frozenset[str]:
     """The owners of the topics, where they have one."""
     return frozenset(home for topic in topics if (home := home_of(file, topic)) is not None)

@@ -97,7 +97,11 @@ def families(
         ["mirror", "topic"],
         (([each["mirror"], topic], age_s) for each in told for topic, age_s in gap_ages(each)[:most]),
     )
-    rows = [(each["mirror"], row) for each in told for row in worst(each["partitions"], "lag_records", most)]
+    # What a mirror does not carry any more is not late: its way back tells of it, or nobody does.
+    carried = (
+        (each["mirror"], [row for row in each["partitions"] if row["state"] != "left"]) for each in told
+    )
+    rows = [(mirror, row) for mirror, those in carried for row in worst(those, "lag_records", most)]
     for name, key, said in _OF_PARTITION:
         labelled = (([mirror, row["topic"], str(row["partition"])], row[key]) for mirror, row in rows)
         yield _gauge(name, said, ["mirror", "topic", "partition"], labelled)

@@ -161,7 +161,7 @@ def _lag(
         behind, most = timedelta(seconds=int(worst["lag_s"])), timedelta(milliseconds=most_ms)
         words = f"mirror {name} is {least}{behind} behind{f' on {topic}' if topic else ''}; at most {most} may it be"
         place = f"{worst['topic']} partition {worst['partition']} lacks {worst['lag_records']} offsets"
-        detail = "; ".join(each for each in (place, str(worst["reason"]), _at_stake(status)) if each)
+        detail = "; ".join(each for each in (place, str(worst["reason"]), _at_stake(status, topic)) if each)
         return Observation(about, Verdict.BAD, words, float(worst["lag_s"]), labels, detail)
     for row in rows:
         if row["lag_s"] is None or row["worker"] is None:
@@ -170,16 +170,19 @@ def _lag(
     return Observation(about, Verdict.GOOD, "", None if worst is None else float(worst["lag_s"]), labels)
 
 
-def _at_stake(status: Status) -> str:
-    """What a failover would cost the groups now, in words; "": nothing."""
-    losing = sorted(
-        (each for each in status["groups"] if each["rpo_records"]), key=lambda e: -e["rpo_records"]
-    )
+def _at_stake(status: Status, topic: str) -> str:
+    """What a failover would cost the groups now, in words, of one topic where one is named; "": nothing. Who sees a topic's
+    alert need not see who reads other ones."""
+    losing: dict[str, int] = {}
+    for group in status["groups"]:
+        lost = sum(each["rpo_records"] for each in group["places"] if topic in ("", each["topic"]))
+        if lost:
+            losing[str(group["group"])] = lost
     if not losing:
         return ""
-    first, more = losing[0], len(losing) - 1
+    first, more = min(losing, key=lambda name: (-losing[name], name)), len(losing) - 1
     others = f" and {more} more group{'s' * (more > 1)} something" if more else ""
-    return f"a failover now would lose {first['rpo_records']} records to group {first['group']}{others}"
+    return f"a failover now would lose {losing[first]} records to group {first}{others}"
 
 
 # ---- gaps

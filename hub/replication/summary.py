@@ -108,6 +108,7 @@ def summary_of(
     committed = max((mark.committed_at_ms for mark in marks.values()), default=0)
     return {
         "mirror": link.name,
+        "declared": link.declared,
         "source": link.source,
         "target": link.target,
         "state": state,

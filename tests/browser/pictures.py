@@ -38,6 +38,8 @@ PAGES = {
     "connect": "/connect",
     "completeness": f"/completeness?topic={staged_estate.ORDERS}",
     "mirrors": "/mirrors",
+    "latency": "/latency",
+    "cluster": "/cluster",
     "query": "/query",
     "search": "/search?q=customer",
 }

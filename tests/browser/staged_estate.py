@@ -19,11 +19,15 @@ from hub.alerts.outbox import ChannelStatus
 from hub.alerts.rules import Observation, Rule, Seen, Verdict
 from hub.api.app import on_hub_error
 from hub.errors import CallerError, HubError, NotFound
-from hub.log import PartitionReplicas
+from hub.log import LogDir, PartitionReplicas, Placement
+from hub.observability import latency_routes
 from hub.observability.collector import Collector, wall_clock_ms
 from hub.observability.connect import Heard, connect_of, connectors_of
 from hub.observability.consumers import LagRow
+from hub.observability.health import Health, health_of
+from hub.observability.latency import LatencyRow
 from hub.observability.lineage import Columns, Kept
+from hub.observability.processes import Process
 from hub.observability.web.pages.estate import Estate, NodeSchemas
 from hub.observability.web.pages.mirrors import Known
 from hub.observability.web.pages.routes import create_router, nowhere
@@ -134,6 +138,10 @@ class StagedEstate(StagedHub):
     node: Node | None = None
     collector: Collector | None = None
     alerts: StagedAlerts = field(default_factory=StagedAlerts)
+    health: Health = field(default_factory=Health)
+    processes: tuple[Process, ...] = ()
+    canary: Mapping[str, Any] | None = None
+    latency: list[LatencyRow] = field(default_factory=list)
 
     def estate(self) -> Estate:
         if self.node is None:
@@ -155,6 +163,11 @@ class StagedEstate(StagedHub):
             completeness=lambda: self.ledger.known(),
             saved=lambda: [{"name": "big", "doc": "Big spenders", "sql": "SELECT 1"}],
             alerts=self.alerts,
+            bootstrap="127.0.0.1:9092",
+            health=lambda: self.health,
+            processes=lambda: self.processes,
+            canary=lambda: self.canary,
+            latency=lambda: self.latency,
         )
 
     def app(self) -> FastAPI:
@@ -176,6 +189,7 @@ class StagedEstate(StagedHub):
         before = len(app.router.routes)
         app.include_router(create_router(estate))
         app.include_router(alert_routes.create_router(self.alerts))
+        app.include_router(latency_routes.create_router(StagedLatency(self)))
         routes = app.router.routes
         routes[:] = routes[before:] + routes[:before]
         app.include_router(nowhere(estate))
@@ -222,6 +236,14 @@ class StagedMonitor:
 
     def rows(self) -> Sequence[LagRow]:
         return self.hub.rows
+
+
+@dataclass
+class StagedLatency:
+    hub: StagedEstate
+
+    def rows(self) -> Sequence[LatencyRow]:
+        return self.hub.latency
 
 
 @dataclass
@@ -292,6 +314,76 @@ def lag_row(name: str, topic: str, state: str, **more: Any) -> LagRow:
         "trend": (1.0, 8.0, 20.0, 41.0),
     }
     return LagRow(**{**said, **more})
+
+
+def staged_health() -> Health:
+    """Three brokers of which one is away, a partition without a leader, a disk that is nearly full."""
+    placement = Placement(
+        {1: ("kafka-1", 9092), 2: ("kafka-2", 9092)},
+        1,
+        {
+            ORDERS: (PartitionReplicas(0, 1, (1, 2), (1, 2)), PartitionReplicas(1, 2, (2, 3), (2,))),
+            "crm.consent": (PartitionReplicas(0, None, (3,), ()),),
+        },
+    )
+    tera = 10**12
+    dirs: dict[int, tuple[LogDir, ...] | str] = {
+        1: (LogDir("/var/lib/kafka", 3 * 10**11, tera, tera // 2),),
+        2: (
+            LogDir("/var/lib/kafka", 9 * 10**11, tera, tera // 20),
+            LogDir("/mnt/b", None, error="Kafka's error 56: the broker cannot use it"),
+        ),
+    }
+    return health_of(placement, dirs, wall_clock_ms() - 2_000)
+
+
+def staged_canary() -> Mapping[str, Any]:
+    way = {"repeated": 0, "late": 0, "waiting": 1, "p50_s": 0.01, "p99_s": 0.05}
+    return {
+        "enabled": True,
+        "state": "LOSING",
+        "cause": "mirror:nyc-lon: 17 did not come within 20 s",
+        "sent": 3_600,
+        "ways": [
+            {
+                **way,
+                "way": "mirror:nyc-lon",
+                "state": "LOSING",
+                "read": 3_582,
+                "lost": 17,
+                "cause": "17 did not come",
+            },
+            {**way, "way": "ack", "state": "OK", "read": 3_600, "lost": 0, "cause": "all came in time"},
+        ],
+    }
+
+
+def staged_latency() -> list[LatencyRow]:
+    fresh: dict[str, Any] = {
+        "freshness_s": 0.4,
+        "freshness_error_s": 0.1,
+        "state": "OK",
+        "cause": "within 10 s",
+        "objective_s": 2.0,
+    }
+    return [
+        LatencyRow(VIEW, "changelog", "", "live", 18_204, 0.31, 0.62, 0.9, within=1.0, **fresh),
+        LatencyRow(VIEW, "readable", "serving", "live", 18_204, 0.34, 0.7, 0.98, within=0.9994, **fresh),
+        LatencyRow(
+            VIEW,
+            "readable",
+            "lake",
+            "replay",
+            90_000,
+            4.1,
+            1_800.0,
+            1_800.0,
+            ("p95", "p99"),
+            within=0.03,
+            **fresh,
+        ),
+        LatencyRow(VIEW, "pushed", "", "live", None, **fresh),
+    ]
 
 
 def estate(seed: int = 7) -> StagedEstate:
@@ -375,6 +467,13 @@ def estate(seed: int = 7) -> StagedEstate:
             cause="within 60 s",
         ),
     ]
+    hub.health = staged_health()
+    hub.processes = (
+        Process("kafka", 4_101, 12.0, 812, wall_clock_ms() - 7_200_000),
+        Process("server", 4_102, None, 240, wall_clock_ms() - 7_100_000),
+    )
+    hub.canary = staged_canary()
+    hub.latency = staged_latency()
     hub.alerts.see(LATE, late("billing"), late("old"))
     hub.alerts.see(LATE, late("billing"), late("search-indexer", "web"))
     hub.alerts.silence((("owner", ("web",)),), "new machines", "ada", wall_clock_ms() + 3_600_000)

@@ -42,6 +42,9 @@ PAGES = {
     "runbook": "/alerts/runbooks/lag",
     "mirrors": "/mirrors",
     "connect": "/connect",
+    "latency": "/latency",
+    "cluster": "/cluster",
+    "settings": f"/topics/{ORDERS}/settings",
     "query": "/query",
     "search": "/search?q=order",
     "not found": "/topics/no.such.topic",
@@ -97,6 +100,14 @@ def test_every_page_fits_and_breaks_no_accessibility_rule(
             for number in (0, 3, 4):
                 page.get_by_test_id("message").nth(number).locator("summary").click()
         over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        outside = page.evaluate(
+            """[...document.querySelectorAll('.sheet dd, .sheet p, .sheet h2')].filter(e => {
+                 const range = document.createRange(); range.selectNodeContents(e);
+                 const box = e.closest('.sheet').getBoundingClientRect(), words = range.getBoundingClientRect();
+                 return !e.closest('.scroll') && words.width && words.right > box.right + 1;
+               }).map(e => e.textContent.trim().slice(0, 60))"""
+        )
+        assert outside == [], f"{name}: outside of their box"
         found = Axe().run(page)
         if over or found.violations_count:
             wrong.append(f"{name}: {over} px too wide; {found.generate_report()}")

@@ -18,7 +18,9 @@ from hub.embedded import KafkaNode
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.kafka import KafkaCluster, KafkaReader
 from hub.log import Cluster, Reader, Writer, WriterFenced
+from hub.observability.health import health_of
 from hub.record import NewRecord, Positions, Record, TopicPartition
+from hub.topics.log_dirs import log_dirs
 
 Topic = Callable[..., str]
 PATIENCE_S = 30.0
@@ -470,3 +472,19 @@ def test_kill_9_of_the_broker_under_writers_loses_and_doubles_nothing(mortal: Ka
     for name, count in written.items():
         values = [int(record.value or b"-1") for record in read_all(cluster, name, "named")]
         assert values == list(range(count)), f"{name}: {count} written, {len(values)} read"
+
+
+def test_where_everything_is_and_how_full_the_folders_are(cluster: KafkaCluster) -> None:
+    cluster.create_topic("placed.here", partitions=3, config={}, replication_factor=1)
+    cluster.writer().append([NewRecord("placed.here", b"k", os.urandom(10_000), partition=0)])
+    placement = cluster.placement()
+    assert set(placement.brokers) == set(cluster.brokers()) and placement.controller in placement.brokers
+    (one,) = placement.brokers
+    assert [(each.leader, each.replicas, each.in_sync) for each in placement.partitions["placed.here"]] == [
+        (one, (one,), (one,))
+    ] * 3
+    (folder,) = log_dirs(*placement.brokers[one], 10.0)
+    assert folder.bytes is not None and folder.bytes > 10_000 and not folder.error
+    assert folder.total_bytes is not None and 0 < (folder.usable_bytes or 0) < folder.total_bytes
+    health = health_of(placement, {one: (folder,)}, 1)
+    assert (health.state, health.offline, health.brokers[0].leads) == ("ok", 0, health.partitions)

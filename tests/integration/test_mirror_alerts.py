@@ -98,3 +98,67 @@ def test_a_mirror_in_trouble_is_told_of_and_its_end_too(home: str, away: str, tm
                 ("mirror-trouble", world.name, "firing"),
                 ("mirror-trouble", world.name, "resolved"),
             ]
+
+
+@pytest.mark.timeout(300)
+def test_the_way_back_of_a_mirror_is_watched_while_it_carries_home(
+    home: str, away: str, tmp_path: Path
+) -> None:
+    with webhook() as hook, own_world(tmp_path / "project", home, away) as world:
+        topic, back = f"{world.label}.chat", f"{world.name}~back"
+        world.make(topic)
+        world.produce(topic, 20)
+        world.declare([f"{world.label}.**"])
+        worker = world.start_worker()
+        world.caught_up({topic: 20})
+        (world.folder / "alerts.yaml").write_text(ALERTS.format(url=hook.url))
+        settings = Settings(
+            home=tmp_path / "home",
+            project=world.folder,
+            bootstrap=away,
+            http_port=free_ports(1)[0],
+            embedded_kafka=False,
+            alert_every_s=0.3,
+        )
+        with running_server(settings) as url:
+
+            def series() -> dict[str, float]:
+                lines = httpx2.get(f"{url}/metrics", timeout=30).text.splitlines()
+                found = [line.rpartition(" ") for line in lines if line.startswith("hub_mirror_")]
+                return {name: float(value) for name, _, value in found}
+
+            def told() -> list[tuple[str, str, str]]:
+                return [
+                    (each["labels"]["alertname"], each["labels"]["mirror"], each["status"])
+                    for body in hook.bodies
+                    for each in body["alerts"]
+                ]
+
+            standing = f'hub_mirror_standing{{mirror="{back}"}}'
+            wait_until(lambda: f'hub_mirror_up{{mirror="{world.name}"}}' in series(), 60.0, world.logs)
+            assert standing not in series()  # nothing goes that way yet
+
+            world.json("switchover", world.name)
+            world.produce(topic, 10, at="lon", mark="away")
+            wait_until(lambda: series().get(standing) == 0.0, 90.0, lambda: f"{series()}\n{world.logs()}")
+            wait_until(
+                lambda: series().get(f'hub_mirror_lag_records_total{{mirror="{back}"}}') == 0.0,
+                90.0,
+                lambda: f"{series()}\n{world.logs()}",
+            )
+            page = httpx2.get(f"{url}/mirrors", headers={"accept": "text/html"}, timeout=30).text
+            assert f"The way back of {world.name}" in page and f"hub mirror failback {world.name}" in page
+
+            # Nobody carries it any more: that is told of by its own name, and its end.
+            worker.kill()
+            fires = ("mirror-trouble", back, "firing")
+            wait_until(lambda: fires in told(), 120.0, lambda: f"{told()}\n{series()}")
+            (status,) = world.json("status", back, ok=(1,))
+            assert (status["mirror"], status["state"]) == (back, "no worker")
+            world.start_worker()
+            over = ("mirror-trouble", back, "resolved")
+            wait_until(lambda: over in told(), 120.0, lambda: f"{told()}\n{series()}\n{world.logs()}")
+            compared = world.json("verify", back)
+            assert compared["mirror"] == back and all(each["equal"] for each in compared["partitions"])
+            _, said = world.process("pause", back, ok=1)
+            assert f"say {world.name}" in said

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mirror_statuses import board
 from ports import free_ports
 
 from hub.api.web import MEASURED_FOR_MS, Mirrors, StoreFacts
-from hub.errors import NotFound
+from hub.errors import NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.materializers.stores.sql import Change, Store, ViewBatch
 from hub.observability.collector import wall_clock_ms
 from hub.observability.web.pages.mirrors import Known, mirrors_page
-from hub.record import Positions
+from hub.record import Positions, TopicPartition
+from hub.replication.board import Board
+from hub.replication.checkpoint import Checkpoint
+from hub.replication.failover import Control, begin, done, ownership
+from hub.replication.mirrors import load
+from hub.replication.progress import Progress
 
 
 def heard(mirrors: Mirrors, seconds: float = 30.0) -> Known:
@@ -73,6 +81,71 @@ def test_series_are_of_what_was_heard_lately_and_none_of_what_is_old(tmp_path: P
     ):
         mirrors._now = known
         assert up() == wanted
+
+
+HOME = """
+clusters:
+  nyc: {bootstrap: "127.0.0.1:1", owns: ["nyc.**"]}
+  lon: {bootstrap: "127.0.0.1:2", owns: ["lon.**"]}
+mirrors:
+  nyc-lon: {source: nyc, target: lon, topics: ["nyc.**"]}
+"""
+
+
+@dataclass
+class Told:
+    """What the hub's topics of one cluster say (hub.replication.clusters.StatusReader)."""
+
+    board: Board
+    progress: Progress
+    error: str | None = None
+
+    def refresh(self) -> tuple[Board, Progress]:
+        if self.error:
+            raise PeerError(self.error)
+        return self.board, self.progress
+
+
+def test_a_way_back_is_told_of_while_its_target_acts_for_its_source(tmp_path: Path) -> None:
+    path = tmp_path / "mirrors.yaml"
+    path.write_text(HOME)
+    operation = begin(
+        Control(), "switchover", id="1", mirror="nyc-lon", home="nyc", new="lon", now_ms=0, tail="replay"
+    )
+    while (due := operation.next) is not None:
+        operation = done(operation, due.name)
+    place = TopicPartition("nyc.chat", 0)
+    mark = Checkpoint("nyc-lon", 0, "nyc.chat", 0, "s", 100, 1, 110, target_topic_id="t")
+    away = Told(
+        board(operation.record(), ownership(operation, 1).record()), Progress({("nyc-lon", *place): mark})
+    )
+    home = Told(board(), Progress({("nyc-lon~back", *place): replace(mark, link="nyc-lon~back")}))
+    mirrors = Mirrors(path, 0.5, KafkaCluster("127.0.0.1:2", 0.2))
+    file = load(path)
+    mirrors._readers = {"lon": away, "nyc": home}  # type: ignore[dict-item]
+    reached: Any = {}
+
+    def names() -> list[str]:
+        return [str(each["mirror"]) for each in mirrors._status(file, reached)]
+
+    assert names() == ["nyc-lon", "nyc-lon~back"]
+    back = mirrors._status(file, reached)[1]
+    assert (back["declared"], back["source"], back["target"], back["state"]) == (
+        "nyc-lon",
+        "lon",
+        "nyc",
+        "no worker",
+    )
+    page = mirrors_page(Known([back], 1)).mirrors[0]
+    assert page.back_of == "nyc-lon" and "hub mirror failback nyc-lon" in str(page.commands)
+    # Home is gone: that nobody can tell is told, by its name.
+    home.error = "nyc does not answer"
+    assert mirrors._status(file, reached)[1]["state"] == "unknown"
+    # So is it while the one that acts does not answer; and once it was given back nothing of it is left.
+    away.error, home.error = "lon does not answer", None
+    assert names() == ["nyc-lon", "nyc-lon~back"]
+    away.error, away.board = None, board()
+    assert names() == ["nyc-lon"]
 
 
 def test_a_view_is_told_from_the_store(tmp_path: Path) -> None:

@@ -27,9 +27,11 @@ def short(number: float | None) -> str:
 
 
 def size(number: float | None) -> str:
-    """Bytes: 950 B, 12.4 kB, 3.05 MB."""
+    """Bytes: 950 B, 12.4 kB, 3.05 MB, 1.20 TB."""
     if number is None:
         return UNKNOWN
+    if number >= 1e12:
+        return f"{short(number / 1e12) if number >= 1e15 else f'{number / 1e12:.3g}'} TB"
     return f"{number:.0f} B" if number < 1_000 else f"{short(number)[:-1]} {short(number)[-1]}B"
 
 

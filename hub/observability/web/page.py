@@ -51,7 +51,6 @@ def _environment() -> Environment:
     ):
         environment.filters[function.__name__] = function
     environment.globals["static"] = address
-    environment.globals["sections"] = shell.SECTIONS
     environment.globals["address"] = shell.address
     environment.globals["words"] = format.words
     return environment
@@ -59,7 +58,11 @@ def _environment() -> Environment:
 
 def render(template: str, /, **values: Any) -> str:
     """The template's HTML; every value is escaped."""
-    return _environment().get_template(template).render({"caller": CALLER.get(), **values})
+    return (
+        _environment()
+        .get_template(template)
+        .render({"caller": CALLER.get(), "sections": shell.seen_sections(), **values})
+    )
 
 
 def html(template: str, answer: int = 200, /, **values: Any) -> HTMLResponse:

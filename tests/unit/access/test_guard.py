@@ -149,6 +149,10 @@ def test_what_is_open_is_counted() -> None:
     assert {each for each in changed if not each[1].startswith(registry)} == {
         ("POST", "/query"),
         ("POST", "/api/audit/receipts"),
+        ("POST", "/alerts/silences"),
+        ("POST", "/alerts/silences/{id}/end"),
+        ("POST", "/api/alerts/silences"),
+        ("DELETE", "/api/alerts/silences/{id}"),
     }
 
 
@@ -202,8 +206,15 @@ def test_whom_nothing_is_granted_reaches_nothing_in_particular(client: TestClien
         ("POST", "/dlq/shop.orders.dlq/0/1/replay", BOB, None),
         ("GET", "/api/mirrors", ANA, 403),
         ("GET", "/api/mirrors", BOB, None),
-        ("GET", "/api/alerts", ANA, 403),
+        ("GET", "/api/alerts", ANA, None),
         ("GET", "/api/alerts", BOB, None),
+        ("DELETE", "/api/alerts/silences/x", ANA, 403),
+        ("DELETE", "/api/alerts/silences/x", BOB, None),
+        ("POST", "/api/alerts/channels/ops/test", ANA, 403),
+        ("GET", "/latency", ANA, None),
+        ("GET", "/api/cluster", ANA, 403),
+        ("GET", "/api/cluster", BOB, None),
+        ("GET", "/api/connect", ANA, 403),
         ("GET", "/metrics", ANA, 403),
         ("GET", "/metrics", BOB, None),
         ("GET", "/subjects/hr.salaries-value/versions", ANA, 403),

@@ -29,6 +29,7 @@ from hub.completeness.ledger import State as LedgerState
 from hub.errors import NotFound
 from hub.histogram import edges_with
 from hub.observability import metrics
+from hub.observability.health_series import families as of_health
 from hub.observability.latency_board import LatencyBoard
 from hub.replication.metrics import families as of_mirrors
 from hub.topics.tree import Slo, TopicSpec
@@ -66,7 +67,8 @@ def exported_names() -> set[str]:
     known = Known(0, State(), (), ())
     mirrors = of_mirrors([status()], known=True)
     text = metrics.exposition(
-        staged.collector.overview(), more=[*board.families(), *families(known), *mirrors]
+        staged.collector.overview(),
+        more=[*board.families(), *of_health(staged.health), *families(known), *mirrors],
     ).decode()
     staged.node.stop()
     found = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))

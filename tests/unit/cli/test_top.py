@@ -10,6 +10,7 @@ from rich.console import Console
 
 from hub.cli import top
 from hub.cli.lag import line, sparkline
+from hub.errors import CallerError
 
 ROW = {
     "kind": "group", "name": "billing", "view": None, "topic": "shop.orders", "owner": "checkout",
@@ -28,6 +29,12 @@ OVERVIEW = {
 }
 
 
+CLUSTER = {
+    "state": "offline", "offline": 1, "under_replicated": 12, "away": [3], "partitions": 99, "bytes": 7,
+    "brokers": [{}, {}], "troubles": [{}],
+}  # fmt: skip
+
+
 class Costs:
     def costs(self) -> list[dict[str, Any]]:
         return [{"process": "server", "pid": 7, "cpu_percent": 3.0, "memory_mb": 90}]
@@ -35,7 +42,7 @@ class Costs:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    answers = {"/api/overview": OVERVIEW, "/api/lag": [ROW] * 40}
+    answers = {"/api/overview": OVERVIEW, "/api/lag": [ROW] * 40, "/api/cluster": CLUSTER}
     monkeypatch.setattr(top.http, "get", lambda path, timeout_s: answers[path])
     return top.look(Costs())  # type: ignore[arg-type]
 
@@ -76,6 +83,45 @@ def test_the_head_says_how_kafka_connect_is(seen: dict[str, Any], connect: Any, 
     console.print(top.screen({**seen, "connect": connect}))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert said in text and ("Connect" in text) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        ({"brokers": 3, "offline": 0, "under_replicated": 0, "away": []}, "brokers 3 "),
+        (
+            {"brokers": 3, "offline": 1, "under_replicated": 12, "away": [3]},
+            "3, 1 offline, 12 under-replicated, 1 away",
+        ),
+        ({"brokers": 0, "offline": None, "under_replicated": None, "away": []}, ""),
+        (None, ""),
+    ],
+)
+def test_the_head_says_how_the_cluster_is(seen: dict[str, Any], cluster: Any, said: str) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(top.screen({**seen, "cluster": cluster}))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert said in text and ("brokers" in text) == bool(said)
+
+
+def test_a_look_counts_brokers_and_does_without_where_they_are_not_granted(
+    seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert seen["cluster"] == {
+        "state": "offline",
+        "offline": 1,
+        "under_replicated": 12,
+        "away": [3],
+        "partitions": 99,
+        "bytes": 7,
+        "brokers": 2,
+    }
+
+    def refused(path: str, timeout_s: float) -> Any:
+        raise CallerError("not granted")
+
+    monkeypatch.setattr(top.http, "get", refused)
+    assert top.cluster() is None
 
 
 def test_unknown_numbers_are_dashes() -> None:

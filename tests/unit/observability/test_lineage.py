@@ -102,10 +102,12 @@ def test_why_late_names_the_slowest_hop_of_the_longest_way() -> None:
                 "seconds": 40.0,
                 "source": "topic:orders",
                 "target": "view:c360",
+                "state": "FALLING_BEHIND",
                 "cause": "cause orders",
             },
         }
     )
+    assert "to read topic:orders: falling behind: cause orders" in said
     assert said.startswith("an event takes 44 s to get here; most of it, 40 s, it waits for view:c360")
     assert "may be more" in said
 

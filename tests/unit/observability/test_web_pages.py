@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
 
 from hub.errors import HubFault
+from hub.observability.health import Health
 from hub.observability.web.pages.mirrors import Known, checks
 from hub.observability.web.pages.routes import ForBrowsers, create_router, sse, status_of
 from hub.schema_registry.facts import Reference, SchemaStored
@@ -45,6 +47,9 @@ PAGES = [
     "/alerts",
     "/alerts?severity=page&owner=web&name=lag&silence=topic%3Dshop.**",
     "/alerts/runbooks/lag",
+    "/latency",
+    f"/latency?view={VIEW}&stage=readable&origin=live",
+    "/cluster",
     "/mirrors",
     "/connect",
     "/connect?q=orders&state=FAILED",
@@ -104,6 +109,7 @@ def test_a_page_is_one_document_with_its_twin_at_its_foot(client: TestClient, pa
         ("/lag?state=SLEEPY", 400, "STALLED"),
         ("/topics?page=many", 400, "page"),
         ("/connect?state=SLEEPY", 400, "RUNNING"),
+        ("/latency?stage=thought", 400, "readable"),
     ],
 )
 def test_an_error_of_a_page_is_a_page_and_of_its_twin_json(
@@ -112,7 +118,7 @@ def test_an_error_of_a_page_is_a_page_and_of_its_twin_json(
     answer = client.get(path, headers=HTML)
     assert answer.status_code == status and words in answer.text
     assert 'data-testid="error"' in answer.text and "<nav" in answer.text
-    if not path.startswith(("/lag", "/nowhere")) and "page=" not in path:
+    if not path.startswith(("/lag", "/latency", "/nowhere")) and "page=" not in path:
         told = client.get(f"/api{path}")
         assert told.status_code == status and told.json()["message"]
 
@@ -447,3 +453,87 @@ def test_an_empty_hub_says_what_to_do() -> None:
             assert "the store is locked" in page and "yet" not in page.split('data-testid="unknown"')[1][:200]
     assert staged.node is not None
     staged.node.stop()
+
+
+def test_a_subject_tells_whom_a_change_touches(hub: StagedEstate, client: TestClient) -> None:
+    before = hub.views.records[f"state:{VIEW}"]
+    told = client.get("/api/schemas/shop.payments-value").json()["impact"]
+    (view,) = told["views"]
+    assert (view["view"], view["touched"]) == (VIEW, [])
+    assert view["columns"] == [["paid_cents", ["amount_cents"]]]
+    assert ["group", "billing", "OK"] in told["readers"]
+    text = client.get("/schemas/shop.payments-value", headers=HTML).text
+    assert "Whom a change touches" in text and "paid_cents" in text
+    # A field that is another one between the two versions marks the columns that are made of it.
+    hub.register("crm.customers-value", {**PERSON, "fields": PERSON["fields"][:2]})
+    hub.register("crm.customers-value", PERSON)
+    (view,) = client.get("/api/schemas/crm.customers-value").json()["impact"]["views"]
+    assert view["touched"] == ["name"]
+    assert view["columns"] == [["name", ["first_name", "last_name"]], ["", ["customer_id"]]]
+    text = client.get("/schemas/crm.customers-value", headers=HTML).text
+    assert text.count('data-testid="touched"') == 1 and "which rows there are" in text
+    assert hub.views.records[f"state:{VIEW}"] == before
+    assert 'data-testid="nobody"' in client.get("/schemas/shared.Money", headers=HTML).text
+
+
+PERSON = {
+    "type": "record",
+    "name": "Person",
+    "fields": [
+        {"name": "customer_id", "type": "string"},
+        {"name": "first_name", "type": "string", "default": ""},
+        {"name": "last_name", "type": "string", "default": ""},
+    ],
+}
+
+
+def test_batches_are_seen_once_each_the_newest_first(hub: StagedEstate, client: TestClient) -> None:
+    hub.commit(VIEW, ["crm.customers"], input_rows=7, batch_ms=50)
+    client.get(f"/views/{VIEW}", headers=HTML)
+    time.sleep(0.002)  # another batch has another time
+    hub.commit(VIEW, ["crm.customers"], input_rows=9, batch_ms=30)
+    first, second, *_ = client.get(f"/api/views/{VIEW}").json()["batches"]
+    assert (first["events"], first["took_ms"], second["events"]) == (9, 30, 7)
+    assert client.get(f"/api/views/{VIEW}").json()["batches"][0] == first
+    assert client.get(f"/api/views/{VIEW}").json()["batches"][1] == second
+    assert 'data-testid="batches"' in client.get(f"/views/{VIEW}", headers=HTML).text
+
+
+def test_the_cluster_says_what_is_wrong_and_what_is_not_known(hub: StagedEstate, client: TestClient) -> None:
+    text = client.get("/cluster", headers=HTML).text
+    for said in (
+        "partitions are offline",
+        "controller",
+        "crm.consent",
+        "50.0 GB of 1 TB free",
+        "error 56",
+        "mirror:nyc-lon",
+        "4102",
+    ):
+        assert said in text, said
+    before = hub.health
+    try:
+        hub.health = replace(before, error="Kafka does not answer")
+        text = client.get("/cluster", headers=HTML).text
+        assert "What is shown is what was heard before" in text and "does not answer" in text
+        hub.health = Health()
+        assert 'data-testid="loading"' in client.get("/cluster", headers=HTML).text
+        told = client.get("/api/cluster").json()
+        assert (told["state"], told["offline"], told["brokers"]) == ("connecting", None, [])
+        hub.health = Health(error="Kafka does not answer")
+        assert 'data-testid="unknown"' in client.get("/cluster", headers=HTML).text
+    finally:
+        hub.health = before
+
+
+def test_latency_is_filtered_and_says_when_there_is_none(hub: StagedEstate, client: TestClient) -> None:
+    text = client.get("/latency", headers=HTML).text
+    assert "&gt; 30 min" in text and "99.9 %" in text and "100 %" in text
+    text = client.get("/latency?stage=pushed", headers=HTML).text
+    assert "pushed" in text and "18 204" not in text.replace("\u202f", " ").replace("\u2009", " ")
+    assert 'data-testid="none-fit"' in client.get("/latency?view=other", headers=HTML).text
+    before, hub.latency = hub.latency, []
+    try:
+        assert 'data-testid="nothing"' in client.get("/latency", headers=HTML).text
+    finally:
+        hub.latency = before

@@ -11,7 +11,7 @@ from hub.errors import ConfigError
 from hub.record import Record
 from hub.replication import failover
 from hub.replication.failover import Control, Operation
-from hub.replication.links import carries, checked, home_of, links, opposite, way_back
+from hub.replication.links import back_of, carries, checked, home_of, links, opposite, way_back
 from hub.replication.mirrors import MirrorsFile
 
 
@@ -70,6 +70,21 @@ def test_after_a_switchover_only_the_way_back_carries() -> None:
     assert control.acting == {"nyc": "lon"}
     assert carried(control, "nyc-lon") == ()
     assert carried(control, "nyc-lon~back") == ("nyc.chat",)
+
+
+def test_a_way_back_is_told_of_only_while_it_carries_anything() -> None:
+    forward, away = links(ONE)["nyc-lon"], taken_in(over("switchover", Control(), "lon"))
+    assert back_of(ONE, forward, TOPICS, Control()) is None
+    back = back_of(ONE, forward, TOPICS, away)
+    assert back is not None and (back.name, back.declared, back.target) == ("nyc-lon~back", "nyc-lon", "nyc")
+    assert back_of(ONE, forward, ["lon.chat"], away) is None
+    assert back_of(ONE, forward, TOPICS, taken_in(over("failover", Control(), "lon"))) is None
+    both = file(
+        nyc_lon={"source": "nyc", "target": "lon", "topics": ["nyc.**"]},
+        lon_nyc={"source": "lon", "target": "nyc", "topics": ["nyc.**", "lon.**"]},
+    )
+    # Home goes what a declared mirror of that direction takes: it is told of by its own name.
+    assert back_of(both, links(both)["nyc-lon"], TOPICS, away) is None
 
 
 def test_after_a_failover_nothing_goes_home_before_the_failback() -> None:

@@ -15,6 +15,7 @@ from hub.alerts.payloads import object_name, object_path
 from hub.alerts.rules import Change, Changes, Observation, Seen, Verdict
 from hub.replication.board import Carries, GroupPlace, GroupStatus, Verified, copy_of, pause_record
 from hub.replication.checkpoint import Gap
+from hub.replication.metrics import families
 from hub.replication.objectives import RULES, seen_of_mirrors
 from hub.replication.progress import Progress
 from hub.topics.tree import Slo, TopicSpec
@@ -129,6 +130,40 @@ def test_lag_tells_what_a_failover_would_cost() -> None:
     assert found.detail == (
         f"{T} partition 0 lacks 30 offsets; a failover now would lose 7 records to group readers and 1 more group something"
     )
+
+
+def test_of_a_promised_topic_only_its_own_readers_are_named() -> None:
+    elsewhere = GroupPlace("nyc.other", 0, "pending", "", 120, 110, 90, 2)
+    here = GroupPlace(T, 0, "pending", "", 120, 110, 7, 2)
+    groups = [
+        GroupStatus("m", name, places, 49_000).record()
+        for name, places in (("readers", (here, elsewhere)), ("others", (elsewhere,)))
+    ]
+    late = status(partition(source_end=130, lag_s=301.0), *groups)
+    by_topic = {
+        dict(each.object).get("topic", ""): each
+        for each in seen(late, tree=PROMISED)["mirror-lag"].observations
+    }
+    assert by_topic[T].detail.endswith("a failover now would lose 7 records to group readers")
+
+
+def test_a_way_back_is_a_mirror_of_its_own_in_rules_and_series() -> None:
+    back = {**status(partition(state="stopped", reason="it is full")), "mirror": "m~back"}
+    (trouble,) = seen(back)["mirror-trouble"].observations
+    assert (dict(trouble.object), trouble.verdict) == ({"mirror": "m~back"}, BAD)
+    assert "mirror m~back: 1 of its partitions stand still" in trouble.summary
+    told = {s.labels.get("mirror") for each in families([status(partition()), back]) for s in each.samples}
+    assert {"m", "m~back"} <= told
+
+
+def test_what_a_mirror_has_left_has_no_lag_in_series() -> None:
+    def late(**more: Any) -> list[float]:
+        row = partition(source_end=130, lag_s=301.0, **more)
+        found = families([status(row)])
+        return [s.value for each in found if each.name == "hub_mirror_lag_seconds" for s in each.samples]
+
+    assert late() == [301.0]
+    assert late(state="left", reason="lon acts for nyc now") == []
 
 
 def test_a_copy_that_differs_is_told_once_and_not_as_trouble() -> None:

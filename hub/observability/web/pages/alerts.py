@@ -41,7 +41,7 @@ class AlertsFilter:
 @dataclass(frozen=True, slots=True)
 class AlertsPage:
     """``on`` False: the settings say `alerts: false`. ``error``: why nothing is watched now. ``firing`` None: not known.
-    ``pager`` and ``past_pager``: which part of each list its rows are."""
+    ``pager`` and ``past_pager``: which part of each list its rows are. ``whole`` False: shown is what who asks may see."""
 
     filter: AlertsFilter
     on: bool = True
@@ -59,6 +59,7 @@ class AlertsPage:
     channels: Sequence[Any] = ()
     owners: Sequence[str] = ()
     names: Sequence[str] = ()
+    whole: bool = True
 
 
 def alerts_page(known: Known | None, wanted: AlertsFilter, number: int = 1, past: int = 1) -> AlertsPage:
@@ -85,6 +86,7 @@ def alerts_page(known: Known | None, wanted: AlertsFilter, number: int = 1, past
         known.channels,
         sorted({*every.owners[:_CHOICES], wanted.owner} - {""}),
         [row["alert"] for row in rules],
+        known.whole,
     )
 
 

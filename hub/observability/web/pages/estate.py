@@ -11,8 +11,11 @@ from hub.alerts.engine import Silence
 from hub.alerts.matching import Matchers
 from hub.errors import NotFound, PeerError
 from hub.observability.consumers import LagRow
+from hub.observability.health import Health
+from hub.observability.latency import LatencyRow
 from hub.observability.lineage import Columns, Kept
-from hub.observability.overview import Overview, TopicLine
+from hub.observability.overview import Batch, Overview, TopicLine
+from hub.observability.processes import Process
 from hub.observability.reports import ViewSource
 from hub.observability.web.pages.completeness import Ledgered
 from hub.observability.web.pages.mirrors import Known
@@ -37,6 +40,9 @@ class HasTopics(Protocol):
     def other_lines(self, kind: str) -> Sequence[TopicLine]: ...
 
     def names(self) -> Sequence[str]: ...
+
+    def batches(self, view: str) -> Sequence[Batch]:
+        """The last ones that were seen, the newest first."""
 
 
 class HasRegistry(Protocol):
@@ -80,7 +86,8 @@ class HasAlerts(Protocol):
 @dataclass(frozen=True)
 class Estate:
     """Everything the pages are made of. ``describe`` asks Kafka for one topic, within a few seconds; ``mirrors`` answers
-    at once with what was last heard."""
+    at once with what was last heard, as do ``health``, ``processes`` (of the hub, on the server's machine), ``canary`` (None: there
+    are none) and ``latency``."""
 
     topics: HasTopics
     rows: ViewSource
@@ -95,6 +102,10 @@ class Estate:
     saved: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     bootstrap: str = ""
     alerts: HasAlerts | None = None
+    health: Callable[[], Health] = Health
+    processes: Callable[[], Sequence[Process]] = tuple
+    canary: Callable[[], Mapping[str, Any] | None] = lambda: None
+    latency: Callable[[], Sequence[LatencyRow]] = tuple
 
 
 def ask(registry: HasRegistry, question: Callable[[Registry], T]) -> T:

@@ -23,7 +23,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """``status`` is what ``hub mirror status -o json`` tells; its partitions, worst first, are cut here."""
+    """``status`` is what ``hub mirror status -o json`` tells; its partitions, worst first, are cut here. ``back_of``: the mirror
+    whose way back it is, which nobody declares."""
 
     name: str
     status: Mapping[str, Any]
@@ -33,6 +34,7 @@ class Mirror:
     more_partitions: int
     groups: tuple[Mapping[str, Any], ...] = ()
     more_groups: int = 0
+    back_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ def mirrors_page(known: Known) -> MirrorsPage:
 def mirror(status: Mapping[str, Any]) -> Mirror:
     """One mirror; ``status`` may be as short as that of a cluster that does not answer."""
     name = str(status["mirror"])
+    declared = str(status.get("declared", name))
     partitions = sorted(
         status.get("partitions", ()),
         key=lambda row: (not row["reason"], -(row["lag_records"] or 0), row["topic"]),
@@ -78,6 +81,12 @@ def mirror(status: Mapping[str, Any]) -> Mirror:
         {key: value for key, value in status.items() if key not in ("partitions", "groups")},
         checks(status),
         (
+            ("Rehearse it: changes nothing", f"hub mirror drill {declared} --kind failback"),
+            ("Give it back", f"hub mirror failback {declared}"),
+            ("It shall stay so", f"hub mirror promote {declared}"),
+        )
+        if declared != name
+        else (
             ("Rehearse it: changes nothing", f"hub mirror drill {name}"),
             ("Hand over, the source is well", f"hub mirror switchover {name}"),
             ("Take over, the source is gone", f"hub mirror failover {name}"),
@@ -87,6 +96,7 @@ def mirror(status: Mapping[str, Any]) -> Mirror:
         max(0, len(partitions) - MOST_PARTITIONS),
         tuple(groups[:MOST_GROUPS]),
         max(0, len(groups) - MOST_GROUPS),
+        declared if declared != name else "",
     )
 
 

@@ -30,7 +30,7 @@ from starlette.routing import Match
 from hub.alerts.routes import end_of
 from hub.alerts.runbooks import runbook
 from hub.alerts.shown import matchers_from
-from hub.caller import Action, Forbidden, Kind, Resource, Unauthenticated, done_by, require
+from hub.caller import Action, Forbidden, Kind, Resource, Unauthenticated, done_by, require, sees_topic
 from hub.errors import CallerError, HubError, NotFound, PeerError
 from hub.observability.lineage import (
     Columns,
@@ -45,9 +45,11 @@ from hub.observability.lineage import (
 from hub.observability.web.page import html, render, takes_html
 from hub.observability.web.pages import (
     alerts,
+    cluster,
     completeness,
     connect,
     lag,
+    latency,
     lineage,
     messages,
     mirrors,
@@ -279,7 +281,16 @@ def create_router(
         # Here, not at the door: there the same address may be a program's, which names no subject.
         require(Action.describe, Resource(Kind.subject, subject))
         taken = ask(estate.registry, lambda registry: schemas.take(registry, subject, version, against))
-        return replace(taken.page, comparison=schemas.compared(taken))
+        comparison = schemas.compared(taken)
+        impact = schemas.impact_of(
+            taken.page.topic,
+            comparison.touched if comparison is not None else (),
+            estate.topics.overview().views,
+            columns_of,
+            estate.lag(),
+            estate.mirrors().mirrors,
+        )
+        return replace(taken.page, comparison=comparison, impact=impact)
 
     # ---- views
 
@@ -306,7 +317,8 @@ def create_router(
                 missing.append(f"{what}: {error.message}")
         keys = lookup.recent(name) if known else ()
         about, versions = told
-        return views.view_page(overview, name, about, versions, keys, str(request.base_url), tuple(missing))
+        found = views.view_page(overview, name, about, versions, keys, str(request.base_url), tuple(missing))
+        return replace(found, batches=tuple(estate.topics.batches(name)))
 
     # ---- lag
 
@@ -323,6 +335,39 @@ def create_router(
         states = [each for text in state or () for each in text.split(",")]
         wanted = lag.LagFilter(lag.checked(states), owner, prefix.strip(), name.strip(), kind)
         return lag.lag_page(estate.lag(), wanted, page)
+
+    # ---- latency
+
+    @page("/latency", "latency.html", "latency", twin=False)
+    def latency_list(
+        request: Request, view: Text = "", stage: Text = "", origin: Text = "", page: int = 1
+    ) -> latency.LatencyPage:
+        wanted = latency.checked(latency.LatencyFilter(view.strip(), stage, origin))
+        return latency.latency_page(estate.latency(), wanted, page)
+
+    # ---- the cluster
+
+    @page("/cluster", "cluster.html", "cluster", for_programs=True)
+    def cluster_now(request: Request) -> cluster.ClusterPage:
+        """Brokers, their disks, partitions without a leader or with too few replicas in sync; the registry, Kafka Connect, canaries
+        and the hub's own processes. null: not known."""
+        return cluster.cluster_page(
+            estate.health(),
+            estate.bootstrap,
+            registry_line(),
+            estate.topics.overview().connect,
+            estate.processes(),
+            estate.canary(),
+            sees_topic,
+        )
+
+    def registry_line() -> cluster.RegistryLine:
+        position = estate.registry.position
+        try:
+            subjects = ask(estate.registry, lambda registry: len(registry.subjects))
+        except HubError as error:
+            return cluster.RegistryLine("waiting", position, None, error.message)
+        return cluster.RegistryLine("ready", position, subjects)
 
     # ---- Kafka Connect
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hub.caller import sees_subject
 from hub.errors import NotFound, nearest
+from hub.observability.consumers import LagRow
+from hub.observability.lineage import Columns
+from hub.observability.overview import ViewLine
 from hub.observability.web.pages.index import latest_of, version_of
 from hub.observability.web.pages.shell import Pager, paged
 from hub.schema_registry import subject_names
@@ -25,6 +28,7 @@ from hub.schema_registry.words import diff_in_words, readers
 PAGE = 100
 MOST_TEXT = 100_000
 MOST_CHANGES = 200
+MOST_TOUCHED = 100
 _MOST_NEEDED = 500
 
 
@@ -79,7 +83,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``against`` → ``version`` in words. ``trouble``: why they cannot be compared."""
+    """``against`` → ``version`` in words. ``trouble``: why they cannot be compared. ``touched``: paths of what readers notice."""
 
     against: int
     version: int
@@ -88,6 +92,29 @@ class Comparison:
     new_reads_old: tuple[str, ...]
     old_reads_new: tuple[str, ...]
     trouble: str = ""
+    touched: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ViewImpact:
+    """A view that reads the topic: its columns with the fields of it that they are made of ("" is which rows there are); ``touched``
+    are the columns of which a field is another one between the two versions that are compared."""
+
+    view: str
+    state: str
+    columns: tuple[tuple[str, tuple[str, ...]], ...]
+    touched: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """Whom a change of the subject touches: views, other readers as (kind, name, state), and mirrors that carry the topic. What is
+    beyond the first hundred of each is counted in ``more``."""
+
+    views: tuple[ViewImpact, ...] = ()
+    readers: tuple[tuple[str, str, str], ...] = ()
+    mirrors: tuple[str, ...] = ()
+    more: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +139,7 @@ class SubjectPage:
     level_by: str
     rules: tuple[Rule, ...]
     comparison: Comparison | None
+    impact: Impact = Impact()
 
 
 def subjects_page(
@@ -266,6 +294,67 @@ def compared(taken: Taken) -> Comparison | None:
         max(0, len(changes) - MOST_CHANGES),
         tuple(f"{each.field or each.path}: {each.what}; fix: {each.fix}" for each in both.new_reads_old[:50]),
         tuple(f"{each.field or each.path}: {each.what}; fix: {each.fix}" for each in both.old_reads_new[:50]),
+        touched=tuple(dict.fromkeys(each.path for each in changes if each.seen_by_readers)),
+    )
+
+
+def impact_of(
+    topic: str,
+    touched: Sequence[str],
+    views: Sequence[ViewLine],
+    columns_of: Callable[[Collection[str]], Mapping[str, Columns]],
+    rows: Sequence[LagRow],
+    mirrors: Sequence[Mapping[str, Any]],
+) -> Impact:
+    """Who reads the topic now, and what of the views is made of which of its fields."""
+    if not topic:
+        return Impact()
+    reading = [view for view in views if any(source.topic == topic for source in view.sources)]
+    made = columns_of([view.name for view in reading[:MOST_TOUCHED]])
+    found = []
+    for view in reading[:MOST_TOUCHED]:
+        columns = tuple(
+            (column, paths)
+            for column, origins in sorted(made.get(view.name, {}).items(), key=lambda each: not each[0])
+            if (paths := tuple(dict.fromkeys(path for origin, path in origins if origin == topic)))
+        )
+        changed = tuple(
+            column
+            for column, paths in columns
+            if any(_meets(path, change) for path in paths for change in touched)
+        )
+        found.append(ViewImpact(view.name, view.state, columns, changed))
+    names = {view.name for view in reading}
+    readers = sorted(
+        {
+            (row.kind, row.name, str(row.state))
+            for row in rows
+            if row.topic == topic and not (row.kind == "view" and row.name in names)
+        }
+    )
+    carrying = sorted(
+        {
+            str(each["mirror"])
+            for each in mirrors
+            for row in each.get("partitions", ())
+            if row["topic"] == topic and row["state"] != "left"
+        }
+    )
+    more = sum(max(0, len(those) - MOST_TOUCHED) for those in (reading, readers, carrying))
+    return Impact(tuple(found), tuple(readers[:MOST_TOUCHED]), tuple(carrying[:MOST_TOUCHED]), more)
+
+
+def _meets(path: str, changed: str) -> bool:
+    """Whether one of two places in a schema is the other or lies in it; "" is the schema itself.
+
+    >>> _meets("item.qty", "item"), _meets("item", "items")
+    (True, False)
+    """
+    return (
+        not changed
+        or path == changed
+        or f"{path}.".startswith(f"{changed}.")
+        or f"{changed}.".startswith(f"{path}.")
     )
 
 

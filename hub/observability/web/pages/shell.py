@@ -9,15 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
+from hub.caller import HUB, Action, may
+
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """An entry of the navigation; ``shortcut`` is the letter after ``g``."""
+    """An entry of the navigation; ``shortcut`` is the letter after ``g``. ``of_hub``: it takes a grant over the hub itself."""
 
     key: str
     title: str
     href: str
     shortcut: str
+    of_hub: bool = False
 
 
 SECTIONS = (
@@ -27,12 +30,19 @@ SECTIONS = (
     Section("views", "Views", "/views", "v"),
     Section("lineage", "Lineage", "/lineage", "n"),
     Section("lag", "Lag", "/lag", "l"),
+    Section("latency", "Latency", "/latency", "y"),
     Section("completeness", "Completeness", "/completeness", "c"),
     Section("alerts", "Alerts", "/alerts", "a"),
-    Section("mirrors", "Mirrors", "/mirrors", "m"),
-    Section("connect", "Connect", "/connect", "k"),
+    Section("mirrors", "Mirrors", "/mirrors", "m", True),
+    Section("connect", "Connect", "/connect", "k", True),
+    Section("cluster", "Cluster", "/cluster", "b", True),
     Section("query", "Query", "/query", "q"),
 )
+
+
+def seen_sections() -> tuple[Section, ...]:
+    """Those that who asks may open."""
+    return tuple(each for each in SECTIONS if not each.of_hub or may(Action.read, HUB))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hub.errors import NotFound, nearest
-from hub.observability.overview import RUNNING, Overview, ViewLine
+from hub.observability.overview import RUNNING, Batch, Overview, ViewLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Way:
 @dataclass(frozen=True, slots=True)
 class ViewPage:
     """``stores``, ``versions`` as ``GET /views`` and ``GET /view-versions`` have them; ``text`` is the served version's
-    file. ``missing``: what could not be told, and why."""
+    file. ``batches``: the last ones that were seen, the newest first. ``missing``: what could not be told, and why."""
 
     line: ViewLine
     fields: tuple[str, ...]
@@ -51,6 +51,7 @@ class ViewPage:
     text: str
     ways: tuple[Way, ...]
     missing: tuple[str, ...]
+    batches: tuple[Batch, ...] = ()
 
 
 def views_page(overview: Overview, q: str, owner: str, state: str) -> ViewsPage:

@@ -1,0 +1,193 @@
+"""Alerts as people with grants on a part of the tree see them, and what they may silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from browser.staged_estate import LATE, StagedAlerts, late
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from hub.access.decide import Grant, Policy, Principal, decide, patterns_of
+from hub.alerts.desk import RuleStatus
+from hub.alerts.engine import State, step
+from hub.alerts.matching import labels_of, matchers_of
+from hub.alerts.outbox import ChannelStatus
+from hub.alerts.routes import create_router
+from hub.alerts.rules import RULES, Observation, Rule, Seen, Verdict
+from hub.api.app import on_hub_error
+from hub.api.seen import SeenDesk
+from hub.caller import CALLER, Caller, Forbidden
+from hub.errors import CallerError, HubError
+from hub.materializers.query_routes import readable
+
+QUERIES = {
+    "unpaid": Rule("unpaid", "query", "Somebody owes.", query="SELECT 1 FROM customer_360"),
+    "salaries": Rule("salaries", "query", "Paid too much.", query="SELECT 1 FROM hr_salaries"),
+}
+VIEWS = ("customer_360", "hr_salaries")
+SHOP = Grant("read", patterns_of(["shop.**"]), patterns_of(["customer_360"]))
+OPERATES = Grant("operate", patterns_of(["shop.**"]), patterns_of(["customer_360"]))
+HUB_READ = Grant("read", hub=True)
+FAR = 4_000_000_000_000
+
+
+@contextmanager
+def asked_by(*grants: Grant) -> Iterator[None]:
+    policy, who = Policy(by_name={"ana": grants}), Principal("ana", "user")
+    caller = Caller("ana", frozenset(), lambda action, what: decide(policy, who, action, what))
+    before = CALLER.set(caller)
+    try:
+        yield
+    finally:
+        CALLER.reset(before)
+
+
+def about(**said: str) -> Observation:
+    return Observation(labels_of(said), Verdict.BAD, "broken")
+
+
+def seen(rule: str, *those: Observation) -> Seen:
+    return Seen(QUERIES.get(rule) or RULES[rule], those)
+
+
+def desk_of(*those: Seen) -> tuple[SeenDesk, StagedAlerts]:
+    state = State()
+    for at in (1, 10_000_000):
+        state, _ = step(state, those, (), at)
+    rules = tuple(RuleStatus(each.rule, 3, len(each.observations), 1) for each in those)
+    staged = StagedAlerts(
+        state, rules=rules, channels=(ChannelStatus("ops", "webhook"),), troubles=("secret",)
+    )
+    staged.firing = lambda: staged.known().firing  # type: ignore[attr-defined]
+    return SeenDesk(staged, lambda sql: readable(VIEWS, sql)), staged  # type: ignore[arg-type]
+
+
+EVERY = (
+    seen("lag", about(consumer="billing", kind="group", topic="shop.orders"), about(consumer="pay", kind="group", topic="hr.salaries")),
+    seen("loss", about(consumer="hr_view", kind="view", topic="shop.orders"), about(consumer="customer_360", kind="view", topic="shop.orders")),
+    seen("view-freshness", about(view="customer_360"), about(view="hr_view")),
+    seen("mirror-lag", about(mirror="nyc-lon"), about(mirror="nyc-lon", topic="shop.orders"), about(mirror="nyc-lon", topic="hr.salaries")),
+    seen("connect-failed", about(connector="orders-sink")),
+    seen("partitions-offline", about()),
+    seen("unpaid", about()),
+    seen("salaries", about()),
+)  # fmt: skip
+MINE = {
+    ("lag", "billing", "shop.orders"),
+    ("loss", "customer_360", "shop.orders"),
+    ("view-freshness", "", ""),
+    ("mirror-lag", "", "shop.orders"),
+    ("unpaid", "", ""),
+}
+
+
+def told(desk: SeenDesk) -> set[tuple[str, str, str]]:
+    found = set()
+    for each in desk.known().listing.open:
+        said = dict(each.alert.object)
+        found.add((each.alert.rule, said.get("consumer", ""), said.get("topic", "")))
+    return found
+
+
+def test_a_part_of_the_tree_has_its_alerts_and_no_other() -> None:
+    desk, _ = desk_of(*EVERY)
+    with asked_by(SHOP):
+        assert told(desk) == MINE
+        known = desk.known()
+        assert (known.whole, known.firing, desk.firing()) == (False, 5, 5)
+        assert (known.channels, known.troubles) == ((), ())
+        rules = {each.rule.name: each for each in known.rules}
+        assert "salaries" not in rules and "unpaid" in rules
+        assert all((each.good, each.bad, each.unknown) == (None, None, None) for each in known.rules)
+        assert (rules["mirror-lag"].firing, rules["connect-failed"].firing) == (1, 0)
+    with asked_by(Grant("write", patterns_of(["crm.**"]))):
+        assert told(desk) == set()
+
+
+def test_who_reads_the_hub_and_who_is_not_controlled_see_all() -> None:
+    desk, staged = desk_of(*EVERY)
+    assert desk.known() == staged.known() or desk.known().whole
+    with asked_by(HUB_READ):
+        assert len(desk.known().listing.open) == len(staged.known().listing.open) == 13
+        assert desk.known().whole and desk.known().channels and desk.known().rules[0].good == 3
+
+
+def test_what_is_over_is_seen_by_the_same_people() -> None:
+    desk, staged = desk_of(*EVERY)
+    gone = [Seen(each.rule, (), Verdict.GOOD) for each in EVERY]
+    for at in (20_000_000, 30_000_000):
+        staged.state, _ = step(staged.state, gone, (), at)
+    with asked_by(SHOP):
+        assert {each.alert.rule for each in desk.known().listing.past} == {rule for rule, *_ in MINE}
+
+
+@pytest.mark.parametrize(
+    ("matchers", "error"),
+    [
+        ({"topic": "shop.orders"}, None),
+        ({"topic": ["shop.orders", "shop.payments"], "alertname": "*"}, None),
+        ({"view": "customer_360"}, None),
+        ({"topic": "shop.**"}, CallerError),
+        ({"topic": "hr.salaries"}, Forbidden),
+        ({"topic": ["shop.orders", "hr.salaries"]}, Forbidden),
+        ({"owner": "shop"}, Forbidden),
+        ({"mirror": "nyc-lon"}, Forbidden),
+    ],
+)
+def test_who_operates_a_part_silences_it_by_name_and_nothing_else(matchers: Any, error: Any) -> None:
+    desk, staged = desk_of(*EVERY)
+    with asked_by(OPERATES):
+        if error is None:
+            made = desk.silence(matchers_of(matchers), "deploy", "ana", FAR)
+            assert made.id in staged.state.silences and made.id in desk.known().state.silences
+            assert desk.unsilence(made.id).id == made.id
+        else:
+            with pytest.raises(error):
+                desk.silence(matchers_of(matchers), "deploy", "ana", FAR)
+            assert not staged.state.silences
+    with asked_by(SHOP), pytest.raises((Forbidden, CallerError)):
+        desk.silence(matchers_of(matchers), "deploy", "ana", FAR)
+    with asked_by(Grant("operate", hub=True)):
+        assert desk.silence(matchers_of(matchers), "deploy", "bob", FAR)
+
+
+def test_silences_of_others_are_neither_seen_nor_ended() -> None:
+    desk, staged = desk_of(*EVERY)
+    hidden = staged.silence(matchers_of({"topic": "hr.salaries"}), "secret move", "hr", FAR)
+    wide = staged.silence(matchers_of({"severity": ["page", "warning"]}), "the whole night", "bob", FAR)
+    with asked_by(SHOP, OPERATES):
+        # One that quiets an alert of theirs is seen, whoever made it.
+        assert set(desk.known().state.silences) == {wide.id}
+        assert all(each.silence is not None for each in desk.known().listing.open)
+        for id in (hidden.id, wide.id, "nothing"):
+            with pytest.raises(Forbidden):
+                desk.unsilence(id)
+    assert hidden.id in staged.state.silences
+
+
+def test_the_api_says_that_there_is_more() -> None:
+    desk, _ = desk_of(*EVERY)
+    app = FastAPI()
+    app.add_exception_handler(HubError, on_hub_error)
+    app.include_router(create_router(desk))
+    client = TestClient(app)
+    assert client.get("/api/alerts").json()["whole"] is True
+    with asked_by(SHOP):
+        body = client.get("/api/alerts").json()
+        assert body["whole"] is False and body["channels"] == [] and body["rules"][0]["good"] is None
+        assert "hr" not in str(body) and "secret" not in str(body) and "orders-sink" not in str(body)
+        refused = client.post(
+            "/api/alerts/silences", json={"matchers": {"topic": "shop.orders"}, "reason": "x", "for": "2h"}
+        )
+        assert refused.status_code == 403 and "operate" in refused.json()["hint"]
+
+
+def test_a_staged_alert_of_the_pages_is_seen_by_its_topic() -> None:
+    staged = StagedAlerts()
+    staged.see(LATE, late("billing"))
+    with asked_by(SHOP):
+        assert len(SeenDesk(staged, lambda _: False).known().listing.open) == 1  # type: ignore[arg-type]

@@ -1,0 +1,123 @@
+"""``--watch`` and ``-o json`` of everything that is looked at: again and again until Ctrl-C, over a server that comes and goes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from hub.cli import app, http, interrupt, watching
+from hub.errors import PeerError
+
+OVERVIEW = {
+    "kafka": {"state": "up"},
+    "connect": None,
+    "totals": {"events_per_second": 1.0, "views_live": 0, "views": 0},
+    "topics": [],
+    "views": [],
+}
+CLUSTER = {
+    "state": "ok",
+    "offline": 0,
+    "under_replicated": 0,
+    "away": [],
+    "partitions": 1,
+    "bytes": 1,
+    "brokers": [{}],
+}
+ANSWERS: dict[str, Any] = {
+    "/api/lag": [],
+    "/api/latency": [],
+    "/api/audit": {"error": None, "topics": []},
+    "/api/lineage": {"nodes": [], "edges": [], "cut": False, "missing": [], "late": None, "columns": {}},
+    "/api/openlineage": [],
+    "/api/canary": {"state": "OK", "cause": "all came", "ways": []},
+    "/api/alerts": {"alerts": [], "past": [], "silences": [], "error": None, "troubles": []},
+    "/api/overview": OVERVIEW,
+    "/api/cluster": CLUSTER,
+}
+COMMANDS = [
+    ["lag"],
+    ["latency"],
+    ["audit", "show"],
+    ["lineage"],
+    ["canary"],
+    ["alert", "ls"],
+    ["top"],
+]
+
+
+class Over(Exception):
+    """The end of a command that would go on."""
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every address that was asked; after the third pause a command is over."""
+    asked: list[str] = []
+    pauses = [0]
+
+    def get(path: str, *_: Any, **__: Any) -> Any:
+        asked.append(path)
+        return ANSWERS[path]
+
+    def pause(_seconds: float) -> None:
+        pauses[0] += 1
+        if pauses[0] > 3:
+            raise Over
+
+    monkeypatch.setattr(http, "get", get)
+    monkeypatch.setattr(watching, "pause", pause)
+    monkeypatch.setattr(interrupt, "pause", pause)
+    monkeypatch.setattr("hub.cli.top.pause", lambda _seconds: None)
+    return asked
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_it_looks_once_or_again_and_again(looks: list[str], command: list[str]) -> None:
+    once = CliRunner().invoke(app, [*command, *(["--once"] if command == ["top"] else [])])
+    assert once.exit_code == 0, once.exception
+    first = len(looks)
+    again = CliRunner().invoke(app, [*command, "--watch"])
+    assert isinstance(again.exception, Over)
+    assert len(looks) == first + 4 * first
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_each_look_is_a_document_of_its_own(looks: list[str], command: list[str]) -> None:
+    once = CliRunner().invoke(app, [*command, "-o", "json"])
+    assert once.exit_code == 0, once.exception
+    one = json.loads(once.stdout)
+    again = CliRunner().invoke(app, [*command, "-o", "json", "--watch"])
+    assert isinstance(again.exception, Over)
+    left, found = again.stdout.strip(), 0
+    while left:
+        told, end = json.JSONDecoder().raw_decode(left)
+        assert type(told) is type(one)
+        left, found = left[end:].lstrip(), found + 1
+    assert found == 4
+
+
+def test_a_server_that_goes_away_meanwhile_is_said_and_asked_again(looks: list[str]) -> None:
+    answers = iter([[1], PeerError("it does not answer"), [2], [3]])
+    told: list[Any] = []
+
+    def look() -> Any:
+        found = next(answers)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    with pytest.raises(Over):
+        watching.looked(look, told.append, True)
+    assert told == [[1], [2], [3]]
+
+
+def test_one_that_is_not_there_at_first_is_an_error() -> None:
+    def look() -> Any:
+        raise PeerError("it does not answer")
+
+    with pytest.raises(PeerError):
+        watching.looked(look, print, True)
