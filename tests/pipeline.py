@@ -124,7 +124,7 @@ class Pipeline:
         while True:
             parameters = {"limit": "1000", **({"after": after} if after else {})}
             page = (
-                httpx2.get(f"{self.url}/views/{view}", params=parameters, timeout=30.0)
+                httpx2.get(f"{self.url}/views/{view}", params=parameters, timeout=60.0)
                 .raise_for_status()
                 .json()
             )

@@ -85,7 +85,7 @@ def test_a_mirror_in_trouble_is_told_of_and_its_end_too(home: str, away: str, tm
             world.until(well)
             until("mirror-trouble", "resolved")
             until("mirror-gap", "firing")
-            assert len(world.values(topic, "lon")) == 110
+            wait_until(lambda: len(world.values(topic, "lon")) == 110, 90.0, world.logs)
 
             # What cannot be read is told too, and nothing is forgotten for it.
             good = world.path.read_text()
