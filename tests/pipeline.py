@@ -98,7 +98,7 @@ class Pipeline:
         feeder.epoch_ms = epoch_ms
         return load(feeder, events)
 
-    def covers(self, view: str, topics: Iterable[str], timeout_s: float = 120.0) -> None:
+    def covers(self, view: str, topics: Iterable[str], timeout_s: float = 240.0) -> None:
         """Wait until the view serves everything that is in the topics now."""
         # A commit is acknowledged before its marks are written: only the high watermark is past what was committed.
         end = self.cluster.end_offsets(list(topics), committed=False)
