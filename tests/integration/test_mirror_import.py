@@ -48,7 +48,7 @@ def by_place(found: Any) -> dict[tuple[str, int], Any]:
     return {(row["topic"], row["partition"]): row for row in found["partitions"]}
 
 
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("exactly_once", [False, True])
 def test_a_mirror_goes_on_where_a_real_mirror_maker_stopped(
     world: World, settings: Settings, tmp_path: Path, exactly_once: bool
@@ -67,14 +67,14 @@ def test_a_mirror_goes_on_where_a_real_mirror_maker_stopped(
         world.clusters["nyc"].publish_group(
             group, Positions.of([(chat, 0, 57), (chat, 1, world.end(chat, 1))])
         )
-        wait_until(lambda: told_of(world, group), 90.0, lambda: maker.log.read_text()[-3000:])
+        wait_until(lambda: told_of(world, group), 240.0, lambda: maker.log.read_text()[-3000:])
         world.declare([f"{world.label}.**"])
         running = taken(world, "--dry-run", "--quiet", "3")[
             "still_written"
         ]  # it has nothing to do, but it beats
         assert "heartbeats at lon" in running
         world.produce(chat, 3_000, mark="more")
-        wait_until(lambda: world.ends(chat, "lon") > 500, 60.0, lambda: maker.log.read_text()[-3000:])
+        wait_until(lambda: world.ends(chat, "lon") > 500, 120.0, lambda: maker.log.read_text()[-3000:])
         if exactly_once:
             maker.stop()
         else:
@@ -124,7 +124,7 @@ def test_a_mirror_goes_on_where_a_real_mirror_maker_stopped(
             )
 
 
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(600)
 def test_a_compacted_topic_is_taken_over_with_the_holes_of_either_side(
     world: World, settings: Settings, tmp_path: Path
 ) -> None:
@@ -149,7 +149,7 @@ def test_a_compacted_topic_is_taken_over_with_the_holes_of_either_side(
             there = items in world.clusters["lon"].topics()
             return there and newest(world, items, "lon") == newest(world, items, "nyc")
 
-        wait_until(copied_all, 150.0, lambda: maker.log.read_text()[-3000:])
+        wait_until(copied_all, 240.0, lambda: maker.log.read_text()[-3000:])
         maker.stop()
     finally:
         maker.kill()
@@ -365,7 +365,7 @@ def copied(world: World, maker: MirrorMaker, topic: str) -> None:
             record.value for record in world.records(topic, "lon")
         }
 
-    wait_until(all_there, 150.0, lambda: maker.log.read_text()[-3000:])
+    wait_until(all_there, 240.0, lambda: maker.log.read_text()[-3000:])
 
 
 def told_of(world: World, group: str) -> bool:

@@ -35,7 +35,8 @@ PROJECT = "customer-360"
 VIEW = "customer_360"
 LATE = "shop.orders"
 GROUP = "billing"
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
+pytestmark = pytest.mark.timeout(900)
 PROMETHEUS = shutil.which("prometheus")
 
 # Series that a hub may well not have, and why. Everything else that a rule or a panel names must be there.
