@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from mirror_world import node
+from kafka_nodes import own_node
 from ports import free_ports
 
 from hub.config import Settings
@@ -189,6 +189,5 @@ class LinkedNode(KafkaNode):
 
 @contextlib.contextmanager
 def linked_node(home: Path) -> Iterator[LinkedNode]:
-    with node(home, kind=LinkedNode) as made:
-        assert isinstance(made, LinkedNode)
+    with own_node(home, LinkedNode) as made:
         yield made

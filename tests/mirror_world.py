@@ -5,10 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,13 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import records_of, wait_until
-from ports import free_pair
-from typer.testing import CliRunner
+from processes import Running, call_hub, run_hub
 
-from hub.cli import app
-from hub.config import Settings
-from hub.embedded import KafkaNode
-from hub.errors import HubError
 from hub.kafka import KafkaCluster, KafkaWriter
 from hub.record import NewRecord, Record, TopicPartition
 from hub.replication.clusters import Reached, read_board, read_progress
@@ -30,30 +21,8 @@ from hub.replication.links import links
 from hub.replication.mirrors import load
 from hub.replication.summary import summary_of
 from hub.replication.wire import ClusterAccess
-from hub.runtime import die_with_parent, end, last_line
 
 PATIENCE_S = 90.0
-
-
-@dataclass
-class Worker:
-    """``hub mirror run`` as a process."""
-
-    process: subprocess.Popen[bytes]
-    log: Path
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(10.0)
-
-    def freeze(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
-
-    def stop(self) -> None:
-        end(self.process, 25.0)
 
 
 @dataclass
@@ -63,7 +32,7 @@ class World:
     folder: Path
     nyc: str
     lon: str
-    workers: list[Worker] = field(default_factory=list)
+    workers: list[Running] = field(default_factory=list)
     label: str = "nyc.t"
     name: str = "nyc-lon"
     through: dict[str, str] = field(default_factory=dict)
@@ -73,6 +42,7 @@ class World:
         self.clusters = {"nyc": KafkaCluster(self.nyc), "lon": KafkaCluster(self.lon)}
         self.folder.mkdir(parents=True, exist_ok=True)
         self.path = self.folder / "mirrors.yaml"
+        self.told = {"HUB_PROJECT": str(self.folder)}
         self.reached: dict[str, Reached] = {}
         self.writers: dict[str, KafkaWriter] = {}
 
@@ -97,27 +67,14 @@ class World:
 
     def hub(self, *arguments: str, ok: Sequence[int] = (0,)) -> str:
         """What ``hub mirror …`` prints on standard output; in this process, as each of its own takes a second."""
-        done = CliRunner().invoke(
-            app, ["mirror", *arguments, "-f", str(self.path)], env={"HUB_PROJECT": str(self.folder)}
-        )
-        if not isinstance(done.exception, HubError | SystemExit | None):
-            raise done.exception
-        said = f"{arguments}: exit {done.exit_code}\n{done.output}\n{done.exception}"
-        assert done.exit_code in ok, said
+        done = call_hub(self.told, "mirror", *arguments, "-f", str(self.path))
+        assert done.returncode in ok, f"{arguments}: {done}"
         return done.stdout
 
     def process(self, *arguments: str, ok: int = 0) -> tuple[str, str]:
         """The same as a process of its own, as a user has it: standard output and standard error."""
-        done = subprocess.run(
-            [sys.executable, "-m", "hub.cli", "mirror", *arguments, "-f", str(self.path)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, "HUB_PROJECT": str(self.folder)},
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-        assert done.returncode == ok, f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        done = run_hub(self.told, "mirror", *arguments, "-f", str(self.path))
+        assert done.returncode == ok, f"{arguments}: {done}"
         return done.stdout, done.stderr
 
     def json(self, *arguments: str, ok: Sequence[int] = (0,)) -> Any:
@@ -159,21 +116,15 @@ class World:
 
         return self.until(good, name)
 
-    def start_worker(self) -> Worker:
+    def start_worker(self) -> Running:
+        """``hub mirror run``."""
         log = self.folder / f"worker-{len(self.workers)}.log"
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                die_with_parent([sys.executable, "-m", "hub.cli", "mirror", "run", "-f", str(self.path)]),
-                env={**os.environ, "HUB_PROJECT": str(self.folder)},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        self.workers.append(Worker(process, log))
+        self.workers.append(Running(self.told, "mirror", "run", "-f", str(self.path), log=log))
+        self.workers[-1].start()
         return self.workers[-1]
 
     def logs(self) -> str:
-        return "\n".join(f"{each.log.name}: {each.log.read_text()[-3000:]}" for each in self.workers)
+        return "\n".join(f"{each.log.name}: {each.last_words()}" for each in self.workers)
 
     def close(self) -> None:
         for writer in self.writers.values():
@@ -184,7 +135,7 @@ class World:
         for each in self.workers:
             with contextlib.suppress(ProcessLookupError):
                 each.thaw()
-            each.stop()
+            each.stop(25.0)
 
     # ---- what happens at the clusters
 
@@ -239,23 +190,6 @@ class World:
         )
 
 
-@contextlib.contextmanager
-def node(home: Path, kind: type[KafkaNode] = KafkaNode) -> Iterator[KafkaNode]:
-    """A cluster of its own, which a test may hurt."""
-    port = free_pair()
-    made = kind(Settings(home=home, kafka_port=port, bootstrap=f"127.0.0.1:{port}"))
-    made.start()
-    try:
-        made.wait_ready()
-        yield made
-    finally:
-        made.stop()
-
-
-def last_words(worker: Worker) -> str:
-    return last_line(worker.log)
-
-
 _numbers = itertools.count()
 
 
@@ -272,4 +206,6 @@ def own_world(folder: Path, nyc: str, lon: str) -> Iterator[World]:
 
 
 def well(found: Mapping[str, Any]) -> bool:
-    return bool(found["state"] == "mirroring" and found["lag_records"] == 0 and found["partitions"])
+    """Every partition is told of, and has nothing left: the sum leaves out those that nobody has told of yet."""
+    lags = {row["lag_records"] for row in found["partitions"] if row["state"] != "left"}
+    return found["state"] == "mirroring" and lags == {0}

@@ -98,7 +98,7 @@ class Pipeline:
         feeder.epoch_ms = epoch_ms
         return load(feeder, events)
 
-    def covers(self, view: str, topics: Iterable[str], timeout_s: float = 120.0) -> None:
+    def covers(self, view: str, topics: Iterable[str], timeout_s: float = 240.0) -> None:
         """Wait until the view serves everything that is in the topics now."""
         # A commit is acknowledged before its marks are written: only the high watermark is past what was committed.
         end = self.cluster.end_offsets(list(topics), committed=False)
@@ -124,7 +124,7 @@ class Pipeline:
         while True:
             parameters = {"limit": "1000", **({"after": after} if after else {})}
             page = (
-                httpx2.get(f"{self.url}/views/{view}", params=parameters, timeout=30.0)
+                httpx2.get(f"{self.url}/views/{view}", params=parameters, timeout=60.0)
                 .raise_for_status()
                 .json()
             )

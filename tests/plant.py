@@ -62,4 +62,4 @@ class Plant:
             state = self.pipeline.state(self.view)
             return state.get("state") == "live" and bool(state["fields"])
 
-        wait_until(live, 150.0, lambda: str(self.pipeline.state(self.view)))
+        wait_until(live, 240.0, lambda: str(self.pipeline.state(self.view)))

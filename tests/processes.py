@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -9,13 +10,15 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from ports import free_pair, free_ports
 
+from hub.cli import main
 from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.runtime import die_with_parent, end, last_line
@@ -34,19 +37,20 @@ def own_settings(home: Path, project: Path | None = None, **more: Any) -> Settin
     )
 
 
-class HubProcess:
-    """One command that runs until it is stopped. It writes to ``log``, else to ``<command>.log`` of the settings."""
+Told = Settings | Mapping[str, str]
+"""What a command is told of its hub: the very same settings, or some of the variables that give them."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        *command: str,
-        log: Path | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        self.settings, self.command = settings, command
-        self.log = log or settings.logs / f"{command[0]}.log"
-        self.environment = {**os.environ, **environment_of(settings), **(environment or {})}
+
+def variables_of(told: Told) -> Mapping[str, str]:
+    return environment_of(told) if isinstance(told, Settings) else told
+
+
+class Running:
+    """One command that runs until it is stopped. It writes to ``log``."""
+
+    def __init__(self, told: Told, *command: str, log: Path) -> None:
+        self.command, self.log = command, log
+        self.environment = {**os.environ, **variables_of(told)}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -69,14 +73,20 @@ class HubProcess:
         self.process.kill()
         self.process.wait(20.0)
 
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
+    def freeze(self) -> None:
         """As a machine that stands still: it neither runs nor closes a connection."""
         self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        self.freeze()
         try:
             yield
         finally:
-            self.process.send_signal(signal.SIGCONT)
+            self.thaw()
 
     def stop(self, timeout_s: float = 20.0) -> None:
         """In an orderly way; nothing when it was never started, or has ended."""
@@ -87,13 +97,28 @@ class HubProcess:
         return self.log.read_text()[-3000:]
 
 
+class HubProcess(Running):
+    """One of a hub with these settings. It writes to ``<command>.log`` of theirs, or to ``log`` there."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *command: str,
+        log: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        told = {**environment_of(settings), **(environment or {})}
+        super().__init__(told, *command, log=settings.logs / (log or f"{command[0]}.log"))
+        self.settings = settings
+
+
 class Server(HubProcess):
     """``hub serve``: it has started when it answers."""
 
     def __init__(
         self, settings: Settings, *, log: str = "server.log", environment: Mapping[str, str] | None = None
     ) -> None:
-        super().__init__(settings, "serve", log=settings.logs / log, environment=environment)
+        super().__init__(settings, "serve", log=log, environment=environment)
         self.url = f"http://{settings.http_host}:{settings.http_port}"
 
     def start(self, *, ready: bool = True) -> None:
@@ -102,7 +127,7 @@ class Server(HubProcess):
         if ready:
             self.wait_ready()
 
-    def wait_ready(self, timeout_s: float = 60.0) -> None:
+    def wait_ready(self, timeout_s: float = 120.0) -> None:
         """Until ``GET /health`` answers; fails with its last words when it ends or takes too long."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline and self.process.poll() is None:
@@ -126,15 +151,35 @@ def running_server(settings: Settings) -> Iterator[str]:
 
 
 def run_hub(
-    settings: Settings, *arguments: str, timeout_s: float = 200.0
+    told: Told, *arguments: str, given: str = "", timeout_s: float = 200.0
 ) -> subprocess.CompletedProcess[str]:
-    """One command to its end, whatever its exit code."""
+    """One command to its end, whatever its exit code, as a process of its own. ``given``: its standard input."""
     return subprocess.run(
         [sys.executable, "-m", "hub.cli", *arguments],
-        env={**os.environ, **environment_of(settings)},
-        stdin=subprocess.DEVNULL,
+        env={**os.environ, **variables_of(told)},
+        input=given,
         capture_output=True,
         text=True,
         timeout=timeout_s,
         check=False,
     )
+
+
+def call_hub(told: Told, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same in this process, as each of its own takes a second: for what a command says and does, not how it starts
+    and ends."""
+    out, errors = io.StringIO(), io.StringIO()
+    code: object = 0
+    interrupts = signal.getsignal(signal.SIGINT)
+    with ExitStack() as changed:
+        changed.callback(signal.signal, signal.SIGINT, interrupts)  # main() takes them for itself
+        changed.enter_context(patch.dict(os.environ, variables_of(told)))
+        changed.enter_context(patch.object(sys, "stdin", io.StringIO()))
+        changed.enter_context(redirect_stdout(out))
+        changed.enter_context(redirect_stderr(errors))
+        try:
+            main([*arguments])
+        except SystemExit as ended:
+            code = ended.code or 0
+    assert isinstance(code, int), code
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), errors.getvalue())

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any, Literal
 
+from certificates import certificate
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -25,6 +24,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from pipeline import wait_until
 from ports import free_ports
 
 from hub.config import Settings
@@ -32,20 +32,6 @@ from hub.embedded import KafkaNode
 
 USER, PASSWORD = "mirror", "right"
 Way = Literal["TLS", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
-
-
-def certificate(folder: Path, name: str, *more: str) -> Path:
-    """A key and its own certificate, ``name.key`` and ``name.pem``; both in ``name.both`` as brokers want them."""
-    key, made = folder / f"{name}.key", folder / f"{name}.pem"
-    if not made.exists():
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
-             *more, "-keyout", str(key), "-out", str(made)],
-            check=True,
-            capture_output=True,
-        )  # fmt: skip
-        (folder / f"{name}.both").write_text(key.read_text() + made.read_text())
-    return made
 
 
 class SecuredNode(KafkaNode):
@@ -57,7 +43,7 @@ class SecuredNode(KafkaNode):
 
     def prepare(self) -> list[str]:
         command = super().prepare()
-        certificate(self.folder, "broker", "-addext", "subjectAltName=IP:127.0.0.1")
+        certificate(self.folder, "broker")
         certificate(self.folder, USER)
         properties = self.folder / "server.properties"
         lines = [line for line in properties.read_text().splitlines() if "listener" not in line]
@@ -75,6 +61,7 @@ class SecuredNode(KafkaNode):
             f"listener.security.protocol.map={','.join(f'{each}:{each}' for each in ports)},CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name=PLAINTEXT",
             "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+            "listener.name.sasl_plaintext.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256",
             "ssl.keystore.type=PEM",
             f"ssl.keystore.location={self.folder / 'broker.both'}",
             "ssl.truststore.type=PEM",
@@ -105,7 +92,7 @@ class SecuredNode(KafkaNode):
         for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             made = UserScramCredentialUpsertion(USER, ScramCredentialInfo(kind, 4096), PASSWORD.encode())
             for waiting in admin.alter_user_scram_credentials([made]).values():
-                waiting.result(10)
+                waiting.result(60)
 
     def access(self, way: Way, token_url: str) -> dict[str, Any]:
         """What mirrors.yaml says of this cluster for one way in."""
@@ -146,9 +133,13 @@ def _binding(kind: type[Any], right: Right, principal: str) -> Any:
 
 
 def give(bootstrap: str, rights: Sequence[Right], principal: str = f"User:{USER}") -> None:
+    """Ends when the broker goes by them: it acknowledges them before."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for waiting in admin.create_acls([_binding(AclBinding, each, principal) for each in rights]).values():
-        waiting.result(10)
+        waiting.result(60)
+    for each in rights:
+        asked = _binding(AclBindingFilter, each, principal)
+        wait_until(lambda: bool(admin.describe_acls(asked).result(60)), 60.0)  # noqa: B023 called at once
 
 
 def take(bootstrap: str, rights: Sequence[Right], principal: str = f"User:{USER}") -> None:
@@ -156,7 +147,7 @@ def take(bootstrap: str, rights: Sequence[Right], principal: str = f"User:{USER}
     for waiting in admin.delete_acls(
         [_binding(AclBindingFilter, each, principal) for each in rights]
     ).values():
-        waiting.result(10)
+        waiting.result(60)
 
 
 @contextmanager

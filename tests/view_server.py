@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -22,7 +19,7 @@ from hub.errors import HubError
 from hub.materializers.push import Watcher
 from hub.materializers.routes import create_router
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Server:
@@ -31,7 +28,7 @@ class Server:
     def __init__(self, folder: Path) -> None:
         self.bench = Bench(folder)
         self.port = free_ports(1)[0]
-        self.environment = {**os.environ, "HUB_HTTP_PORT": str(self.port), "HUB_HOME": str(folder)}
+        self.told = {"HUB_HTTP_PORT": str(self.port), "HUB_HOME": str(folder)}
         self.start()
 
     def start(self) -> None:
@@ -64,12 +61,17 @@ class Server:
         self.thread.join(PATIENCE_S)
         assert not self.thread.is_alive()
 
+    def fill(self) -> None:
+        """Five rows of two cities, up to offset 7 of their source."""
+        for number in range(1, 6):
+            self.write(f"k{number}", number, {"city": "Oslo" if number % 2 else "Bergen", "points": number})
+        self.bench.tell(7)
+        self.bench.drain()
+
+    def close(self) -> None:
+        self.stop()
+        self.bench.store.close()
+
     def write(self, key: str, version: int, row: dict[str, object] | None) -> None:
         self.bench.write(key, version, row)
         self.bench.drain()
-
-    def hub(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "hub.cli", *arguments],
-            env=self.environment, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip

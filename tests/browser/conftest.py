@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 Opener = Callable[..., Page]
 
 # Generous: a machine that is busy must not fail a test. What is there is seen at once all the same.
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def open_page(chromium: Browser) -> Iterator[Opener]:
 
     def open_at(url: str, *, allow_trouble: bool = False, width: int = 1280, **context: object) -> Page:
         page = chromium.new_page(viewport={"width": width, "height": 900}, **context)  # type: ignore[arg-type]
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)
         origin = "/".join(url.split("/")[:3])
         if not allow_trouble:
             page.on("console", lambda said: said.type in ("error", "warning") and trouble.append(said.text))

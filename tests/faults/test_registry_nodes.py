@@ -20,8 +20,9 @@ from typing import Any
 
 import httpx2
 import pytest
+from kafka_nodes import own_node
 from pipeline import wait_until
-from ports import free_pair, free_ports
+from ports import free_ports
 from processes import Server
 
 from hub.config import Settings
@@ -142,15 +143,8 @@ def number_of(schema: str) -> int:
 @pytest.fixture
 def kafka_node(tmp_path: Path) -> Iterator[KafkaNode]:
     """A broker of its own: it is going to be hurt."""
-    port = free_pair()
-    settings = Settings(home=tmp_path / "kafka", kafka_port=port, bootstrap=f"127.0.0.1:{port}")
-    node = KafkaNode(settings)
-    node.start()
-    try:
-        node.wait_ready()
+    with own_node(tmp_path / "kafka") as node:
         yield node
-    finally:
-        node.stop()
 
 
 @pytest.fixture
@@ -280,7 +274,7 @@ def served(url: str) -> Versions:
     """All that a node serves, in every context."""
     found: Versions = defaultdict(dict)
     listed: list[dict[str, Any]] = httpx2.get(
-        f"{url}/schemas", params={"subjectPrefix": ":*:", "deleted": "true"}, timeout=10.0
+        f"{url}/schemas", params={"subjectPrefix": ":*:", "deleted": "true"}, timeout=60.0
     ).json()
     for each in listed:
         found[each["subject"]][each["version"]] = (each["id"], number_of(each["schema"]))

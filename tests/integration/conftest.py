@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from mirror_world import node
+from kafka_nodes import own_node
 from pipeline import Pipeline
 from postgres import BINARIES, Postgres
 from spark_session import spark_session
@@ -33,14 +33,14 @@ def pipeline(settings: Settings, hub_server: str) -> Iterator[Pipeline]:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Bootstrap servers of a cluster to mirror from, shared by a file's tests."""
-    with node(tmp_path_factory.mktemp("nyc")) as made:
+    with own_node(tmp_path_factory.mktemp("nyc")) as made:
         yield made.bootstrap
 
 
 @pytest.fixture(scope="module")
 def away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """And of the one that it is mirrored to."""
-    with node(tmp_path_factory.mktemp("lon")) as made:
+    with own_node(tmp_path_factory.mktemp("lon")) as made:
         yield made.bootstrap
 
 

@@ -17,7 +17,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pipeline import wait_until
 from ports import free_ports
-from processes import HubProcess, Server, run_hub
+from processes import HubProcess, Server, call_hub, run_hub
 
 from hub.access.secrets import hash_of_password, hash_of_token
 from hub.api.route_rules import ROUTES
@@ -166,15 +166,15 @@ def test_no_list_tells_of_what_may_not_be_seen(guarded: Guarded) -> None:
     publish(guarded, guarded.secret, {"customer": "C-9", "total": 1_000_000}, root=True)
     told = []
     with (
-        httpx2.Client(base_url=guarded.url, auth=("ana", PASSWORD), timeout=30) as ana,
-        httpx2.Client(base_url=guarded.url, auth=("root", PASSWORD), timeout=30) as root,
+        httpx2.Client(base_url=guarded.url, auth=("ana", PASSWORD), timeout=60) as ana,
+        httpx2.Client(base_url=guarded.url, auth=("root", PASSWORD), timeout=60) as root,
     ):
 
         def collected() -> bool:
             seen = root.get("/api/overview").text
             return guarded.secret in seen and guarded.orders in seen
 
-        wait_until(collected, 30.0, lambda: root.get("/api/overview").text[:2_000])
+        wait_until(collected, 60.0, lambda: root.get("/api/overview").text[:2_000])
         more = ["/v3/clusters/-/topics", f"/search?q={guarded.mark}", "/api/completeness?state=NEVER"]
         for path in [*PLACES, *more]:
             for accept in ("application/json", "text/html"):
@@ -199,7 +199,7 @@ def test_no_list_tells_of_what_may_not_be_seen(guarded: Guarded) -> None:
 
 def publish(guarded: Guarded, topic: str, event: dict[str, Any], *, root: bool = False) -> Any:
     with Hub(guarded.url, token=f"root:{PASSWORD}" if root else TOKEN) as hub:
-        return hub.produce(topic, event, timeout_s=30)
+        return hub.produce(topic, event, timeout_s=60)
 
 
 def test_queries_read_what_their_caller_may(guarded: Guarded) -> None:
@@ -232,16 +232,16 @@ def test_the_command_line_asks_by_the_homes_key_or_by_its_token(
     guarded: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run_hub(guarded.settings, "topic", "ls").returncode == 0
-    listed = run_hub(guarded.settings, "access", "ls", "-o", "json")
+    listed = call_hub(guarded.settings, "access", "ls", "-o", "json")
     assert {"ana", "checkout"} <= {row["name"] for row in json.loads(listed.stdout)}
-    no = run_hub(guarded.settings, "access", "check", "ana", "write", guarded.orders, "-o", "json")
+    no = call_hub(guarded.settings, "access", "check", "ana", "write", guarded.orders, "-o", "json")
     assert no.returncode == 1 and "write or admin" in json.loads(no.stdout)[0]["how"]
-    yes = run_hub(guarded.settings, "access", "check", "ana", "read", f"subject:{guarded.orders}-value")
+    yes = call_hub(guarded.settings, "access", "check", "ana", "read", f"subject:{guarded.orders}-value")
     assert yes.returncode == 0 and "group shop has read" in yes.stdout
 
     def sql(token: str) -> Any:
         own = guarded.settings.model_copy(update={"token": token})
-        return run_hub(own, "sql", "-c", f'SELECT count(*) AS n FROM "{guarded.secret}"')
+        return call_hub(own, "sql", "-c", f'SELECT count(*) AS n FROM "{guarded.secret}"')
 
     assert sql(f"root:{PASSWORD}").returncode == 0
     refused = sql(f"ana:{PASSWORD}")
@@ -287,8 +287,8 @@ def test_a_view_is_computed_and_applied_and_its_stream_ends_with_its_grant(guard
                 assert any("C-7" in line for line in lines)
                 guarded.grant(guarded.file().replace(f', views: ["{guarded.view}"]', ""))
                 row = f"/views/{guarded.view}/C-7"
-                with httpx2.Client(base_url=guarded.url, auth=("ana", PASSWORD), timeout=10) as other:
-                    wait_until(lambda: other.get(row).status_code == 403, 30.0, lambda: "still granted")
+                with httpx2.Client(base_url=guarded.url, auth=("ana", PASSWORD), timeout=60) as other:
+                    wait_until(lambda: other.get(row).status_code == 403, 60.0, lambda: "still granted")
                 publish(guarded, guarded.orders, {"customer": "C-7", "total": 40})
                 assert not any('"spent":43' in line for line in lines)  # it ends
             assert http.get(f"/views/{guarded.view}/C-7").status_code == 403

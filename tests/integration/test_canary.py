@@ -44,17 +44,17 @@ def test_canaries_come_on_every_way_that_is_read(kafka: str, hub_server: str) ->
     with canaries.running():
 
         def enough() -> bool:
-            ways = by_way(canaries)
-            return min(ways[name].read for name in ("ack", "read", "mirror:near")) >= 10
+            ways.update(by_way(canaries))
+            read = [ways[name] for name in ("ack", "read", "mirror:near")]
+            return min(each.read for each in read) >= 10 and {each.state for each in read} == {CanaryState.OK}
 
+        ways: dict[str, WayRow] = {}
         wait_until(enough, PATIENCE_S, lambda: str(canaries.rows()))
-        ways = by_way(canaries)
-        assert {ways[name].state for name in ("ack", "read", "mirror:near")} == {CanaryState.OK}
         assert (ways["read"].lost, ways["read"].repeated, ways["read"].reordered) == (0, 0, 0)
         away = ways["mirror:away"]
         assert (away.state, away.expected, away.lost) == (CanaryState.UNKNOWN, 0, 0)
         assert "does not answer" in away.cause
-        assert canaries.state()[0] is CanaryState.OK
+        wait_until(lambda: canaries.state()[0] is CanaryState.OK, PATIENCE_S, lambda: str(canaries.state()))
         assert canaries.partitions == 2
 
         class Families:
@@ -125,7 +125,7 @@ def test_canaries_go_through_spark_and_the_store(pipeline: Pipeline) -> None:
     pipeline.cluster.create_topic(topic, partitions=1, config={}, replication_factor=1)
 
     def row(key: str) -> Mapping[str, Any] | None:
-        answer = httpx2.get(f"{pipeline.url}/views/hub_canary/{key}", timeout=10.0)
+        answer = httpx2.get(f"{pipeline.url}/views/hub_canary/{key}", timeout=60.0)
         if answer.status_code == 404:
             if answer.json()["error_code"] == "HUB-1410":
                 raise NotFound("no view")

@@ -61,7 +61,7 @@ def heard(pipeline: Pipeline) -> Iterator[Pipeline]:
             hub.produce(TOPIC, reading("first", 1.0), key="first")
         wait_until(
             lambda: pipeline.state(NAME).get("state") == "live" and bool(pipeline.state(NAME)["fields"]),
-            150.0,
+            240.0,
         )
         yield pipeline
 
@@ -189,7 +189,7 @@ def test_subscribers_go_through_kill_9_without_a_loss_or_a_repeat(heard: Pipelin
 
 def test_every_example_of_the_document_runs(pipeline: Pipeline) -> None:
     pipeline.install("customer-360")
-    wait_until(lambda: pipeline.state("customer_360").get("state") == "live", 150.0)
+    wait_until(lambda: pipeline.state("customer_360").get("state") == "live", 240.0)
     examples = re.findall(r"^```python\n(.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)
     assert len(examples) >= 6
     text = "\n".join(examples).replace("http://127.0.0.1:8088", pipeline.url)

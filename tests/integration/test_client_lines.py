@@ -235,13 +235,9 @@ def in_a_thread(work: Any) -> Any:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     running = Server(tmp_path)
-    for number in range(1, 6):
-        running.write(f"k{number}", number, {"city": "Oslo" if number % 2 else "Kiel", "points": number})
-    running.bench.tell(7)
-    running.bench.drain()
+    running.fill()
     yield running
-    running.stop()
-    running.bench.store.close()
+    running.close()
 
 
 def ws_url(server: Server, query: str = "") -> str:
@@ -287,7 +283,7 @@ def test_a_websocket_that_cannot_be_is_refused_as_a_request_is(server: Server) -
             pass
         assert refused.value.response.status_code == status
         assert words in (refused.value.response.body or b"").decode()
-        assert httpx2.get(f"{server.url}/views/v/changes{query}").status_code == status
+        assert httpx2.get(f"{server.url}/views/v/changes{query}", timeout=60).status_code == status
     for transport in TRANSPORTS:
         with Hub(server.url) as hub:
             with pytest.raises(NotFound, match='view "vv"'):
@@ -341,13 +337,12 @@ def test_rows_that_enter_and_leave_a_filter(server: Server, transport: Any) -> N
         assert next(changes) == Delete("k5", 13)
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(240)
 def test_a_slow_reader_is_told_and_one_that_does_not_read_is_let_go_and_resumes(
     server: Server, transport: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hub.materializers.push._SLOW_S", 0.2)
     monkeypatch.setattr("hub.materializers.push._PAGE", 50)
-    monkeypatch.setattr(push_wire, "SEND_S", 3.0)
     wide = (
         "x" * 1_500_000
     )  # a page has 75 MB: more than sockets (tcp_rmem: 33 MB) and libraries hold between them
@@ -376,6 +371,9 @@ def test_a_slow_reader_is_told_and_one_that_does_not_read_is_let_go_and_resumes(
             elif isinstance(change, Behind):
                 behind.append(change)
         assert behind and behind[0].slow_ms >= 200 and behind[0].coalesced
+        monkeypatch.setattr(
+            push_wire, "SEND_S", 3.0
+        )  # only now: until here it is to be waited for, however long a storm takes
         storm(300)
         change = next(changes)
         assert isinstance(change, Upsert)
@@ -414,12 +412,12 @@ def test_reads_page_by_page_and_with_tokens(server: Server) -> None:
         with pytest.raises(NotFound, match="nobody"):
             hub.get("v", "nobody")
         assert [row["key"] for row in hub.rows("v", page_rows=2)] == ["k1", "k2", "k3", "k4", "k5"]
-        assert [row["key"] for row in hub.rows("v", where={"city": "Kiel"})] == ["k2", "k4"]
+        assert [row["key"] for row in hub.rows("v", where={"city": "Bergen"})] == ["k2", "k4"]
 
     async def keys() -> list[str]:
         async with AsyncHub(server.url) as hub:
             assert (await hub.get("v", "k1"))["points"] == 1
-            return [row["key"] async for row in hub.rows("v", where={"city": "Kiel"}, page_rows=1)]
+            return [row["key"] async for row in hub.rows("v", where={"city": "Bergen"}, page_rows=1)]
 
     assert in_a_thread(keys()) == ["k2", "k4"]
 

@@ -148,11 +148,11 @@ def test_the_gateway_keeps_receipts_and_the_server_shows_them(
     settings: Settings, hub_server: str, cluster: KafkaCluster, topic: str
 ) -> None:
     environment = environment_of(settings)
-    cluster_id = httpx2.get(f"{hub_server}/v3/clusters", timeout=20.0).json()["data"][0]["cluster_id"]
+    cluster_id = httpx2.get(f"{hub_server}/v3/clusters", timeout=60.0).json()["data"][0]["cluster_id"]
     for value in range(5):
         body = {"value": {"type": "STRING", "data": f"v{value}"}}
         url = f"{hub_server}/v3/clusters/{cluster_id}/topics/{topic}/records"
-        assert httpx2.post(url, json=body, timeout=20.0).json()["error_code"] == 200
+        assert httpx2.post(url, json=body, timeout=60.0).json()["error_code"] == 200
     with Hub(hub_server, receipts="checkout") as hub:
         hub.produce_many(topic, [Event(f"c{value}", key=None, type="STRING") for value in range(7)])
     at_ms = int(time.time() * 1000) // BUCKET_MS * BUCKET_MS
@@ -162,9 +162,9 @@ def test_the_gateway_keeps_receipts_and_the_server_shows_them(
         "at_ms": at_ms,
         "receipts": [{"topic": topic, "partition": 0, "runs": [[0, 2]], "minutes": [minute]}],
     }
-    assert httpx2.post(f"{hub_server}/api/audit/receipts", json=said, timeout=20.0).status_code == 204
+    assert httpx2.post(f"{hub_server}/api/audit/receipts", json=said, timeout=60.0).status_code == 204
     said["receipts"][0]["runs"] = [[0, 3]]  # type: ignore[index]
-    refused = httpx2.post(f"{hub_server}/api/audit/receipts", json=said, timeout=20.0)
+    refused = httpx2.post(f"{hub_server}/api/audit/receipts", json=said, timeout=60.0)
     assert refused.status_code == 400
     assert "3 offsets" in refused.json()["message"]
 
@@ -185,14 +185,14 @@ def test_the_gateway_keeps_receipts_and_the_server_shows_them(
     assert (tiers["gateway"].state, tiers["gateway"].compared) == (State.BALANCED, 12)
 
     def shown() -> bool:
-        found = httpx2.get(f"{hub_server}/api/audit", params={"topic": topic}, timeout=20.0)
+        found = httpx2.get(f"{hub_server}/api/audit", params={"topic": topic}, timeout=60.0)
         return found.is_success and found.json()["topics"][0]["state"] == "MISMATCH"
 
     wait_until(shown, PATIENCE_S)
     show = CliRunner().invoke(app, ["audit", "show", topic], env=environment)
     assert show.exit_code == 0, show.output
     assert "outbox-1" in show.stdout
-    metrics = httpx2.get(f"{hub_server}/metrics", timeout=20.0).text
+    metrics = httpx2.get(f"{hub_server}/metrics", timeout=60.0).text
     assert f'hub_completeness_state{{state="MISMATCH",topic="{topic}"}} 1.0' in metrics
-    missing = httpx2.get(f"{hub_server}/api/audit", params={"topic": "no.such"}, timeout=20.0)
+    missing = httpx2.get(f"{hub_server}/api/audit", params={"topic": "no.such"}, timeout=60.0)
     assert missing.status_code == 404

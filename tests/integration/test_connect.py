@@ -95,7 +95,7 @@ def test_what_runs_what_failed_and_what_nobody_can_tell(
         metrics = httpx2.get(f"{url}/metrics", timeout=30).text
         assert 'hub_connect_failed{connector="broken"} 1.0' in metrics
         assert 'hub_connect_tasks{state="RUNNING"} 1.0' in metrics
-        wait_until(lambda: firing() == {"connect-failed": "broken"}, 30.0, lambda: str(firing()))
+        wait_until(lambda: firing() == {"connect-failed": "broken"}, 60.0, lambda: str(firing()))
         finding = next(each for each in examine(own) if each.check == "connect")
         assert finding.verdict is Verdict.fail and "1 of 2 connectors failed, first broken" in finding.found
 
@@ -117,14 +117,14 @@ def test_what_runs_what_failed_and_what_nobody_can_tell(
         )
         assert "Connect unknown" in httpx2.get(url, headers=HTML, timeout=30).text
         both = {"connect-failed": "broken", "connect-unreachable": connect.url}
-        wait_until(lambda: firing() == both, 30.0, lambda: str(firing()))
+        wait_until(lambda: firing() == both, 60.0, lambda: str(firing()))
 
         # It forgets its connectors when it ends, as standalone ones do, and is known again at once.
         connect.start()
         wait_until(connect.answers, 120.0, lambda: connect.log.read_text()[-3000:])
         until({})
         assert found["connect"]["state"] == "up"
-        wait_until(lambda: "connect-unreachable" not in firing(), 30.0, lambda: str(firing()))
+        wait_until(lambda: "connect-unreachable" not in firing(), 60.0, lambda: str(firing()))
 
 
 class Odd(BaseHTTPRequestHandler):

@@ -268,7 +268,7 @@ def test_a_topic_made_anew_and_a_log_cut_off_under_a_view(desk: Desk, pipeline: 
     path = desk.views[0]
     text = path.read_text()
     path.unlink()
-    wait_until(lambda: pipeline.state(view).get("state") == "stopped", 60.0)
+    wait_until(lambda: pipeline.state(view).get("state") == "stopped", 120.0)
     for n in range(3):
         desk.write(desk.value(n))
     cut = KafkaTopicPartition(desk.topic, 0, desk.write(desk.value(8)))
@@ -282,5 +282,5 @@ def test_a_topic_made_anew_and_a_log_cut_off_under_a_view(desk: Desk, pipeline: 
     )
     said = f"{desk.topic} partition 0: ["
     wait_until(
-        lambda: said in (pipeline.state(view).get("reason") or ""), 60.0, lambda: str(pipeline.state(view))
+        lambda: said in (pipeline.state(view).get("reason") or ""), 120.0, lambda: str(pipeline.state(view))
     )

@@ -271,7 +271,7 @@ def test_a_view_over_views_follows_their_generations(market: Market) -> None:
             "sql": "SELECT c.region, sum(v.n) AS clicks, count(*) AS people FROM v JOIN c ON c.id = v.customer GROUP BY c.region",
         },
     )
-    wait_until(lambda: "waits for the view" in str(market.pipeline.state(region).get("reason")), 60.0)
+    wait_until(lambda: "waits for the view" in str(market.pipeline.state(region).get("reason")), 120.0)
     body: dict[str, Any] = {
         "sources": {"k": {"topic": market.topic("clicks"), "key": "customer"}},
         "fields": {"customer": "k.customer", "n": "count(k.page)"},
@@ -294,7 +294,7 @@ def test_a_view_over_views_follows_their_generations(market: Market) -> None:
     wait_until(is_said(world.by_region(3)), 120.0, told)
     market.write([("clicks", "4", {"customer": 4, "page": "home"})])
     world.clicks.append({"customer": 4, "page": "home"})
-    wait_until(is_said(world.by_region(3)), 60.0, told)
+    wait_until(is_said(world.by_region(3)), 120.0, told)
 
 
 def test_the_example_of_the_docs(pipeline: Pipeline) -> None:

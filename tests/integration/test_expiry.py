@@ -121,7 +121,7 @@ def test_rows_that_are_over_go_from_every_store_and_come_back_with_their_next_ev
 
     # Another ttl is no other view: nothing is built, and what is over stays so until its next event.
     declare("36500d")
-    wait_until(lambda: pipeline.state(plant.view).get("ttl") == "36500d", 60.0)
+    wait_until(lambda: pipeline.state(plant.view).get("ttl") == "36500d", 120.0)
     time.sleep(3.0)  # the appliers hear it by themselves
     plant.covered("k7", write(["k7"], 2.5, 7.0))
     await_keys({"young", "k7"})
@@ -141,6 +141,6 @@ def test_rows_that_are_over_go_from_every_store_and_come_back_with_their_next_ev
 
 def versions(plant: Plant) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = httpx2.get(
-        f"{plant.pipeline.url}/view-versions/{plant.view}", timeout=10.0
+        f"{plant.pipeline.url}/view-versions/{plant.view}", timeout=60.0
     ).json()["versions"]
     return found

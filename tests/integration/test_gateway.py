@@ -256,11 +256,11 @@ def test_the_tree_may_name_the_key_of_short_events(topic: Callable[..., Topic], 
 
 def test_clusters_and_topics_are_listed(topic: Callable[..., Topic]) -> None:
     mine = topic(partitions=3)
-    (cluster,) = httpx2.get(f"{mine.url}/v3/clusters").json()["data"]
+    (cluster,) = httpx2.get(f"{mine.url}/v3/clusters", timeout=60).json()["data"]
     assert cluster["cluster_id"] == mine.cluster.cluster_id()
     for name in ("-", cluster["cluster_id"]):
-        assert httpx2.get(f"{mine.url}/v3/clusters/{name}").json()["kind"] == "KafkaCluster"
-        listed = httpx2.get(f"{mine.url}/v3/clusters/{name}/topics").json()["data"]
+        assert httpx2.get(f"{mine.url}/v3/clusters/{name}", timeout=60).json()["kind"] == "KafkaCluster"
+        listed = httpx2.get(f"{mine.url}/v3/clusters/{name}/topics", timeout=60).json()["data"]
         assert {each["topic_name"]: each["partitions_count"] for each in listed}[mine.name] == 3
 
 
@@ -399,7 +399,7 @@ def test_violations_are_copied_to_quarantine_once_whatever_dies(
             number // 2,
         )
     assert len(mine.records()) == len(written)
-    metrics = httpx2.get(f"{mine.url}/metrics").text
+    metrics = httpx2.get(f"{mine.url}/metrics", timeout=60).text
     assert f'hub_audit_violations_total{{producer="till",reason="rest",topic="{mine.name}"}} 1.0' in metrics
 
 
@@ -411,7 +411,7 @@ def copies(mine: Topic) -> int:
 
 
 def audited(mine: Topic, checked: int) -> Any:
-    answer = httpx2.get(f"{mine.url}/audit", params={"topic": mine.name})
+    answer = httpx2.get(f"{mine.url}/audit", params={"topic": mine.name}, timeout=60)
     rows = answer.json().get("topics") or [{}]
     return rows[0] if rows[0].get("checked") == checked else None
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import run_hub
 from pyspark.sql import SparkSession
 
 from hub.cli.view import schemas_of
@@ -146,24 +145,7 @@ def test_a_view_that_is_changed_fails_with_what_changed(tmp_path: Path) -> None:
         cases += f"  {name}:\n    events:\n{events}    rows: {rows}\n"
     (project / "views" / "tests" / "regular_customers.yaml").write_text(cases)
     view.write_text(view.read_text().replace(">= 3", ">= 2"))
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "hub.cli",
-            "view",
-            "test",
-            "regular_customers",
-            "--project",
-            str(project),
-            "-o",
-            "json",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    done = run_hub({}, "view", "test", "regular_customers", "--project", str(project), "-o", "json")
     assert done.returncode == 1, done.stderr
     told = {each["test"]: each for each in json.loads(done.stdout)}
     assert told["three are enough"]["passed"]

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
+from kafka_nodes import own_node
 from ports import free_pair
 
-from hub.config import Settings
 from hub.embedded import KafkaNode
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.kafka import KafkaCluster, KafkaReader
@@ -23,7 +23,7 @@ from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.topics.log_dirs import log_dirs
 
 Topic = Callable[..., str]
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -388,14 +388,8 @@ def test_times_are_found(cluster: KafkaCluster, topic: Topic) -> None:
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[KafkaNode]:
     """A Kafka that a test may kill."""
-    port = free_pair()
-    node = KafkaNode(Settings(home=tmp_path / "home", kafka_port=port, bootstrap=f"127.0.0.1:{port}"))
-    node.start()
-    try:
-        node.wait_ready()
+    with own_node(tmp_path / "home") as node:
         yield node
-    finally:
-        node.stop()
 
 
 def kill_and_start(node: KafkaNode) -> None:

@@ -15,12 +15,12 @@ import httpx2
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
+from kafka_nodes import own_node
 from pipeline import wait_until
-from ports import free_pair, free_ports
-from processes import run_hub, running_server
+from ports import free_ports
+from processes import call_hub, run_hub, running_server
 
 from hub.config import Settings
-from hub.embedded import KafkaNode
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster, KafkaWriter
 from hub.observability.collector import Collector
@@ -422,28 +422,21 @@ def test_many_groups_are_asked_in_bulk(cluster: KafkaCluster, stage: Stage) -> N
 
 
 def test_a_broker_that_is_away_makes_everything_unknown_and_known_again(tmp_path: Path) -> None:
-    port = free_pair()
-    settings = Settings(home=tmp_path, kafka_port=port, bootstrap=f"127.0.0.1:{port}")
-    node = KafkaNode(settings)
-    node.start()
-    try:
-        node.wait_ready()
-        with measuring(KafkaCluster(settings.bootstrap, 2.0)) as monitor:
-            stage = Stage(KafkaCluster(settings.bootstrap, 30.0), monitor)
-            stage.make()
-            stage.publish(5)
-            stage.commit(2)
-            stage.until(lambda row: row.records == 3)
-            node.stop()
-            row = stage.until_state("UNKNOWN")
-            assert "does not answer" in row.cause
-            assert (row.records, row.seconds, row.error_s) == (None, None, None)
-            node.start()
-            node.wait_ready()
-            row = stage.until(lambda row: row.state != "UNKNOWN")
-            assert row.records == 3
-    finally:
+    with own_node(tmp_path) as node, measuring(KafkaCluster(node.bootstrap, 2.0)) as monitor:
+        stage = Stage(KafkaCluster(node.bootstrap, 30.0), monitor)
+        stage.make()
+        stage.publish(5)
+        stage.commit(2)
+        stage.until(lambda row: row.records == 3)
         node.stop()
+        row = stage.until_state("UNKNOWN")
+        assert "does not answer" in row.cause
+        assert (row.records, row.seconds, row.error_s) == (None, None, None)
+        node.start()
+        node.wait_ready()
+        row = stage.until(lambda row: row.state != "UNKNOWN")
+        assert row.records == 3
+        stage.opened.close()
 
 
 def test_the_server_tells_groups_by_api_metrics_and_command_line(
@@ -466,17 +459,19 @@ def test_the_server_tells_groups_by_api_metrics_and_command_line(
         rows: list[dict[str, object]] = []
 
         def told() -> bool:
-            rows[:] = httpx2.get(f"{url}/api/lag", params={"name": stage.group, "state": "STOPPED"}).json()
+            rows[:] = httpx2.get(
+                f"{url}/api/lag", params={"name": stage.group, "state": "STOPPED"}, timeout=60
+            ).json()
             return bool(rows)
 
         wait_until(told, PATIENCE_S)
         assert (rows[0]["records"], rows[0]["topic"], rows[0]["view"]) == (7, stage.topic, None)
-        metrics = httpx2.get(f"{url}/metrics").text
+        metrics = httpx2.get(f"{url}/metrics", timeout=60).text
         series = [line for line in metrics.splitlines() if line.startswith("hub_consumer_lag_seconds{")]
         assert len(series) == 1
         assert 'hub_consumers{kind="group",state="STOPPED"}' in metrics
         for command in (["lag", stage.group, "-o", "json"], ["lag", "-t", stage.topic], ["top", "--once"]):
-            said = run_hub(settings, *command)
+            said = (run_hub if command[0] == "top" else call_hub)(settings, *command)
             assert said.returncode == 0, said.stderr
             if "json" in command:
                 assert json.loads(said.stdout)[0]["name"] == stage.group

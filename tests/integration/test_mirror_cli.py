@@ -34,7 +34,7 @@ def world(home: str, away: str, tmp_path: Path) -> Iterator[World]:
 
 def same(world: World, topic: str) -> None:
     """Same committed values on both sides, in order; and `verify` says so too."""
-    wait_until(lambda: world.ends(topic, "lon") > 0, 30.0, lambda: "nothing there")
+    wait_until(lambda: world.ends(topic, "lon") > 0, 60.0, lambda: "nothing there")
     assert world.values(topic, "lon") == world.values(topic, "nyc")
     verdict = world.json("verify", world.name, "--topic", topic)
     assert verdict["different"] == verdict["not_compared"] == 0
@@ -126,7 +126,7 @@ def test_groups_are_carried_over_exactly(world: World) -> None:
     )
     consumer.subscribe([topic])
     try:
-        wait_until(lambda: consumer.poll(0.2) is not None, 30.0, lambda: "no record")
+        wait_until(lambda: consumer.poll(0.2) is not None, 60.0, lambda: "no record")
         world.clusters["nyc"].publish_group(group, Positions.of([(topic, 0, 70)]))
         world.until(
             lambda each: any(
@@ -280,7 +280,7 @@ def test_switchover_and_failback_lose_and_repeat_nothing_for_a_group(world: Worl
     world.until(well)
     wait_until(
         lambda: world.values(topic, "lon") == world.values(topic, "nyc"),
-        30.0,
+        60.0,
         lambda: f"{len(world.values(topic, 'lon'))} {len(world.values(topic, 'nyc'))}",
     )
     assert sorted(world.values(topic, "nyc")) == sorted(born)
@@ -380,17 +380,17 @@ def with_holes(world: World, topic: str, mark: str, count: int, at: str = "nyc")
 
     bootstrap = {"nyc": world.nyc, "lon": world.lon}[at]
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"app.{topic}.{at}"})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     for begin in range(0, count, 10):
         producer.begin_transaction()
         for number in range(3):
             producer.produce(topic, b"aborted", partition=number % 2)
-        producer.flush(30)
-        producer.abort_transaction(30)
+        producer.flush(60)
+        producer.abort_transaction(60)
         producer.begin_transaction()
         for number in range(begin, min(count, begin + 10)):
             producer.produce(topic, f"{mark}{number}".encode(), f"k{number}".encode(), partition=number % 2)
-        producer.commit_transaction(30)
+        producer.commit_transaction(60)
 
 
 def read_as(world: World, at: str, topic: str, group: str, count: int) -> list[bytes]:
@@ -410,7 +410,7 @@ def read_as(world: World, at: str, topic: str, group: str, count: int) -> list[b
     quiet_since = time.monotonic()
     try:
         while len(found) < count:
-            assert time.monotonic() - quiet_since < 30.0, f"{len(found)} of {count}"
+            assert time.monotonic() - quiet_since < 60.0, f"{len(found)} of {count}"
             message = consumer.poll(0.3)
             if message is not None and message.error() is None:
                 found.append(message.value())

@@ -19,14 +19,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import AdminClient
+from kafka_nodes import often_cleaned, own_node
 from pipeline import wait_until
-from ports import free_pair, free_ports
+from secured_node import PASSWORD, USER, SecuredNode, give
 
 from hub.config import Settings
 from hub.embedded import KafkaNode
@@ -70,78 +66,11 @@ _names = itertools.count()
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-class GuardedNode(KafkaNode):
-    """Has, beside its open listener, one with TLS and passwords and one with passwords only."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.guarded_port, self.tls_port = free_ports(2)
-        self.certificate = self.folder / "certificate.pem"
-
-    def prepare(self) -> list[str]:
-        command = super().prepare()
-        key = self.folder / "key.pem"
-        if not key.exists():
-            subprocess.run(
-                [
-                    "openssl",
-                    "req",
-                    "-x509",
-                    "-newkey",
-                    "rsa:2048",
-                    "-nodes",
-                    "-days",
-                    "2",
-                    "-subj",
-                    "/CN=localhost",
-                    "-addext",
-                    "subjectAltName=IP:127.0.0.1",
-                    "-keyout",
-                    str(key),
-                    "-out",
-                    str(self.certificate),
-                ],
-                check=True,
-                capture_output=True,
-            )
-            (self.folder / "both.pem").write_text(key.read_text() + self.certificate.read_text())
-        properties = self.folder / "server.properties"
-        lines = [line for line in properties.read_text().splitlines() if "listener" not in line]
-        plain = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_mirror="right";'
-        scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-        open_ = f"PLAINTEXT://127.0.0.1:{self.port},SASL_PLAINTEXT://127.0.0.1:{self.guarded_port}"
-        open_ += f",SASL_SSL://127.0.0.1:{self.tls_port}"
-        protocols = ("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL")
-        lines += [
-            f"listeners={open_},CONTROLLER://127.0.0.1:{self.port + 1}",
-            f"advertised.listeners={open_}",
-            "controller.listener.names=CONTROLLER",
-            f"listener.security.protocol.map={','.join(f'{each}:{each}' for each in protocols)},CONTROLLER:PLAINTEXT",
-            "inter.broker.listener.name=PLAINTEXT",
-            "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256",
-            "ssl.keystore.type=PEM",
-            f"ssl.keystore.location={self.folder / 'both.pem'}",
-        ]
-        for listener in ("sasl_plaintext", "sasl_ssl"):
-            lines += [
-                f"listener.name.{listener}.plain.sasl.jaas.config={plain}",
-                f"listener.name.{listener}.scram-sha-256.sasl.jaas.config={scram}",
-            ]
-        properties.write_text("\n".join(lines) + "\n")
-        return command
-
-
 @pytest.fixture(scope="module")
-def second(tmp_path_factory: pytest.TempPathFactory, settings: Settings) -> Iterator[GuardedNode]:
+def second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredNode]:
     """A second cluster, which tests may kill when they start it again."""
-    home = tmp_path_factory.mktemp("target-home")
-    node = GuardedNode(settings.model_copy(update={"home": home, "kafka_port": free_pair()}))
-    node.start()
-    try:
-        node.wait_ready()
-        yield node
-    finally:
-        node.stop()
+    with own_node(tmp_path_factory.mktemp("target-home"), SecuredNode) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -278,7 +207,7 @@ def settled(bootstrap: str, tps: Sequence[TopicPartition]) -> dict[TopicPartitio
         cluster.refresh({tp.topic for tp in tps})
         wait_until(
             lambda: cluster.offsets(tps) == cluster.offsets(tps, isolation=READ_COMMITTED),
-            30.0,
+            60.0,
             lambda: "a transaction stays open",
         )
     finally:
@@ -344,7 +273,7 @@ def fill(pair: Pair, records: int, seed: int, *, codecs: Sequence[str] = CODECS,
             )
             if number % 1000 == 0:
                 producer.poll(0)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
 
 def produce_raw(bootstrap: str, tp: TopicPartition, payload: bytes) -> None:
@@ -387,7 +316,7 @@ def batch_counts(bootstrap: str, tps: Sequence[TopicPartition]) -> list[int]:
 def delete_records(bootstrap: str, tp: TopicPartition, before: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (done_,) = admin.delete_records([KafkaTopicPartition(tp.topic, tp.partition, before)]).values()
-    done_.result(10)
+    done_.result(60)
 
 
 def test_every_record_arrives_once_in_order_and_at_a_known_offset(pair: Callable[..., Pair]) -> None:
@@ -485,7 +414,7 @@ def test_a_worker_that_hung_is_fenced_and_says_so(pair: Callable[..., Pair]) -> 
             done(engine)
             process.send_signal(signal.SIGCONT)
             fill(topic, 500, seed=6)
-            assert process.wait(30) == 7
+            assert process.wait(60) == 7
             done(engine)
         finally:
             engine.close()
@@ -552,8 +481,22 @@ def test_a_broker_that_dies_costs_time_only(
 
 def transaction(bootstrap: str, name: str) -> Producer:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 5})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     return producer
+
+
+def spanned_while_open(topic: Pair) -> Producer:
+    """A transaction over both partitions is committed while one that began earlier in the second is open: its producer."""
+    earlier = transaction(topic.source, f"{topic.link}.earlier")
+    spanning = transaction(topic.source, f"{topic.link}.spanning")
+    earlier.begin_transaction()
+    earlier.produce(topic.topic, b"earlier", partition=1, on_delivery=delivered)
+    earlier.flush(60)
+    spanning.begin_transaction()
+    for tp in topic.tps:
+        spanning.produce(topic.topic, b"spanning", partition=tp.partition, on_delivery=delivered)
+    spanning.commit_transaction(60)
+    return earlier
 
 
 def test_aborted_transactions_are_left_out(pair: Callable[..., Pair]) -> None:
@@ -564,10 +507,10 @@ def test_aborted_transactions_are_left_out(pair: Callable[..., Pair]) -> None:
         for at in range(30):
             producer.produce(topic.topic, f"{number}.{at}".encode(), partition=at % 2, on_delivery=delivered)
         if number % 3 == 0:
-            producer.flush(10)
-            producer.abort_transaction(10)
+            producer.flush(60)
+            producer.abort_transaction(60)
         else:
-            producer.commit_transaction(10)
+            producer.commit_transaction(60)
     engine = topic.engine()
     try:
         assert sum(each.records for each in done(engine)) == 13 * 30
@@ -581,15 +524,7 @@ def test_aborted_transactions_are_left_out(pair: Callable[..., Pair]) -> None:
 def test_a_transaction_over_two_partitions_becomes_visible_at_once(pair: Callable[..., Pair]) -> None:
     """In the source it is readable in one partition while in the other a transaction that began earlier is open."""
     topic = pair(2)
-    earlier = transaction(topic.source, f"{topic.link}.earlier")
-    spanning = transaction(topic.source, f"{topic.link}.spanning")
-    earlier.begin_transaction()
-    earlier.produce(topic.topic, b"earlier", partition=1, on_delivery=delivered)
-    earlier.flush(10)
-    spanning.begin_transaction()
-    for tp in topic.tps:
-        spanning.produce(topic.topic, b"spanning", partition=tp.partition, on_delivery=delivered)
-    spanning.commit_transaction(10)
+    earlier = spanned_while_open(topic)
     produce_raw(
         topic.source, topic.tps[0], bytes(batch_of([RawRecord(0, 1, 0, rest_of(None, b"after"))]).payload)
     )
@@ -599,7 +534,7 @@ def test_a_transaction_over_two_partitions_becomes_visible_at_once(pair: Callabl
         for _ in range(8):
             engine.step()
         assert read(topic.target, topic.tps) == {tp: [] for tp in topic.tps}
-        earlier.commit_transaction(10)
+        earlier.commit_transaction(60)
         done(engine)
     finally:
         engine.close()
@@ -608,20 +543,12 @@ def test_a_transaction_over_two_partitions_becomes_visible_at_once(pair: Callabl
 
 def test_holding_back_ends(pair: Callable[..., Pair]) -> None:
     topic = pair(2)
-    earlier = transaction(topic.source, f"{topic.link}.earlier")
-    spanning = transaction(topic.source, f"{topic.link}.spanning")
-    earlier.begin_transaction()
-    earlier.produce(topic.topic, b"earlier", partition=1, on_delivery=delivered)
-    earlier.flush(10)
-    spanning.begin_transaction()
-    for tp in topic.tps:
-        spanning.produce(topic.topic, b"spanning", partition=tp.partition, on_delivery=delivered)
-    spanning.commit_transaction(10)
+    earlier = spanned_while_open(topic)
     engine = topic.engine(hold_s=0.5)
     try:
         done(engine)
         assert [len(found) for found in settled(topic.target, topic.tps).values()] == [1, 0]
-        earlier.abort_transaction(10)
+        earlier.abort_transaction(60)
         done(engine)
     finally:
         engine.close()
@@ -644,10 +571,11 @@ def test_a_compacted_topic_keeps_its_holes_out_and_its_map_exact(pair: Callable[
             topic.topic, value, f"k{chance.randrange(1_500)}", partition=0, on_delivery=delivered
         )
         if number % 500 == 0:
-            producer.flush(10)
-    producer.flush(10)
+            producer.flush(60)
+    producer.flush(60)
     tp = topic.tps[0]
-    wait_until(lambda: len(read(topic.source, [tp])[tp]) < 5_500, 90.0, lambda: "nothing was compacted")
+    with often_cleaned(topic.source):
+        wait_until(lambda: len(read(topic.source, [tp])[tp]) < 5_500, 90.0, lambda: "nothing was compacted")
     engine = topic.engine()
     try:
         (progress,) = done(engine)
@@ -670,7 +598,7 @@ def test_tiny_batches_are_merged_and_stay_what_they_are(pair: Callable[..., Pair
     )
     for number in range(3_000):
         producer.produce(topic.topic, b"x" * 40, str(number), partition=number % 3, on_delivery=delivered)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     engine = topic.engine()
     try:
         progress = done(engine)
@@ -777,13 +705,13 @@ def test_a_batch_larger_than_the_target_takes_is_split(pair: Callable[..., Pair]
         producer.produce(
             topic.topic, random.Random(number).randbytes(1_000), partition=0, on_delivery=delivered
         )
-    producer.flush(10)
+    producer.flush(60)
     engine = topic.engine()
     try:
         done(engine)
         topic.check()
         producer.produce(topic.topic, random.Random(0).randbytes(50_000), partition=0, on_delivery=delivered)
-        producer.flush(10)
+        producer.flush(60)
         (progress,) = done(engine)
     finally:
         engine.close()
@@ -924,35 +852,27 @@ def test_a_topic_made_anew_and_a_target_with_records_are_not_mirrored_into(pair:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_passwords_and_tls(pair: Callable[..., Pair], second: GuardedNode, mechanism: Any) -> None:
+def test_passwords_and_tls(pair: Callable[..., Pair], second: SecuredNode, mechanism: Any) -> None:
     topic = pair()
     fill(topic, 3_000, seed=14)
-    admin = AdminClient({"bootstrap.servers": second.bootstrap})
-    credential = UserScramCredentialUpsertion(
-        "mirror", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"right"
-    )
-    for waiting in admin.alter_user_scram_credentials([credential]).values():
-        waiting.result(10)
-    plain, tls = f"127.0.0.1:{second.guarded_port}", f"127.0.0.1:{second.tls_port}"
-    known: dict[str, Any] = {"sasl_mechanism": mechanism, "username": "mirror"}
-    right = ClusterAccess(
-        bootstrap=tls,
-        security_protocol="SASL_SSL",
-        ssl_cafile=str(second.certificate),
-        password="right",
-        **known,
-    )
+    second.make_users()
+    everything = [(kind, "*", "ALL", "ALLOW") for kind in ("TOPIC", "GROUP", "TRANSACTIONAL_ID")]
+    give(second.bootstrap, [*everything, ("BROKER", "kafka-cluster", "ALL", "ALLOW")])
+    known: dict[str, Any] = {"sasl_mechanism": mechanism, "username": USER, "password": PASSWORD}
+    tls, plain = f"127.0.0.1:{second.both_port}", f"127.0.0.1:{second.sasl_port}"
+    authority = str(second.folder / "broker.pem")
+    right = ClusterAccess(bootstrap=tls, security_protocol="SASL_SSL", ssl_cafile=authority, **known)
     engine = topic.engine()
     engine.target.access = right
     try:
         wait_until(
-            lambda: engine.step() > 0, 20.0, lambda: str(engine.error)
+            lambda: engine.step() > 0, 60.0, lambda: str(engine.error)
         )  # a new password takes a moment
         done(engine)
     finally:
         engine.close()
     topic.check()
-    guarded = ClusterAccess(bootstrap=plain, security_protocol="SASL_PLAINTEXT", password="right", **known)
+    guarded = ClusterAccess(bootstrap=plain, security_protocol="SASL_PLAINTEXT", **known)
     Cluster(guarded).refresh([topic.topic])
     for wrong, said in (
         (replace(guarded, password="wrong"), "does not let us in"),

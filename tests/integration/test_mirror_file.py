@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from mirror_world import World, node, own_world, well
+from kafka_nodes import own_node
+from mirror_world import World, own_world, well
 
 from hub.embedded import KafkaNode
 from hub.kafka.acls import TopicRule
@@ -34,8 +35,8 @@ class AskingNode(KafkaNode):
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     with (
-        node(tmp_path_factory.mktemp("nyc"), AskingNode) as nyc,
-        node(tmp_path_factory.mktemp("lon"), AskingNode) as lon,
+        own_node(tmp_path_factory.mktemp("nyc"), AskingNode) as nyc,
+        own_node(tmp_path_factory.mktemp("lon"), AskingNode) as lon,
     ):
         yield nyc.bootstrap, lon.bootstrap
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 import threading
 import time
@@ -12,12 +13,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from kafka_nodes import often_cleaned
 from mirror_maker import MirrorMaker, properties
 from mirror_world import World, own_world
 from pipeline import wait_until
+from processes import call_hub
 
 from hub.config import Settings
-from hub.errors import Conflict, NotFound
 from hub.record import NewRecord, Positions, TopicPartition
 from hub.replication.clusters import reach, read_progress
 from hub.replication.compare import complete_tables
@@ -46,7 +48,7 @@ def by_place(found: Any) -> dict[tuple[str, int], Any]:
     return {(row["topic"], row["partition"]): row for row in found["partitions"]}
 
 
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("exactly_once", [False, True])
 def test_a_mirror_goes_on_where_a_real_mirror_maker_stopped(
     world: World, settings: Settings, tmp_path: Path, exactly_once: bool
@@ -65,14 +67,14 @@ def test_a_mirror_goes_on_where_a_real_mirror_maker_stopped(
         world.clusters["nyc"].publish_group(
             group, Positions.of([(chat, 0, 57), (chat, 1, world.end(chat, 1))])
         )
-        wait_until(lambda: told_of(world, group), 90.0, lambda: maker.log.read_text()[-3000:])
+        wait_until(lambda: told_of(world, group), 240.0, lambda: maker.log.read_text()[-3000:])
         world.declare([f"{world.label}.**"])
         running = taken(world, "--dry-run", "--quiet", "3")[
             "still_written"
         ]  # it has nothing to do, but it beats
         assert "heartbeats at lon" in running
         world.produce(chat, 3_000, mark="more")
-        wait_until(lambda: world.ends(chat, "lon") > 500, 60.0, lambda: maker.log.read_text()[-3000:])
+        wait_until(lambda: world.ends(chat, "lon") > 500, 120.0, lambda: maker.log.read_text()[-3000:])
         if exactly_once:
             maker.stop()
         else:
@@ -122,7 +124,7 @@ def test_a_mirror_goes_on_where_a_real_mirror_maker_stopped(
             )
 
 
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(600)
 def test_a_compacted_topic_is_taken_over_with_the_holes_of_either_side(
     world: World, settings: Settings, tmp_path: Path
 ) -> None:
@@ -137,7 +139,8 @@ def test_a_compacted_topic_is_taken_over_with_the_holes_of_either_side(
         delete_retention_ms="100000000",
     )
     keyed(world, items, 0, 5_000)
-    wait_until(lambda: len(world.records(items, "nyc")) < 4_500, 120.0, lambda: "nothing was compacted")
+    with often_cleaned(world.nyc):
+        wait_until(lambda: len(world.records(items, "nyc")) < 4_500, 120.0, lambda: "nothing was compacted")
     maker = MirrorMaker(settings, tmp_path / "mm2", properties(world.nyc, world.lon, items, EXACTLY_ONCE))
     try:
 
@@ -146,7 +149,7 @@ def test_a_compacted_topic_is_taken_over_with_the_holes_of_either_side(
             there = items in world.clusters["lon"].topics()
             return there and newest(world, items, "lon") == newest(world, items, "nyc")
 
-        wait_until(copied_all, 150.0, lambda: maker.log.read_text()[-3000:])
+        wait_until(copied_all, 240.0, lambda: maker.log.read_text()[-3000:])
         maker.stop()
     finally:
         maker.kill()
@@ -156,7 +159,8 @@ def test_a_compacted_topic_is_taken_over_with_the_holes_of_either_side(
     def fewer() -> set[int]:
         return known - {record.offset for record in world.records(items, "nyc")}
 
-    wait_until(lambda: len(fewer()) > 100, 120.0, lambda: "nothing more was compacted")
+    with often_cleaned(world.nyc):
+        wait_until(lambda: len(fewer()) > 100, 120.0, lambda: "nothing more was compacted")
     hole = min(fewer())
     world.clusters["nyc"].publish_group(group, Positions.of([(items, 0, hole)]))
 
@@ -270,7 +274,7 @@ def test_what_cannot_be_proven_is_refused_with_the_way_out(world: World) -> None
     assert {tp.topic for tp in known} == {good}
     # With the newest part alone the older difference does not matter, but a group that reads before it does.
     world.clusters["lon"].delete_topic(foreign)
-    wait_until(lambda: foreign not in world.clusters["lon"].topics(), 30.0, lambda: "")
+    wait_until(lambda: foreign not in world.clusters["lon"].topics(), 60.0)
     world.make(foreign, at="lon")
     world.clusters["lon"].writer().append([NewRecord(foreign, b"k", b"older", partition=0)])
     by_hand(world, foreign, {0: 50, 1: 30})
@@ -290,8 +294,7 @@ def test_nothing_is_taken_over_while_mirror_maker_writes(world: World) -> None:
     world.make(chat, at="lon")
     world.produce(chat, 100)
     world.declare([f"{world.label}.**"])
-    with pytest.raises(NotFound, match=r"neither .*nowhere"):
-        raise_of(world, "--offset-syncs-topic", "nowhere")
+    assert re.search(r"neither .*nowhere", refusal(world, "--offset-syncs-topic", "nowhere"))
     by_hand(world, chat, {0: 50, 1: 30})
     stop = threading.Event()
 
@@ -305,8 +308,7 @@ def test_nothing_is_taken_over_while_mirror_maker_writes(world: World) -> None:
     still.start()
     try:
         assert taken(world, "--dry-run")["still_written"] == [f"{SYNCS} at nyc"]
-        with pytest.raises(Conflict, match="still writes"):
-            raise_of(world)
+        assert "still writes" in refusal(world)
     finally:
         stop.set()
         still.join()
@@ -316,15 +318,12 @@ def test_nothing_is_taken_over_while_mirror_maker_writes(world: World) -> None:
 # ---- what the tests do
 
 
-def raise_of(world: World, *more: str) -> None:
-    from typer.testing import CliRunner
-
-    from hub.cli import app
-
-    words = ["mirror", "import", world.name, "--from-mm2", "--name", world.name, "--quiet", "1", *more]
-    done = CliRunner().invoke(app, [*words, "-f", str(world.path)], env={"HUB_PROJECT": str(world.folder)})
-    assert done.exception is not None
-    raise done.exception
+def refusal(world: World, *more: str) -> str:
+    """Why nothing is taken over."""
+    words = ("mirror", "import", world.name, "--from-mm2", "--name", world.name, "--quiet", "1", *more)
+    done = call_hub(world.told, *words, "-f", str(world.path))
+    assert done.returncode == 1, done
+    return done.stderr
 
 
 def odd_ones(world: World, topic: str) -> None:
@@ -366,7 +365,7 @@ def copied(world: World, maker: MirrorMaker, topic: str) -> None:
             record.value for record in world.records(topic, "lon")
         }
 
-    wait_until(all_there, 150.0, lambda: maker.log.read_text()[-3000:])
+    wait_until(all_there, 240.0, lambda: maker.log.read_text()[-3000:])
 
 
 def told_of(world: World, group: str) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from mirror_world import World, node, own_world
+from mirror_world import World, own_world
 from pipeline import wait_until
 from ports import free_ports
 from processes import running_server
@@ -19,12 +18,6 @@ from hub.cli import app
 from hub.cli.context import environment_of
 from hub.config import Settings
 from hub.record import Positions
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with node(tmp_path_factory.mktemp("nyc")) as made:
-        yield made.bootstrap
 
 
 @pytest.mark.timeout(300)

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 from link_proxy import END_TXN, FETCH, PRODUCE, LinkedNode, linked_node
-from pipeline import wait_until
+from pipeline import records_of, wait_until
 
 from hub.errors import Conflict
 from hub.kafka import KafkaCluster
 from hub.log import WriterFenced
-from hub.record import Record, TopicPartition
+from hub.record import TopicPartition
 from hub.replication.batch_engine import BatchEngine, EngineSettings
 from hub.replication.checkpoint import CHECKPOINTS_CONFIG, CHECKPOINTS_TOPIC, MAP_CONFIG, MAP_TOPIC
 from hub.replication.wire import ClusterAccess
@@ -79,22 +79,7 @@ class Way:
             engine.step()
 
     def check(self) -> None:
-        assert [record.value for record in self.committed()] == self.sent
-
-    def committed(self) -> list[Record]:
-        reader, cluster = self.sides[1].reader(), self.sides[1]
-        found: list[Record] = []
-        try:
-            ends = cluster.end_offsets([self.topic])
-            reader.assign(cluster.beginning_offsets([self.topic]))
-            wait_until(
-                lambda: bool(found.extend(reader.poll(5_000, 0.2)) or reader.position().covers(ends)),
-                30.0,
-                lambda: f"{reader.position()} {ends}",
-            )
-        finally:
-            reader.close()
-        return found
+        assert [record.value for record in records_of(self.sides[1], self.topic)] == self.sent
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from mirror_world import World, node, own_world, well
+from kafka_nodes import own_node
+from mirror_world import World, own_world, well
 from old_node import OldNode
 from pipeline import wait_until
 
@@ -20,7 +21,7 @@ FETCH, PRODUCE = 1, 0
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with node(tmp_path_factory.mktemp("old"), OldNode) as made:
+    with own_node(tmp_path_factory.mktemp("old"), OldNode) as made:
         yield made.bootstrap
 
 

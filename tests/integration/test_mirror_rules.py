@@ -13,7 +13,8 @@ from typing import Any
 import fastavro
 import pytest
 from confluent_kafka import Producer
-from mirror_world import World, node, own_world, well
+from kafka_nodes import own_node
+from mirror_world import World, own_world, well
 from ports import free_ports
 from processes import Server
 
@@ -34,7 +35,7 @@ KEY_REFERENCE = "${MASK_KEY}"
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[str, str]]]:
     """Bootstrap servers and the registry's URL of either side."""
     homes = {name: tmp_path_factory.mktemp(name) for name in ("nyc", "lon")}
-    with node(homes["nyc"]) as nyc, node(homes["lon"]) as lon:
+    with own_node(homes["nyc"]) as nyc, own_node(homes["lon"]) as lon:
         servers = [
             Server(
                 Settings(
@@ -78,7 +79,7 @@ def declare(world: World, sides: Mapping[str, tuple[str, str]], **more: Any) -> 
 
 def settled(world: World, topic: str) -> dict[str, Any]:
     """Until all that the source has is judged: what is left out moves the position too."""
-    ends = {n: world.end(topic, n) for n in range(world.clusters["nyc"].topics()[topic].partitions)}
+    ends = {tp.partition: end for tp, end in world.clusters["nyc"].end_offsets([topic], committed=False)}
     return world.until(
         lambda found: all(
             any(

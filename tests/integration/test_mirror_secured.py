@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from mirror_world import World, node, own_world, well
+from kafka_nodes import own_node
+from mirror_world import World, own_world, well
 from pipeline import wait_until
 from secured_node import PASSWORD, Right, SecuredNode, Way, give, take, tokens
 
@@ -49,10 +49,10 @@ AT_TARGET: tuple[Right, ...] = (
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, SecuredNode]]:
     with (
-        node(tmp_path_factory.mktemp("nyc"), SecuredNode) as nyc,
-        node(tmp_path_factory.mktemp("lon"), SecuredNode) as lon,
+        own_node(tmp_path_factory.mktemp("nyc"), SecuredNode) as nyc,
+        own_node(tmp_path_factory.mktemp("lon"), SecuredNode) as lon,
     ):
-        found = {"nyc": cast(SecuredNode, nyc), "lon": cast(SecuredNode, lon)}
+        found = {"nyc": nyc, "lon": lon}
         for name, rights in (("nyc", AT_SOURCE), ("lon", AT_TARGET)):
             found[name].make_users()
             give(found[name].bootstrap, rights)
@@ -140,7 +140,7 @@ def test_who_does_not_get_in_is_told_which_cluster_and_why(
 ) -> None:
     monkeypatch.setenv("MIRROR_PASSWORD", "wrong")
     declare(world, sides, ("SCRAM-SHA-256", "OAUTHBEARER"), token_url)
-    reached = {name: reach(load(world.path), name, os.environ, world.folder, 5.0) for name in ("nyc", "lon")}
+    reached = {name: reach(load(world.path), name, os.environ, world.folder, 1.5) for name in ("nyc", "lon")}
     token = reached["lon"].access.token
     assert token is not None
     with pytest.raises(PeerError, match=r"gives no token.*401") as gone:
@@ -183,9 +183,7 @@ def test_a_right_that_is_missing_stops_its_topic_and_no_other(
 
     give(sides[side].bootstrap, denied)
     try:
-        if right == "WRITE":
-            time.sleep(1.0)  # until something is to be written nobody is told
-        else:
+        if right != "WRITE":  # of which nobody is told until something is to be written
             world.until(told)
         for topic in (closed, open_):
             world.produce(topic, 100, mark="more")

@@ -12,11 +12,13 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
 import pytest
 from postgres import Postgres
+from processes import run_hub
 from sql_cases import FRIENDLY, HOSTILE, NOW_MS, ask, fill, schema
 from sqlalchemy import create_engine, text
 
@@ -255,24 +257,20 @@ def test_a_caller_who_hangs_up_stops_the_query(hub_server: str, departures: str)
     """More of them than run at once: each would keep its place for a minute."""
     tables = ", ".join(f'"{departures}" t{n}' for n in range(10))
     endless = {"sql": f"SELECT count(*) FROM {tables}", "timeout_ms": 60_000}
-    for _ in range(6):
+
+    def hang_up(_: int) -> None:
         with pytest.raises(httpx2.ReadTimeout):
-            httpx2.post(f"{hub_server}/query", json=endless, timeout=1.5)
-    body = {"sql": "SELECT 1 AS one", "timeout_ms": 20_000}
-    assert httpx2.post(f"{hub_server}/query", json=body, timeout=30).json()["rows"] == [{"one": 1}]
+            httpx2.post(f"{hub_server}/query", json=endless, timeout=httpx2.Timeout(60.0, read=1.5))
+
+    with ThreadPoolExecutor(6) as callers:
+        list(callers.map(hang_up, range(6)))
+    body = {"sql": "SELECT 1 AS one", "timeout_ms": 40_000}
+    assert httpx2.post(f"{hub_server}/query", json=body, timeout=60).json()["rows"] == [{"one": 1}]
 
 
 def test_hub_sql_in_a_pipe(settings: Settings, hub_server: str, departures: str) -> None:
-    def hub_sql(*arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "hub.cli", "sql", *arguments],
-            input=given if given is not None else "",
-            env={**os.environ, **environment_of(settings)},
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
+    def hub_sql(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        return run_hub(settings, "sql", *arguments, given=given)
 
     done = hub_sql("-o", "csv", "-c", f'SELECT carrier, delay FROM "{departures}" WHERE delay < 2 ORDER BY 2')
     assert (done.returncode, done.stdout) == (0, "carrier,delay\nA,0\nB,1\n"), done.stderr
@@ -304,7 +302,7 @@ def test_hub_sql_at_a_terminal(settings: Settings, hub_server: str, departures: 
     os.close(far)
     shown = ""
 
-    def until(wanted: str, seconds: float = 40.0) -> None:
+    def until(wanted: str, seconds: float = 60.0) -> None:
         nonlocal shown
         deadline = time.monotonic() + seconds
         while wanted not in shown and time.monotonic() < deadline:
@@ -328,7 +326,7 @@ def test_hub_sql_at_a_terminal(settings: Settings, hub_server: str, departures: 
         os.write(main, b"\x03")
         until("Stopped.")
         os.write(main, b"\\q\r")
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

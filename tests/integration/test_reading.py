@@ -15,39 +15,38 @@ from pathlib import Path
 
 import pytest
 from ports import free_ports
+from processes import call_hub, run_hub
 from view_server import PATIENCE_S, Server
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     running = Server(tmp_path)
-    for number in range(1, 6):
-        running.write(f"k{number}", number, {"city": "Oslo" if number % 2 else "Bergen", "points": number})
-    running.bench.tell(7)
-    running.bench.drain()
+    running.fill()
     yield running
-    running.stop()
-    running.bench.store.close()
+    running.close()
 
 
 def test_query_by_key_by_condition_and_page_by_page(server: Server) -> None:
-    one = server.hub("query", "v", "k1")
+    one = call_hub(server.told, "query", "v", "k1")
     assert one.returncode == 0 and "Oslo" in one.stdout
-    row = json.loads(server.hub("query", "v", "k2", "-o", "json").stdout)
+    row = json.loads(call_hub(server.told, "query", "v", "k2", "-o", "json").stdout)
     assert (row["key"], row["city"], row["points"]) == ("k2", "Bergen", 2)
-    page = json.loads(server.hub("query", "v", "-w", "city=Oslo", "-o", "json").stdout)
+    page = json.loads(call_hub(server.told, "query", "v", "-w", "city=Oslo", "-o", "json").stdout)
     assert [row["key"] for row in page["rows"]] == ["k1", "k3", "k5"]
-    between = json.loads(server.hub("query", "v", "-w", "city>=B", "-w", "city<C", "-o", "json").stdout)
+    between = json.loads(
+        call_hub(server.told, "query", "v", "-w", "city>=B", "-w", "city<C", "-o", "json").stdout
+    )
     assert [row["key"] for row in between["rows"]] == ["k2", "k4"]
-    first = server.hub("query", "v", "--limit", "2")
+    first = call_hub(server.told, "query", "v", "--limit", "2")
     assert "k2" in first.stdout and "k3" not in first.stdout and "--start-after k2" in first.stderr
-    rest = server.hub("query", "v", "--start-after", "k4")
+    rest = call_hub(server.told, "query", "v", "--start-after", "k4")
     assert "k5" in rest.stdout and "k4" not in rest.stdout.replace("after k4", "")
 
 
 def test_query_waits_for_a_write_or_tells_how_far_it_is(server: Server) -> None:
-    assert server.hub("query", "v", "k1", "--after-write", "in:0:7").returncode == 0
-    late = server.hub("query", "v", "k1", "--after-write", "in:0:9", "--timeout-ms", "50")
+    assert call_hub(server.told, "query", "v", "k1", "--after-write", "in:0:7").returncode == 0
+    late = call_hub(server.told, "query", "v", "k1", "--after-write", "in:0:9", "--timeout-ms", "50")
     assert late.returncode == 1 and "in:0 is at 7 of 9" in late.stderr
 
 
@@ -62,16 +61,13 @@ def test_query_waits_for_a_write_or_tells_how_far_it_is(server: Server) -> None:
     ],
 )
 def test_query_says_the_way_out(server: Server, arguments: tuple[str, ...], words: str) -> None:
-    done = server.hub("query", *arguments)
+    done = call_hub(server.told, "query", *arguments)
     assert done.returncode == 1 and words in done.stderr and "Traceback" not in done.stderr
 
 
 def test_without_a_server_it_says_how_to_start_one(tmp_path: Path) -> None:
-    environment = {**os.environ, "HUB_HTTP_PORT": str(free_ports(1)[0]), "HUB_HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-m", "hub.cli", "query", "v", "k"],
-        env=environment, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    told = {"HUB_HTTP_PORT": str(free_ports(1)[0]), "HUB_HOME": str(tmp_path)}
+    done = run_hub(told, "query", "v", "k")
     assert done.returncode == 1 and "hub up" in done.stderr
 
 
@@ -81,7 +77,7 @@ class Watching:
     def __init__(self, server: Server, *arguments: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "hub.cli", "watch", *arguments],
-            env=server.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, **server.told}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         self.lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()

@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
-from pipeline import Pipeline, iso, plain, wait_until
+from pipeline import Pipeline, iso, plain, records_of, wait_until
 from processes import own_settings
 
 from hub.cli.up import children, server_url
@@ -179,12 +179,8 @@ def test_bad_events_new_schemas_and_reads_of_ones_own_writes(hub: Hub) -> None:
     assert (row["celsius"], row["readings"]) == (25.0, 3)
 
     dead = "plant.fast.dlq"
-    hub.until(lambda: sum(offset for _, offset in cluster.end_offsets([dead])) > 0, 60.0)
-    reader = cluster.reader()
-    reader.assign(cluster.beginning_offsets([dead]))
-    record = reader.poll(1, 10.0)[0]
-    reader.close()
-    assert record.value == b"not avro at all"
+    hub.until(lambda: sum(offset for _, offset in cluster.end_offsets([dead])) > 0, 120.0)
+    assert records_of(cluster, dead)[0].value == b"not avro at all"
 
 
 @pytest.mark.timeout(600)

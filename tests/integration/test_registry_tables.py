@@ -94,7 +94,7 @@ def versions(file: Path) -> list[tuple[Any, ...]]:
 
 def served(url: str) -> list[tuple[Any, ...]]:
     every = httpx2.get(
-        f"{url}/schemas", params={"subjectPrefix": ":*:", "deleted": "true"}, timeout=10.0
+        f"{url}/schemas", params={"subjectPrefix": ":*:", "deleted": "true"}, timeout=60.0
     ).json()
     return sorted(
         (

@@ -140,7 +140,7 @@ def test_stored_json_and_protobuf_are_tried_and_who_reads_them_is_told(
          "auto.offset.reset": "earliest"}
     )  # fmt: skip
     reader.subscribe([f"{mark}.json"])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not reader.assignment() and time.monotonic() < deadline:
         reader.poll(0.1)
     assert reader.assignment()

@@ -149,7 +149,7 @@ def moved(hub: Hub) -> Iterator[None]:
     wait_until(
         lambda: manifest.exists() and manifest.stat().st_mtime_ns > before,
         60.0,
-        lambda: (hub.settings.project / "applier.log").read_text()[-3000:],
+        hub.last_words,
     )
 
 

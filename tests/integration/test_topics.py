@@ -7,14 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from pipeline import records_of
+from processes import call_hub, run_hub
 
 from hub.cli.context import environment_of
 from hub.config import Settings
@@ -355,14 +357,7 @@ Hub = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def hub(settings: Settings) -> Hub:
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command: Sequence[str] = (sys.executable, "-m", "hub.cli", "topic", *words)
-        environment = {**os.environ, **environment_of(settings), "COLUMNS": "200"}
-        return subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=60, check=False
-        )
-
-    return run
+    return partial(call_hub, {**environment_of(settings), "COLUMNS": "200"}, "topic")
 
 
 def test_the_command_line_from_plan_to_event(project: Project, hub: Hub) -> None:
@@ -560,11 +555,14 @@ def test_describe_without_a_registry_tells_the_rest(project: Project, settings: 
     assert told.settings and told.partitions[0].end == 0 and told.partitions[0].bytes_by_broker
 
 
-def test_a_mistake_in_the_tree_is_one_message_with_its_place(tmp_path: Path, hub: Hub) -> None:
+def test_a_mistake_in_the_tree_is_one_message_with_its_place(
+    tmp_path: Path, settings: Settings, hub: Hub
+) -> None:
     file = tmp_path / "topics.yaml"
     file.write_text("topics:\n  a:\n    partitons: 3\n")
-    told = hub("tree", "-f", str(file))
-    assert told.returncode == 1
+    told = run_hub(settings, "topic", "tree", "-f", str(file))
+    assert (told.returncode, told.stdout) == (1, "")
+    assert "Traceback" not in told.stderr
     assert f'{file}:3:5: unknown key "partitons"' in told.stderr
     assert 'did you mean "partitions"?' in told.stderr
     file.write_text("topics:\n  a: {schema: none.avsc}\n")

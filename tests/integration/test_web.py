@@ -22,7 +22,7 @@ HTML = {"Accept": "text/html"}
 SCHEMA = {"type": "record", "name": "Landing", "fields": [{"name": "flight", "type": "string"}]}
 
 
-def until(probe: Callable[[], Any], seconds: float = 30.0) -> Any:
+def until(probe: Callable[[], Any], seconds: float = 60.0) -> Any:
     """The first true answer."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -51,7 +51,7 @@ def topic(settings: Settings, hub_server: str) -> str:
 
 
 def test_a_new_topic_is_a_page_and_its_messages_are_read(hub_server: str, topic: str) -> None:
-    with httpx2.Client(base_url=hub_server, timeout=20) as http:
+    with httpx2.Client(base_url=hub_server, timeout=60) as http:
         until(lambda: http.get(f"/topics/{topic}", headers=HTML).status_code == 200)
         assert http.get(f"/topics/{topic}").json()["topic"] == topic  # programs: as ever
         told = http.get(f"/api/topics/{topic}").json()
@@ -79,7 +79,7 @@ def test_a_new_topic_is_a_page_and_its_messages_are_read(hub_server: str, topic:
 
 
 def test_every_page_of_a_real_server_answers(hub_server: str, topic: str) -> None:
-    with httpx2.Client(base_url=hub_server, timeout=20) as http:
+    with httpx2.Client(base_url=hub_server, timeout=60) as http:
         for path in (
             "/",
             "/topics",
@@ -106,7 +106,7 @@ def test_new_messages_are_pushed(settings: Settings, hub_server: str, topic: str
     opened = threading.Event()
 
     def write() -> None:
-        opened.wait(20)
+        opened.wait(60)
         writer = cluster.writer()
         for number in range(100):  # until one is heard: the stream says "open" a moment before it reads
             writer.append([NewRecord(topic, f"live{number}".encode(), b"plain", partition=0)])
@@ -118,7 +118,7 @@ def test_new_messages_are_pushed(settings: Settings, hub_server: str, topic: str
     thread = threading.Thread(target=write)
     thread.start()
     with (
-        httpx2.Client(timeout=30) as http,
+        httpx2.Client(timeout=60) as http,
         http.stream("GET", f"{hub_server}/api/topics/{topic}/tail") as answer,
     ):
         event = ""

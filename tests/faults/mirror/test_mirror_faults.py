@@ -19,8 +19,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException, Producer
 from link_proxy import END_TXN, PRODUCE, LinkedNode, linked_node
-from mirror_world import Worker, World
+from mirror_world import World
 from pipeline import wait_until
+from processes import Running
 
 from hub.errors import HubError
 from hub.record import Record, TopicPartition
@@ -67,7 +68,7 @@ class Trial:
         """Of these, records of the first topic with one header are left out on the way: its batches are written anew."""
         self.number = 0
         self.done: Counter[str] = Counter()
-        self.slots: list[Worker] = []
+        self.slots: list[Running] = []
 
     def produce(self) -> None:
         """Records of mixed shapes; now and then in transactions, some of which are aborted."""

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from failing_log import FailingCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.errors import HubFault, NotFound, PeerError
-from hub.log import MemoryCluster, MemoryWriter
 from hub.observability.metrics import exposition
 from hub.observability.overview import KafkaHealth, Overview
-from hub.record import NewRecord, Positions, Record, TopicPartition
+from hub.record import NewRecord, Record, TopicPartition
 from hub.schema_registry.codec import frame
 from hub.schema_registry.sources import Source
 from hub.topics.audit import (
@@ -88,29 +88,11 @@ class Registry:
         }[schema_id]
 
 
-class Cluster(MemoryCluster):
-    """With settings; writers fail, before or after they have written, when it is said."""
-
-    failures: list[str]
+class Cluster(FailingCluster):
+    """With settings."""
 
     def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         return {name: self.descriptions[name].config for name in names}
-
-    def writer(self, name: str | None = None) -> MemoryWriter:
-        made = super().writer(name)
-        return Failing(made.cluster, made.name, made.epoch)
-
-
-class Failing(MemoryWriter):
-    def append(self, records: Sequence[NewRecord]) -> Positions:
-        assert isinstance(self.cluster, Cluster)
-        said = self.cluster.failures.pop(0) if self.cluster.failures else ""
-        if said == "before":
-            raise PeerError("the outcome is unknown")
-        after = super().append(records)
-        if said == "after":
-            raise PeerError("the outcome is unknown")
-        return after
 
 
 def cluster(partitions: int = 2) -> Cluster:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from failing_log import FailingCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.errors import CallerError, Conflict, HubFault, NotFound, PeerError
-from hub.log import MemoryCluster, MemoryWriter
-from hub.record import NewRecord, Positions, Record
+from hub.record import NewRecord, Record
 from hub.schema_registry.avro_twin import twin
 from hub.schema_registry.client import RegisteredSchema
 from hub.schema_registry.codec import encode, frame, parsed
@@ -75,31 +74,9 @@ class Registry:
         return RegisteredSchema(1, 1, self.texts[1])
 
 
-class Cluster(MemoryCluster):
-    """Writers fail, before or after they have written, when it is said."""
-
-    failures: list[str]
-
-    def writer(self, name: str | None = None) -> MemoryWriter:
-        made = super().writer(name)
-        return Failing(made.cluster, made.name, made.epoch)
-
-
-class Failing(MemoryWriter):
-    def append(self, records: Sequence[NewRecord]) -> Positions:
-        assert isinstance(self.cluster, Cluster)
-        said = self.cluster.failures.pop(0) if self.cluster.failures else ""
-        if said == "before":
-            raise PeerError("the outcome is unknown")
-        after = super().append(records)
-        if said == "after":
-            raise PeerError("the outcome is unknown")
-        return after
-
-
 @dataclass
 class Desk:
-    cluster: Cluster
+    cluster: FailingCluster
     letters: DeadLetters
 
     def dead(
@@ -123,7 +100,7 @@ class Desk:
 
 
 def open_desk(declared: str | None = "id") -> Desk:
-    cluster = Cluster()
+    cluster = FailingCluster()
     cluster.failures = []
     for name in ("t", "t.dlq", "t.quarantine", "views.w.late"):
         cluster.create_topic(name, partitions=1, config={}, replication_factor=1)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from hub.api.push_traces import MOST_WAITING, Push, PushTraces, applied_by
@@ -17,19 +14,8 @@ from hub.materializers.latency_samples import SAMPLES
 from hub.materializers.progress import Progress, progress_of
 from hub.record import Positions, Record, TopicPartition
 from hub.tracing import Trace, parse, with_trace
-from hub.tracing.otel import Spans
 
 PLACE = TopicPartition("t", 0)
-
-
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr("hub.tracing.otel._spans", Spans(provider.get_tracer("test")))
-    yield exporter
-    provider.shutdown()
 
 
 def trace_of(offset: int) -> Trace:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,14 +14,12 @@ from fastapi.responses import StreamingResponse
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from hub.schema_registry.routes import create_router as registry_routes
 from hub.tracing import ACTIVE, MOST_LINKS, Trace, of_headers, parse, with_trace
 from hub.tracing.asgi import Traced
-from hub.tracing.otel import Outbox, Spans, wanted
+from hub.tracing.otel import Outbox, wanted
 
 TRACE = Trace("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", True, "vendor=1")
 OTHER = Trace("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", False)
@@ -67,16 +64,6 @@ def test_headers_of_an_application_stay_and_a_context_is_never_there_twice() -> 
     made = with_trace((("a", b"1"), ("tracestate", b"of=nothing")), TRACE)
     assert [name for name, _ in made] == ["a", "traceparent", "tracestate"]
     assert with_trace(made, OTHER) == made
-
-
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr("hub.tracing.otel._spans", Spans(provider.get_tracer("test")))
-    yield exporter
-    provider.shutdown()
 
 
 def app() -> FastAPI:

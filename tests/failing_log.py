@@ -1,0 +1,31 @@
+"""A log in memory whose writers fail when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hub.errors import PeerError
+from hub.log import MemoryCluster, MemoryWriter
+from hub.record import NewRecord, Positions
+
+
+class FailingCluster(MemoryCluster):
+    """``failures``: of the next appends, "before" or "after" the records are written; anything else is none."""
+
+    failures: list[str]
+
+    def writer(self, name: str | None = None) -> MemoryWriter:
+        made = super().writer(name)
+        return _FailingWriter(made.cluster, made.name, made.epoch)
+
+
+class _FailingWriter(MemoryWriter):
+    def append(self, records: Sequence[NewRecord]) -> Positions:
+        assert isinstance(self.cluster, FailingCluster)
+        said = self.cluster.failures.pop(0) if self.cluster.failures else ""
+        if said == "before":
+            raise PeerError("the outcome is unknown")
+        after = super().append(records)
+        if said == "after":
+            raise PeerError("the outcome is unknown")
+        return after

@@ -1,0 +1,75 @@
+"""Kafkas of tests' own: started, ready, and stopped at the end.
+
+Kafka's own tool formats the folder of the first of them in each process. The next ones get what it wrote there, with
+ids of their own, and so start one JVM instead of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from ports import free_pair
+
+from hub.config import Settings
+from hub.embedded import KafkaNode
+from hub.embedded.kafka_node import new_cluster_id
+
+Kind = TypeVar("Kind", bound=KafkaNode)
+
+_written: bytes | None = None
+"""The features of a new cluster, as the tool of this Kafka writes them; nothing in it is of one cluster."""
+
+
+@contextmanager
+def running_node(made: Kind) -> Iterator[Kind]:
+    """A test may hurt it, and start it again."""
+    global _written
+    data = made.folder / "data"
+    of_this_kafka = type(made).jars is KafkaNode.jars
+    if of_this_kafka and _written is not None and not data.exists():
+        data.mkdir(parents=True)
+        (data / "bootstrap.checkpoint").write_bytes(_written)
+        ids = f"cluster.id={new_cluster_id()}\ndirectory.id={new_cluster_id()}\n"
+        (data / "meta.properties").write_text(f"version=1\nnode.id=1\n{ids}")
+    made.start()
+    try:
+        made.wait_ready()
+        if of_this_kafka and _written is None:
+            _written = (data / "bootstrap.checkpoint").read_bytes()
+        yield made
+    finally:
+        made.stop()
+
+
+@contextmanager
+def own_node(home: Path, kind: type[Kind] = KafkaNode) -> Iterator[Kind]:  # type: ignore[assignment]
+    """On free ports."""
+    port = free_pair()
+    with running_node(kind(Settings(home=home, kafka_port=port, bootstrap=f"127.0.0.1:{port}"))) as made:
+        yield made
+
+
+@contextmanager
+def often_cleaned(bootstrap: str) -> Iterator[None]:
+    """Compaction is looked for all the time, not every 15 s."""
+    _alter(
+        bootstrap, ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
+    )
+    try:
+        yield
+    finally:
+        _alter(
+            bootstrap,
+            ConfigEntry("log.cleaner.backoff.ms", None, incremental_operation=AlterConfigOpType.DELETE),
+        )
+
+
+def _alter(bootstrap: str, entry: ConfigEntry) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    broker = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+    for changed in admin.incremental_alter_configs([broker]).values():
+        changed.result(60)
