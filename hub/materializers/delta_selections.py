@@ -432,7 +432,8 @@ def _is_verbatim(node: exp.Expr) -> bool:
     if isinstance(node, exp.TsOrDsToDate):
         return node.args.get("format") is None
     if isinstance(node, exp.TimeToStr):
-        return _FORMAT.fullmatch(node.args["format"].name) is not None
+        form = node.args["format"]
+        return isinstance(form, exp.Literal) and _FORMAT.fullmatch(form.name) is not None
     return isinstance(node, _VERBATIM)
 
 
