@@ -80,7 +80,7 @@ class KafkaSender:
         self.poll(0)
 
     def send_all(self, records: Iterable[NewRecord], acknowledged: Acknowledged) -> None:
-        """``send`` of many, at a third of what each costs by itself: acknowledgements are served now and then."""
+        """``send`` of many, at half of what each costs by itself: one callback, and answers served now and then."""
         self.raise_failed()
         heard: dict[tuple[str, int | None], Callable[[KafkaError | None, Message], None]] = {}
         for number, new in enumerate(records, 1):
