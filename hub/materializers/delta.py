@@ -50,6 +50,8 @@ from hub.materializers.delta_selections import (
     Tree,
     conjuncts,
     mapped,
+    obstacle,
+    window_of,
 )
 from hub.materializers.sql_view import trees_of
 
@@ -216,6 +218,9 @@ class _Planning:
                 "or declare up to how many rows may be computed whole at every batch (whole_rows: 10000)"
             )
         said = ", ".join(f'"{table}"' for table in dict.fromkeys(best))
+        found = next(filter(None, (obstacle(root, each) for each in key)), None)
+        if found is not None:
+            return self.refuse(f"a change of {said} can touch every row: {found[0]}", found[1], "HUB-2132")
         return self.refuse(
             f"a change of {said} can touch every row: nothing ties its rows to the view's", form, "HUB-2132"
         )
@@ -284,6 +289,7 @@ class _Planning:
         self._steady(tree)
         self._unambiguous(tree)
         self._inputs_only(tree)
+        _spell_windows(tree)
         known: Mapping[str, str] = self.catalog.columns(sql) if self.catalog is not None else {}
         try:
             schema: dict[str, object] = {
@@ -543,7 +549,7 @@ class _Planning:
         if rel.groups is not None:
             key = []
             for group in rel.groups:
-                named = [name for name, of in rel.projections.items() if of == group]
+                named = [name for name, of in rel.projections.items() if group in (of, window_of(of))]
                 if not named:
                     return None
                 key.append(named[0])
@@ -688,6 +694,27 @@ def _own_queries(node: exp.Select) -> Iterator[exp.Expr]:
     parts += [join.args["on"] for join in node.args.get("joins") or [] if join.args.get("on")]
     for part in parts:
         yield from _subqueries(part)
+
+
+def _spell_windows(tree: exp.Expr) -> None:
+    """``window.end``, which is what GROUP BY window(…) makes, as ``window(…).end``."""
+    for select in tree.find_all(exp.Select):
+        group = select.args.get("group")
+        calls = group.find_all(exp.Anonymous) if group is not None else ()
+        made = {
+            call.name.lower(): call for call in calls if call.name.lower() in ("window", "session_window")
+        }
+        scope = [select.args.get("from_"), *(select.args.get("joins") or ())]
+        taken = {each.this.alias_or_name.lower() for each in scope if each is not None}
+        for column in list(select.find_all(exp.Column)):
+            name, *fields = (part.name.lower() for part in column.parts)
+            if name not in made or name in taken or len(fields) > 1 or column.parent_select is not select:
+                continue
+            call: exp.Expr = made[name].copy()
+            if fields:
+                call = exp.Dot(this=call, expression=exp.to_identifier(fields[0]))
+            named = column.parent is select
+            column.replace(exp.alias_(call, column.name) if named else call)
 
 
 def _subqueries(part: exp.Expr) -> Iterator[exp.Expr]:

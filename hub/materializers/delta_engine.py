@@ -31,6 +31,7 @@ from typing import Any
 import duckdb
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -44,7 +45,7 @@ from hub.log import Writer
 from hub.materializers.avro_shape import AvroType, changelog_schema
 from hub.materializers.dataframes import GENERATION_SHIFT, VERSION_HEADER
 from hub.materializers.delta import plan
-from hub.materializers.delta_plan import DeltaPlan, Leaf, Stage, Table
+from hub.materializers.delta_plan import STREAM_KEY, DeltaPlan, Leaf, Stage, Table
 from hub.materializers.sql_stream import key_text
 from hub.materializers.transform_functions import register
 from hub.materializers.view import CHANGELOG_PREFIX, Declared
@@ -56,8 +57,11 @@ DELETED, ORDER = "_deleted", "_order"
 RECORD_KEY, VALUE = "_record_key", "_value"
 _FORMAT = 2
 _MEMORY_MB = 256
-# Above this, rows go to Spark as a file: it reads it in parallel, and holds no copy of it in this process.
-_ROWS_BY_FILE = 100_000
+# Above this, rows go to Spark as a file, and come back as files: this process holds no copy of them.
+_BYTES_BY_FILE = 48_000_000
+_ROWS_AT_A_TIME = 50_000
+# Above this, Spark compiles the SQL and computes it in several tasks.
+_ROWS_INTERPRETED = 50_000
 _EMIT_ROWS = 10_000
 
 # A small batch is done sooner by interpreting its expressions (docs/architecture.md, "Non-obvious").
@@ -145,6 +149,7 @@ class SparkCatalog:
             self.session.conf.set(key, value)
         for table in tables:
             _no_rows(self.session, table.columns).createOrReplaceTempView(table.name)
+        self._asked: dict[str, DataFrame] = {}
 
     def columns(self, sql: str) -> Mapping[str, str]:
         fields = self.schema(sql).fields
@@ -153,7 +158,7 @@ class SparkCatalog:
     def schema(self, sql: str) -> StructType:
         """As Spark types the query. Raises ConfigError in Spark's own words."""
         try:
-            return self.session.sql(sql).schema
+            return self._analyzed(sql).schema
         except PySparkException as error:
             said = str(error).split("\n")[0].split("; line")[0]
             raise ConfigError(
@@ -163,7 +168,14 @@ class SparkCatalog:
             ) from None
 
     def define(self, name: str, sql: str) -> None:
-        self.session.sql(sql).createOrReplaceTempView(name)
+        self._analyzed(sql).createOrReplaceTempView(name)
+        self._asked = {known: frame for known, frame in self._asked.items() if name not in known}
+
+    def _analyzed(self, sql: str) -> DataFrame:
+        """Planning asks of one query several times, and each analysis costs what a small batch does."""
+        if sql not in self._asked:
+            self._asked[sql] = self.session.sql(sql)
+        return self._asked[sql]
 
 
 def prepare(
@@ -175,21 +187,28 @@ def prepare(
     view: str = "view",
     whole_rows: int = 0,
     functions: Declared | None = None,
+    catalog: SparkCatalog | None = None,
 ) -> DeltaPlan:
     """``delta.plan`` with Spark's own types. Raises ConfigError as it does; nothing is run. ``functions``: the view whose
-    Python functions the SQL may call, here and below."""
-    catalog = SparkCatalog(session, tables, functions)
+    Python functions the SQL may call, here and below. ``catalog``: one over these tables, where there is one."""
+    catalog = catalog or SparkCatalog(session, tables, functions)
     return plan(sql, tables, key, view=view, whole_rows=whole_rows, catalog=catalog)
 
 
 def row_schema(
-    session: SparkSession, made: DeltaPlan, view: str = "", *, functions: Declared | None = None
+    session: SparkSession,
+    made: DeltaPlan,
+    view: str = "",
+    *,
+    functions: Declared | None = None,
+    catalog: SparkCatalog | None = None,
 ) -> AvroType:
     """The changelog's Avro schema of the view's rows: its columns and ``_version``. ``view``: its name, where that is not
-    its stage's."""
-    catalog = SparkCatalog(session, made.tables, functions)
-    for stage in made.stages[:-1]:
-        catalog.define(stage.name, stage.sql)
+    its stage's. ``catalog``: the one with which it was prepared."""
+    if catalog is None:
+        catalog = SparkCatalog(session, made.tables, functions)
+        for stage in made.stages[:-1]:
+            catalog.define(stage.name, stage.sql)
     fields = catalog.schema(made.view.sql).jsonValue()["fields"]
     fields.append({"name": "_version", "type": "long", "nullable": False, "metadata": {}})
     return changelog_schema(view or made.view.name, fields, required=("_version",))
@@ -325,6 +344,8 @@ class DeltaRun:
         self.schema = schema
         self.schema_id = schema_id
         self.timing = Timing()
+        # By stream, the last offset of each partition that its table has.
+        self.reached: dict[str, dict[tuple[str, int], int]] = {}
         self.session = register(session.newSession(), functions)
         for name, value in _FIXED.items():
             self.session.conf.set(name, value)
@@ -434,46 +455,88 @@ class DeltaRun:
     ) -> None:
         self.timing = Timing()
         touched = {}
+        images = self.computed
         given = {name.lower(): rows for name, rows in changes.items()}
         oldest = {name.lower(): each for name, each in below.items()}
         for table in self.plan.tables:
             name = table.name.lower()
             with self.timing.part("store"):
-                touched[name] = self._take(table, given.get(name), oldest.get(name, 0))
+                touched[name] = self._take(table, given.get(name), oldest.get(name, 0), images=images)
         if load:
             self.state.db.execute("DROP TABLE IF EXISTS emitted_upserts")
             self.state.db.execute("DROP TABLE IF EXISTS emitted_deletes")
             return
         for stage in self.plan.stages:
             touched[stage.name] = self._stage(stage, touched, version)
-        self._keep(self.plan.view)
+        self._keep(self.plan.view, first=not images)
 
     # ---- inputs: rows as they were and as they are
 
-    def _take(self, table: Table, given: pa.Table | None, below: int = 0) -> int:
-        """Bring changes into the table. Leaves ``old_<t>`` and ``new_<t>``: the images of the rows that changed."""
+    def _take(self, table: Table, given: pa.Table | None, below: int = 0, *, images: bool = True) -> int:
+        """Bring changes into the table. Leaves ``old_<t>`` and ``new_<t>``, the ``images`` of the rows that changed, where
+        somebody will ask: while nothing is computed everything is new."""
         name = _t(table.name)
         stored, old, new = _q(name), _q(f"old_{name}"), _q(f"new_{name}")
         db = self.state.db
         if given is None or given.num_rows == 0:
             if self.state.has(name) and not below:
-                db.execute(f"CREATE OR REPLACE TEMP TABLE {old} AS SELECT * FROM {stored} LIMIT 0")
-                db.execute(f"CREATE OR REPLACE TEMP TABLE {new} AS SELECT * FROM {stored} LIMIT 0")
+                for image in (old, new) if images else ():
+                    db.execute(f"CREATE OR REPLACE TEMP TABLE {image} AS SELECT * FROM {stored} LIMIT 0")
                 return 0
             given = self._empty(table)
         columns = [each for each in given.column_names if each not in (DELETED, ORDER)]
         kept = [*columns, ORDER] if table.versioned else columns
-        keys = ", ".join(_q(each) for each in table.key)
-        same = _same("t", "n", table.key)
-        db.register("given_rows", given)
-        db.execute(
-            f"CREATE OR REPLACE TEMP TABLE taken AS SELECT * FROM given_rows "
-            f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY {ORDER} DESC) = 1"
-        )
-        db.unregister("given_rows")
         listed = ", ".join(_q(each) for each in kept)
-        if not self.state.has(name):
-            db.execute(f"CREATE TABLE {stored} AS SELECT {listed} FROM taken LIMIT 0")
+        db.register("given_rows", given)
+        try:
+            if not self.state.has(name):
+                db.execute(f"CREATE TABLE {stored} AS SELECT {listed} FROM given_rows LIMIT 0")
+            rows = f"SELECT {listed} FROM given_rows"
+            appends = self._appends(table, given)
+            if not appends:
+                db.execute(
+                    f"CREATE OR REPLACE TEMP TABLE taken AS SELECT * FROM given_rows "
+                    f"QUALIFY row_number() OVER (PARTITION BY {', '.join(map(_q, table.key))} ORDER BY {ORDER} DESC) = 1"
+                )
+                if self.state.rows(name):
+                    return self._merge(table, columns, listed, below)
+                rows = f"SELECT {listed} FROM taken WHERE NOT {DELETED}"
+            if images:
+                db.execute(f"CREATE OR REPLACE TEMP TABLE {old} AS SELECT * FROM {stored} LIMIT 0")
+                db.execute(f"CREATE OR REPLACE TEMP TABLE {new} AS {rows}")
+                rows = f"SELECT * FROM {new}"
+            db.execute(f"INSERT INTO {stored} {rows}")
+            return int(given.num_rows)
+        finally:
+            db.unregister("given_rows")
+
+    def _appends(self, table: Table, given: pa.Table) -> bool:
+        """Whether these are events of a stream that lie behind all that it has, each once: no row has to be looked for.
+        That is so of every batch but where a topic was made again."""
+        if table.key != STREAM_KEY or pc.any(given.column(DELETED)).as_py():
+            return False
+        reached = self.reached.get(table.name)
+        if reached is None:
+            sql = f"SELECT _topic, _partition, max(_offset) FROM {_q(_t(table.name))} GROUP BY ALL"
+            reached = {(topic, number): most for topic, number, most in self.state.db.execute(sql).fetchall()}
+        topics, offset = given.group_by(["_topic", "_partition"]), "_offset"
+        found = topics.aggregate([(offset, each) for each in ("min", "max", "count", "count_distinct")])
+        appends = True
+        for each in found.to_pylist():
+            at = each["_topic"], each["_partition"]
+            once = each["_offset_count"] == each["_offset_count_distinct"]
+            appends = appends and once and each["_offset_min"] > reached.get(at, -1)
+            reached[at] = max(reached.get(at, -1), each["_offset_max"])
+        # Of a batch that is rolled back this tells too much. Then its events are looked for when they come again.
+        self.reached[table.name] = reached
+        return appends
+
+    def _merge(self, table: Table, columns: Sequence[str], listed: str, below: int) -> int:
+        """``taken``, a row a key, into a table that has rows."""
+        name = _t(table.name)
+        stored, old, new = _q(name), _q(f"old_{name}"), _q(f"new_{name}")
+        db = self.state.db
+        same = _same("t", "n", table.key)
         if table.versioned:
             db.execute(
                 f"DELETE FROM taken n WHERE EXISTS (SELECT 1 FROM {stored} t WHERE {same} AND t.{ORDER} > n.{ORDER})"
@@ -542,12 +605,16 @@ class DeltaRun:
             within = "" if whole else f" SEMI JOIN affected a ON {_same('f', 'a', stage.handle)}"
             if isinstance(fresh, Path):
                 source = f"read_parquet('{_text(fresh)}/*.parquet')"
-                db.execute(f"CREATE OR REPLACE TEMP TABLE fresh AS SELECT f.* FROM {source} f{within}")
-                shutil.rmtree(self.state.folder / "rows", ignore_errors=True)
             else:
-                db.register("fresh_rows", fresh)
-                db.execute(f"CREATE OR REPLACE TEMP TABLE fresh AS SELECT f.* FROM fresh_rows f{within}")
-                db.unregister("fresh_rows")
+                source = "fresh_rows"
+                db.register(source, fresh)
+            try:
+                db.execute(f"CREATE OR REPLACE TEMP TABLE fresh AS SELECT f.* FROM {source} f{within}")
+            finally:
+                if isinstance(fresh, Path):
+                    shutil.rmtree(self.state.folder / "rows", ignore_errors=True)
+                else:
+                    db.unregister(source)
             return self._compare(stage, first, whole)
 
     def _unchanged(self, stage: Stage) -> int:
@@ -619,21 +686,24 @@ class DeltaRun:
         return found
 
     def _recompute(self, stage: Stage, rows: Mapping[str, str], version: int) -> pa.Table | Path:
-        """The stage's SQL, as it was written, over those rows. The result of many is a folder of Parquet files."""
+        """The stage's SQL, as it was written, over those rows. The result of very many is a folder of Parquet files."""
         sizes = {table: self.state.rows(at) for table, at in rows.items()}
         total = sum(sizes.values())
         self.timing.fetched += total
-        for name, value in (_LARGE if total > _ROWS_BY_FILE else _SMALL).items():
+        for name, value in (_LARGE if total > _ROWS_INTERPRETED else _SMALL).items():
             self.session.conf.set(name, value)
         order = {table.name.lower(): table.key for table in self.plan.tables}
         order |= {each.name: each.key for each in self.plan.stages}
+        in_memory = True
         for table, at in rows.items():
             shape = self.shapes[table]
             listed = ", ".join(_q(each.name) for each in shape.fields)
             keys = ", ".join(_q(each) for each in order[table])
             # In the order of the key, so that what depends on order is the same as far as Spark lets it.
             sql = f"SELECT {listed} FROM {_q(at)} ORDER BY {keys}"
-            self._frame(table, sql, shape, sizes[table]).createOrReplaceTempView(table)
+            frame, held = self._frame(table, sql, shape, sizes[table])
+            in_memory = in_memory and held
+            frame.createOrReplaceTempView(table)
         frame = self.session.sql(stage.sql)
         extra = [F.expr(sql).alias(name) for name, sql in self.plan.derived.get(stage.name, {}).items()]
         if stage is self.plan.view:
@@ -641,27 +711,43 @@ class DeltaRun:
             if self.schema is not None:
                 extra.append(self._encoded(stage, version).alias(VALUE))
         made = frame.select("*", *extra)
-        if total <= _ROWS_BY_FILE:
+        if in_memory:
             return loose(made).toArrow()
         path = self.state.folder / "rows" / "fresh"
         made.write.mode("overwrite").parquet(str(path))
         return path
 
-    def _frame(self, table: str, sql: str, shape: StructType, size: int) -> DataFrame:
+    def _frame(self, table: str, sql: str, shape: StructType, size: int) -> tuple[DataFrame, bool]:
+        """(rows of the store for Spark, whether it got them in memory)."""
         arrow_shape = to_arrow_schema(shape, timezone="UTC")
-        if size <= _ROWS_BY_FILE:
-            if not size:  # an Arrow table without chunks is refused
-                return _no_rows(
-                    self.session, {each.name: each.dataType.simpleString() for each in shape.fields}
-                )
-            found = self.state.db.sql(sql).to_arrow_table().cast(arrow_shape)
-            # In one partition, which Spark knows: joins and groups need no exchange, and the batch is one task.
-            return self.session.createDataFrame(found, shape).coalesce(1)
+        if not size:  # an Arrow table without chunks is refused
+            types = {each.name: each.dataType.simpleString() for each in shape.fields}
+            return _no_rows(self.session, types), True
+        reader = self.state.db.sql(sql).to_arrow_reader(_ROWS_AT_A_TIME)
+        pieces, held = [], 0
+        for batch in reader:
+            pieces.append(pa.Table.from_batches([batch]).cast(arrow_shape))
+            held += pieces[-1].nbytes
+            if held > _BYTES_BY_FILE:
+                return self._filed(table, shape, arrow_shape, pieces, reader), False
+        frame = self.session.createDataFrame(pa.concat_tables(pieces), shape)
+        # In one partition, which Spark knows: joins and groups need no exchange, and the batch is one task.
+        return (frame.coalesce(1) if size <= _ROWS_INTERPRETED else frame), True
+
+    def _filed(
+        self,
+        table: str,
+        shape: StructType,
+        arrow_shape: pa.Schema,
+        begun: Sequence[pa.Table],
+        rest: pa.RecordBatchReader,
+    ) -> DataFrame:
         path = self.state.folder / "rows" / f"{table}.parquet"
         path.parent.mkdir(exist_ok=True)
-        reader = self.state.db.sql(sql).to_arrow_reader(_ROWS_BY_FILE)
         with pq.ParquetWriter(path, arrow_shape) as writer:
-            for batch in reader:
+            for piece in begun:
+                writer.write_table(piece)
+            for batch in rest:
                 writer.write_table(pa.Table.from_batches([batch]).cast(arrow_shape))
         return self.session.read.schema(shape).parquet(str(path))
 
@@ -673,7 +759,8 @@ class DeltaRun:
         return F.concat(F.lit(head), to_avro(body, orjson.dumps(self.schema).decode()))
 
     def _compare(self, stage: Stage, first: bool, whole: bool) -> int:
-        """Bring ``fresh`` into the stored result. Leaves ``old_<stage>`` and ``new_<stage>``: what the difference is."""
+        """Bring ``fresh`` into the stored result. Leaves ``old_<stage>`` and ``new_<stage>``: what the difference is; the
+        first time all of ``fresh`` is."""
         name = _t(stage.name)
         db, stored = self.state.db, _q(name)
         old, new = _q(f"old_{name}"), _q(f"new_{name}")
@@ -687,7 +774,8 @@ class DeltaRun:
         kept += [RECORD_KEY] if stage is self.plan.view else []
         listed = ", ".join(_q(each) for each in kept)
         if first:
-            db.execute(f"CREATE TABLE {stored} AS SELECT {listed} FROM fresh LIMIT 0")
+            db.execute(f"CREATE TABLE {stored} AS SELECT {listed} FROM fresh")
+            return self.state.rows(name)
         within = "" if whole else f" SEMI JOIN affected a ON {_same('t', 'a', stage.handle)}"
         db.execute(
             f"CREATE OR REPLACE TEMP TABLE prior AS SELECT t.*, t.rowid AS _rowid FROM {stored} t{within}"
@@ -721,12 +809,16 @@ class DeltaRun:
 
     # ---- output
 
-    def _keep(self, view: Stage) -> None:
+    def _keep(self, view: Stage, *, first: bool) -> None:
         """The batch's difference, in the state until the next batch's."""
         db = self.state.db
         old, new = _q(f"old_{_t(view.name)}"), _q(f"new_{_t(view.name)}")
         db.execute("DROP TABLE IF EXISTS emitted_upserts")
         db.execute("DROP TABLE IF EXISTS emitted_deletes")
+        if first:
+            db.execute("CREATE TABLE emitted_upserts AS SELECT * FROM fresh")
+            db.execute(f"CREATE TABLE emitted_deletes AS SELECT {RECORD_KEY} FROM fresh LIMIT 0")
+            return
         db.execute(f"CREATE TABLE emitted_upserts AS SELECT * FROM {new} ORDER BY {RECORD_KEY}")
         db.execute(
             f"CREATE TABLE emitted_deletes AS SELECT {RECORD_KEY} FROM {old} o "
@@ -801,9 +893,11 @@ def split(run: DeltaRun, found: pa.Table) -> dict[str, pa.Table]:
     changes = {}
     for table in run.plan.tables:
         name = table.name.lower()
-        column = found.column(f"i_{name}").combine_chunks()
-        mine = column.drop_null()
-        changes[name] = pa.Table.from_struct_array(mine)
+        column = found.column(f"i_{name}")
+        mine = [each if each.null_count == 0 else each.drop_null() for each in column.chunks]
+        pieces = [pa.RecordBatch.from_struct_array(each) for each in mine if len(each)]
+        fields = pa.schema(column.type.fields)
+        changes[name] = pa.Table.from_batches(pieces, fields)
     return changes
 
 

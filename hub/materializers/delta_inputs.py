@@ -89,6 +89,17 @@ def planned(found: Classified, schemas: Mapping[str, AvroType]) -> DeltaPlan:
     )
 
 
+def shares(most: int, unread: Mapping[str, int]) -> dict[str, int]:
+    """How many events of each source a batch of ``most`` takes: in proportion to what is unread of it, so that all are read
+    after the same number of batches. A tenth is shared equally: of each source more may come meanwhile."""
+    even, total = most // len(unread) // 10, sum(unread.values())
+    left = most - even * len(unread)
+    return {
+        name: max(1, even + (left * each // total if total else left // len(unread)))
+        for name, each in unread.items()
+    }
+
+
 def fingerprint(made: DeltaPlan) -> str:
     """Equal when a state of the one plan can go on as the other."""
     return hashlib.sha256(repr(replace(made, whole_rows=0)).encode()).hexdigest()

@@ -8,6 +8,7 @@ join, and a semi-join reduces the side that cannot add rows. What is true here i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -320,9 +321,9 @@ def _push_scan(work: Handles, scan: Scan, given: list[Enough]) -> None:
     if isinstance(scan.of, Occurrence):
         for each in given:
             pairs = tuple(
-                (work.handle(scan.of.table, of), source)
+                (work.handle(scan.of.table, stored), source)
                 for of, source in each.pairs
-                if _within(of, {scan.alias}) and _plain(of)
+                if _within(of, {scan.alias}) and (stored := storable(of)) is not None
             )
             if pairs:
                 scan.of.enough.append((each.parent, pairs))
@@ -361,7 +362,8 @@ def _trace(work: Handles, tree: Tree, of: exp.Expr) -> tuple[Occurrence, exp.Exp
     if scan is None or scan.of is None:
         return None
     if isinstance(scan.of, Occurrence):
-        return (scan.of, of) if _plain(of) else None
+        stored = storable(of)
+        return None if stored is None else (scan.of, stored)
     inner = scan.of.trace(work, mapped(of, lambda column: exp.column(column.name)))
     if inner is None or isinstance(of, exp.Column):
         return inner
@@ -401,22 +403,164 @@ def _within(of: exp.Expr, aliases: set[str]) -> bool:
 # and one that sqlglot does not know may be an aggregate or make rows.
 _VERBATIM: tuple[type[exp.Expr], ...] = (
     exp.Column, exp.Identifier, exp.Dot, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.Var, exp.DataType,
-    exp.Cast, exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Neg, exp.Coalesce, exp.Lower, exp.Upper,
-    exp.TimestampTrunc, exp.DateTrunc, exp.Year, exp.Month, exp.Day,
+    exp.Cast, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.Abs, exp.Sign, exp.Floor, exp.Ceil,
+    exp.Coalesce, exp.Lower, exp.Upper, exp.TimestampTrunc, exp.DateTrunc, exp.Year, exp.Quarter, exp.Month, exp.Day,
+    exp.Hour, exp.Minute, exp.Second, exp.TimeStrToTime, exp.UnixMicros, exp.UnixMillis, exp.UnixSeconds,
 )  # fmt: skip
+# Of date_format, as sqlglot has it: yyyy, MM, dd, HH, mm and ss.
+_FORMAT = re.compile(r"(?:%Y|%[mdHMS]strict|[-/:._ ])*")
+_VERBATIM_NAMES = {"pmod", "timestamp_micros", "timestamp_millis", "timestamp_seconds"}
 
 
-def _plain(of: exp.Expr) -> bool:
-    """Whether an expression can be stored beside a table's columns and asked for again in other words."""
-    return all(isinstance(node, _VERBATIM) for node in of.walk())
+def storable(of: exp.Expr) -> exp.Expr | None:
+    """An expression as it can be stored beside a table's columns and asked for again in other words; None when it cannot."""
+    made = of.copy()
+    for node in list(made.find_all(exp.Dot)):
+        edge = _edge(node)
+        if edge is None:
+            continue
+        if node is made:
+            made = edge
+        else:
+            node.replace(edge)
+    return made if all(_is_verbatim(node) for node in made.walk()) else None
+
+
+def _is_verbatim(node: exp.Expr) -> bool:
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower() in _VERBATIM_NAMES
+    if isinstance(node, exp.TsOrDsToDate):
+        return node.args.get("format") is None
+    if isinstance(node, exp.TimeToStr):
+        form = node.args["format"]
+        return isinstance(form, exp.Literal) and _FORMAT.fullmatch(form.name) is not None
+    return isinstance(node, _VERBATIM)
+
+
+_WINDOW_ARGUMENTS = 4
+_SPAN_US: Mapping[str, int] = {
+    "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000,
+    "day": 86_400_000_000, "week": 604_800_000_000,
+}  # fmt: skip
+_SPAN = re.compile(rf"\s*(?:interval\s+)?((?:\d{{1,9}}\s+(?:{'|'.join(_SPAN_US)})s?\s*)+)", re.IGNORECASE)
+_TIMES = {exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ}
+
+
+def _is_window(of: exp.Expr) -> bool:
+    return isinstance(of, exp.Anonymous) and of.name.lower() == "window"
+
+
+def window_of(of: exp.Expr) -> exp.Expr | None:
+    """The window, or session, of which an expression is the start or end: either tells it from every other."""
+    if not isinstance(of, exp.Dot) or of.expression.name.lower() not in ("start", "end"):
+        return None
+    call = of.this
+    known = isinstance(call, exp.Anonymous) and call.name.lower() in ("window", "session_window")
+    return call if known else None
+
+
+def _edge(of: exp.Dot) -> exp.Expr | None:
+    """``window(t, '10 seconds').end`` as arithmetic: by itself Spark's function leaves out rows without a time. None where
+    a row is in several windows, and for all else."""
+    call = window_of(of)
+    if call is None or not _is_window(call):
+        return None
+    spans = _spans(call)
+    if spans is None or spans[0] != spans[1]:
+        return None
+    length, _, begin = spans
+    time = call.expressions[0]
+    if time.type is None or time.type.this not in _TIMES:
+        return None
+
+    def micros() -> exp.Expr:
+        return exp.UnixMicros(this=time.copy())
+
+    since = exp.Sub(this=micros(), expression=exp.Literal.number(begin)) if begin else micros()
+    into = exp.Anonymous(this="pmod", expressions=[since, exp.Literal.number(length)])
+    at: exp.Expr = exp.Sub(this=micros(), expression=into)
+    if of.expression.name.lower() == "end":
+        at = exp.Add(this=at, expression=exp.Literal.number(length))
+    return exp.Anonymous(this="timestamp_micros", expressions=[at])
+
+
+def _spans(call: exp.Expr) -> tuple[int, int, int] | None:
+    """(length, slide, start) of ``window(…)`` in microseconds; None where it is not written in words that are read here."""
+    given = [_span_us(each) for each in call.expressions[1:_WINDOW_ARGUMENTS]]
+    if not given or None in given:
+        return None
+    length, slide, begin = (*given, *(given[0], 0)[len(given) - 1 :])
+    return (length, slide, begin) if length and slide and begin is not None else None
+
+
+def _span_us(of: exp.Expr) -> int | None:
+    found = _SPAN.fullmatch(of.name) if isinstance(of, exp.Literal) and of.is_string else None
+    if found is None:
+        return None
+    words = found[1].lower().split()
+    return sum(
+        int(n) * _SPAN_US[unit.removesuffix("s")] for n, unit in zip(words[::2], words[1::2], strict=True)
+    )
+
+
+def obstacle(rel: Rel, name: str) -> tuple[str, str] | None:
+    """(why no stored row can be found by a column of the result, the nearest form that can); None when it can."""
+    of = _made_of(rel, exp.column(name))
+    for node in of.walk():
+        if isinstance(node, exp.Anonymous) and node.name.lower() == "session_window":
+            return (
+                f"which session a row is in, its neighbours decide: {_said(node)}",
+                "group by a column as well, such as the user whose sessions they are, and make it part of the key",
+            )
+        if _is_window(node):
+            spans = _spans(node)
+            if spans is not None and spans[0] != spans[1]:
+                return (
+                    f"a row is in several windows: {_said(node)}",
+                    "group by a column as well and make it part of the key, or take windows that do not overlap",
+                )
+            if not isinstance(node.parent, exp.Dot):
+                return (
+                    f"a window is two times: {_said(node)}",
+                    "select its .start or its .end and make that the key",
+                )
+        if isinstance(node, exp.AggFunc | exp.Window | exp.Query | exp.UDTF):
+            return None
+    if isinstance(of, exp.Column) or storable(of) is not None:
+        return None
+    return (
+        f"rows are not found by {_said(of)}",
+        "make a view with it as a column of each event (class A), and read that view as a stream",
+    )
+
+
+def _said(of: exp.Expr) -> str:
+    bare = mapped(of, lambda column: exp.column(column.name))
+    text = bare.sql("spark", normalize_functions=False)
+    return f"`{text[:80]}`"
+
+
+def _made_of(rel: Rel, of: exp.Expr) -> exp.Expr:
+    """A result's expression in the words of the query that computes it."""
+    if not isinstance(rel, Select) or rel.tree is None:
+        return of
+    inner = mapped(of, lambda column: rel.projections.get(column.name, column).copy())
+    aliases = _aliases(inner)
+    scan = _scan(rel.tree, next(iter(aliases))) if len(aliases) == 1 else None
+    if scan is None or scan.of is None or isinstance(scan.of, Occurrence):
+        return inner
+    return _made_of(scan.of, mapped(inner, lambda column: exp.column(column.name)))
 
 
 def _built_from(of: exp.Expr, allowed: list[exp.Expr]) -> bool:
-    """Whether an expression is one of these, or a function of those of them that are columns."""
+    """Whether an expression is a function of these: it has columns, and each stands within one of these."""
+    return of.find(exp.Column) is not None and _covered(of, allowed)
+
+
+def _covered(of: exp.Expr, allowed: list[exp.Expr]) -> bool:
     if of in allowed:
         return True
-    columns = list(of.find_all(exp.Column))
-    return bool(columns) and all(column in allowed for column in columns)
+    return not isinstance(of, exp.Column) and all(_covered(part, allowed) for part in of.iter_expressions())
 
 
 def conjuncts(of: exp.Expr | None) -> Iterator[exp.Expr]:

@@ -50,7 +50,7 @@ from hub.materializers.spark import code_settings, logged_offsets, reading
 from hub.materializers.sql_stream import BYTES, EVENTS, WHY, SqlPlan, refused, typed
 from hub.materializers.sql_view import SqlSource, SqlView
 from hub.materializers.transform_functions import register
-from hub.record import NewRecord, Positions
+from hub.record import NewRecord, Positions, lag_records
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +79,7 @@ def planned(
         for name, frame in frames.items()
     }
     tables = delta_inputs.tables(classified.query, types)
+    catalog = delta_engine.SparkCatalog(session, tables, view)
     made = delta_engine.prepare(
         session,
         view.sql,
@@ -86,7 +87,7 @@ def planned(
         classified.key,
         view=delta_inputs.stage_name(classified.query),
         whole_rows=view.whole_rows,
-        functions=view,
+        catalog=catalog,
     )
     for table in tables:
         source = view.sources[table.name]
@@ -94,7 +95,7 @@ def planned(
             as_changes(frames[table.name], source, table).schema  # noqa: B018 - asked for, Spark types it
         except PySparkException as error:
             raise refused(view, error) from None
-    return made, delta_engine.row_schema(session, made, view.name, functions=view)
+    return made, delta_engine.row_schema(session, made, view.name, catalog=catalog)
 
 
 @dataclass
@@ -199,9 +200,16 @@ class DeltaQuery:
 
 
 def start(
-    session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode, writer: Writer, ends: Positions
+    session: SparkSession,
+    plan: SqlPlan,
+    settings: Settings,
+    mode: Mode,
+    writer: Writer,
+    begins: Positions,
+    ends: Positions,
 ) -> DeltaQuery:
     """Start the view's query: ``bulk`` reads what there is, at least up to ``ends``, and ends by itself; ``live`` goes on.
+    ``begins``: what retention has left of the topics.
 
     Raises ConfigError when Spark refuses it, HubFault (LOST) when its state is of no use.
     """
@@ -224,7 +232,17 @@ def start(
         )
         delta = DeltaQuery(plan, run, writer, ends if mode == "bulk" else None)
         delta.resume()
-        frames = [_gathered(run, _events(own, plan, settings, mode, given), plan, given) for given in plan.inputs]  # fmt: skip
+        read = begins.advanced(Positions.parse(state.committed()[2]))
+        unread = {
+            given.source.name: lag_records(Positions.of((*tp, end) for tp, end in ends if tp.topic in given.topics), read)
+            for given in plan.inputs
+        }  # fmt: skip
+        most = settings.bulk_events_per_batch if mode == "bulk" else settings.live_events_per_batch
+        each = delta_inputs.shares(min(most, settings.delta_events_per_batch), unread if mode == "bulk" else dict.fromkeys(unread, 1))  # fmt: skip
+        frames = [
+            _gathered(run, _events(own, plan, settings, mode, given, each[given.source.name]), plan, given)
+            for given in plan.inputs
+        ]
         union = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
         writing = delta_engine.loose(union).writeStream.queryName(plan.view.table)
         with _FIRST:
@@ -245,17 +263,17 @@ def start(
     return delta
 
 
-def _events(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode, given: Input) -> DataFrame:
+def _events(
+    session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode, given: Input, most: int
+) -> DataFrame:
     source = plan.source(given)
-    most = settings.bulk_events_per_batch if mode == "bulk" else settings.live_events_per_batch
-    most = min(most, settings.delta_events_per_batch)
     events = (
         session.readStream.format("kafka")
         .options(**reading(settings))
         .option("subscribe", ",".join(given.topics))
         .option("startingOffsets", "earliest")
         .option("failOnDataLoss", "true")
-        .option("maxOffsetsPerTrigger", str(max(1, most // len(plan.inputs))))
+        .option("maxOffsetsPerTrigger", str(most))
         .load()
         # A small batch's cost is its number of tasks, and each input has its own.
         .coalesce(settings.bulk_tasks if mode == "bulk" else 1)

@@ -893,10 +893,10 @@ class Runner:
         if plan.delta is None:
             return sql_stream.start(self.session, plan, self.settings, mode)
         self._know_live(set(self._read_versions().values()))
-        ends = self.cluster.end_offsets(plan.topics)
+        begins, ends = self.cluster.beginning_offsets(plan.topics), self.cluster.end_offsets(plan.topics)
         writer = self.cluster.writer()
         try:
-            self.delta = delta_stream.start(self.session, plan, self.settings, mode, writer, ends)
+            self.delta = delta_stream.start(self.session, plan, self.settings, mode, writer, begins, ends)
         except BaseException:
             writer.close()
             raise

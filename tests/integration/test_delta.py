@@ -9,6 +9,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,37 @@ SHAPES: Mapping[str, tuple[Sequence[str], str]] = {
     "group by an expression": (
         ["day"],
         "SELECT date_trunc('DAY', at) AS day, count(*) AS n FROM orders GROUP BY date_trunc('DAY', at)",
+    ),
+    "having by window": (
+        ["ended"],
+        ("SELECT window(at, '6 hours').end AS ended, count(*) AS n, sum(amount) AS total FROM orders "
+        "GROUP BY window(at, '6 hours') HAVING count(*) > 1"),
+    ),
+    "having by the start of a window that begins at an odd time": (
+        ["began"],
+        ("SELECT window.start AS began, count(DISTINCT product) AS n FROM orders "
+        "GROUP BY window(at, '1 day', '1 day', '5 hours 30 minutes') HAVING n > 1"),
+    ),
+    "having by the floor of a division": (
+        ["part"],
+        ("SELECT floor(unix_seconds(at) / 18000) AS part, count(*) AS n FROM orders "
+        "GROUP BY floor(unix_seconds(at) / 18000) HAVING n > 1"),
+    ),
+    "a function of what is grouped by": (
+        ["began"],
+        ("SELECT timestamp_seconds(unix_seconds(at) DIV 7200 * 7200) AS began, max(amount) AS most FROM orders "
+        "GROUP BY unix_seconds(at) DIV 7200 HAVING count(*) > 1"),
+    ),
+    "having by the day's text": (
+        ["day"],
+        ("SELECT date_format(at, 'yyyy-MM-dd') AS day, count(*) AS n FROM orders GROUP BY date_format(at, 'yyyy-MM-dd') "
+        "HAVING count(*) > 2"),
+    ),
+    "the highest of each window": (
+        ["order_id"],
+        ("SELECT o.order_id, o.amount, m.ended FROM orders o JOIN (SELECT max(amount) AS most, window(at, '12 hours').end AS ended "
+        "FROM orders GROUP BY window(at, '12 hours')) m ON o.amount = m.most "
+        "WHERE o.at BETWEEN m.ended - INTERVAL 12 HOURS AND m.ended"),
     ),
     "group by a field": (
         ["city"],
@@ -454,6 +486,88 @@ def test_a_key_may_move_to_another_group(spark_session: SparkSession, tmp_path: 
     run.step(0, changes(spark_session, run, orders=[order(1, 1), order(2, 1), order(3, 1)]))
     moved = run.step(1, changes(spark_session, run, orders=[{**order(1, 1), "product": "y"}]))
     assert shown(moved) == ({"1": "y", "2": "x", "3": "x"}, [])
+    run.state.close()
+
+
+def test_rows_of_a_window_come_and_go_with_its_events(spark_session: SparkSession, tmp_path: Path) -> None:
+    """By a window's end, by the rest of a division, and as Nexmark asks for the highest bid: exactly these rows and deletes."""
+    made = {
+        "window": prepare(spark_session, SHAPES["having by window"][1], TABLES, ["ended"]),
+        "part": prepare(spark_session, SHAPES["having by the floor of a division"][1], TABLES, ["part"]),
+        "highest": prepare(spark_session, SHAPES["the highest of each window"][1], TABLES, ["order_id"]),
+    }
+    runs = {
+        name: DeltaRun(spark_session, each, DeltaState(tmp_path / name), 1) for name, each in made.items()
+    }
+    assert [stage.handle for stage in made["highest"].stages] == [("ended",), ("order_id",)]
+
+    def at(hour: int, order_id: int, amount: int, *, gone: bool = False) -> dict[str, Any]:
+        placed = datetime(2026, 1, 1, hour, tzinfo=UTC)
+        changed = order(order_id, 1, order_id, gone=gone)
+        return changed if gone else {**changed, "at": placed, "amount": float(amount)}
+
+    def stepped(batch_id: int, *orders: dict[str, Any]) -> dict[str, tuple[dict[str, list[Any]], list[str]]]:
+        found = {}
+        for name, run in runs.items():
+            emitted = run.step(batch_id, changes(spark_session, run, orders=orders))
+            upserts = {row.pop("_record_key"): list(row.values())[1:] for row in emitted.upserts.to_pylist()}
+            found[name] = upserts, emitted.deletes.column("_record_key").to_pylist()
+        return found
+
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    night = noon + timedelta(hours=12)
+    six, twelve, eighteen = (f"2026-01-01T{hour}:00:00.000Z" for hour in ("06", "12", "18"))
+    # Hours in fives since 1970: those from 4 to 8 are one part.
+    part = str(int(datetime(2026, 1, 1, 4, tzinfo=UTC).timestamp()) // 18_000)
+
+    said = stepped(0, at(1, 1, 10), at(4, 2, 30), at(7, 3, 20), at(13, 4, 50))
+    assert said["window"] == ({six: [2, Decimal(40)]}, [])
+    assert said["part"] == ({part: [2]}, [])
+    assert said["highest"] == ({"2": [Decimal(30), noon], "4": [Decimal(50), night]}, [])
+    # A second order in the next window, higher than any before it.
+    said = stepped(1, at(8, 5, 40))
+    assert said["window"] == ({twelve: [2, Decimal(60)]}, [])
+    assert said["part"] == ({part: [3]}, [])
+    assert said["highest"] == ({"5": [Decimal(40), noon]}, ["2"])
+    # It goes again: a window with one order is none, and the highest before it is the highest.
+    said = stepped(2, at(8, 5, 0, gone=True), at(1, 1, 0, gone=True))
+    assert said["window"] == ({}, [six, twelve])
+    assert said["part"] == ({part: [2]}, [])
+    assert said["highest"] == ({"2": [Decimal(30), noon]}, ["5"])
+    # An order moves into another window: no row of the one, another highest in both.
+    said = stepped(3, at(14, 2, 60))
+    assert said["window"] == ({eighteen: [2, Decimal(110)]}, [])
+    assert said["part"] == ({}, [part])
+    assert said["highest"] == ({"2": [Decimal(60), night], "3": [Decimal(20), noon]}, ["4"])
+    for run in runs.values():
+        run.state.close()
+
+
+def test_a_stream_s_events_are_appended_and_replaced_where_they_come_again(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
+    sql = "SELECT page, count(*) AS n, count(DISTINCT customer_id) AS people FROM clicks GROUP BY page"
+    made = prepare(spark_session, sql, TABLES, ["page"])
+
+    def click(offset: int, page: str, partition: int = 0, order: int = 0) -> dict[str, Any]:
+        place = {"_topic": "clicks", "_partition": partition, "_offset": offset}
+        return {"customer_id": 1, "page": page, **place, "_deleted": False, "_order": order or offset}
+
+    def stepped(run: DeltaRun, batch_id: int, *clicks: dict[str, Any]) -> tuple[dict[str, int], list[str]]:
+        emitted = run.step(batch_id, changes(spark_session, run, clicks=clicks))
+        rows = {row["page"]: row["n"] for row in emitted.upserts.to_pylist()}
+        return rows, emitted.deletes.column("_record_key").to_pylist()
+
+    run = DeltaRun(spark_session, made, DeltaState(tmp_path), 1)
+    assert stepped(run, 0, click(7, "home"), click(8, "shop")) == ({"home": 1, "shop": 1}, [])
+    # Each partition has offsets of its own.
+    assert stepped(run, 1, click(9, "home"), click(3, "help", 1)) == ({"home": 2, "help": 1}, [])
+    run.state.close()
+    run = DeltaRun(spark_session, made, DeltaState(tmp_path), 1)  # it knows how far they reach from the table
+    # The topic was made again, and events have the places of others; of two at one place the later counts.
+    assert stepped(run, 2, click(8, "home"), click(10, "home")) == ({"home": 4}, ["shop"])
+    assert stepped(run, 3, click(11, "help", 0, 1), click(11, "shop", 0, 2)) == ({"shop": 1}, [])
+    assert run.state.rows("t_clicks") == 6
     run.state.close()
 
 

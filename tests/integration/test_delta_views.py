@@ -298,7 +298,7 @@ def test_a_view_over_views_follows_their_generations(market: Market) -> None:
 
 
 def test_the_example_of_the_docs(pipeline: Pipeline) -> None:
-    """``examples/sql-views`` as it is: a join, a HAVING over it, and a ranking over another view."""
+    """``examples/sql-views`` as it is: a join, two HAVING, and a ranking over another view."""
     pipeline.install("sql-views")
     publisher = pipeline.publisher()
 

@@ -47,3 +47,43 @@ def test_a_record_without_an_offset_is_not_acknowledged(unsaid: int | None) -> N
     assert place == PLACE
     assert isinstance(error, PeerError)
     assert "the outcome is unknown" in error.message
+
+
+class Broker:
+    """Takes what is produced, and answers when it is asked: in order, ``silent`` of one record."""
+
+    def __init__(self, silent: bytes) -> None:
+        self.silent = silent
+        self.waiting: list[tuple[bytes, Any]] = []
+        self.taken = 0
+        self.most_waiting = 0
+
+    def produce(self, topic: str, value: bytes, key: bytes | None, **fields: Any) -> None:
+        assert topic == PLACE.topic and key is None
+        self.waiting.append((value, fields["on_delivery"]))
+        self.most_waiting = max(self.most_waiting, len(self.waiting))
+
+    def poll(self, _timeout_s: float) -> int:
+        for value, delivered in self.waiting:
+            delivered(None, Delivered(None if value == self.silent else self.taken))
+            self.taken += 1
+        self.waiting = []
+        return 0
+
+    def flush(self, _timeout_s: float) -> int:
+        return self.poll(0)
+
+
+def test_many_records_are_answered_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    sender = KafkaSender(Connection("127.0.0.1:1", 1.0), "test")
+    broker = Broker(silent=b"1200")
+    monkeypatch.setattr(sender, "producer", broker)
+    heard: list[tuple[TopicPartition, int, HubError | None]] = []
+    sender.send_all(
+        (NewRecord(PLACE.topic, None, b"%d" % number) for number in range(1_234)),
+        lambda tp, at, error: heard.append((tp, at, error)),
+    )
+    assert [at for _, at, error in heard if error is None] == [n for n in range(1_234) if n != 1_200]
+    assert {tp for tp, _, _ in heard} == {PLACE}
+    assert [str(error) for _, _, error in heard if error is not None] == [str(heard[1_200][2])]
+    assert broker.most_waiting <= 500, "answers are served while records are queued"

@@ -9,7 +9,7 @@ import pytest
 from hub.errors import ConfigError
 from hub.materializers.avro_shape import spark_types
 from hub.materializers.classify import classify
-from hub.materializers.delta_inputs import fingerprint, planned, stage_name, tables
+from hub.materializers.delta_inputs import fingerprint, planned, shares, stage_name, tables
 from hub.materializers.delta_plan import STREAM_KEY
 from hub.materializers.sql_view import SqlView, checked
 
@@ -107,3 +107,13 @@ def test_the_plan_of_a_view_named_like_its_source() -> None:
     assert fingerprint(again) == fingerprint(made), "a limit is no part of the state"
     other = view(declared.sql.replace("> 1", "> 2"), {"v": {"topic": "t"}})
     assert fingerprint(planned(classify(checked(other, {"v": ORDER})), {"v": ORDER})) != fingerprint(made)
+
+
+def test_a_batch_takes_of_each_source_as_much_as_is_unread_of_it() -> None:
+    """All are read after as few batches as can be, and none waits for events that come meanwhile one by one."""
+    found = shares(200_000, {"bids": 138_000, "auctions": 9_000})
+    assert found["bids"] >= 138_000 and found["auctions"] >= 10_000 and sum(found.values()) <= 200_000
+    assert shares(1_000, {"one": 5_000_000}) == {"one": 1_000}
+    assert shares(1_000, {"read": 0, "unread": 70}) == {"read": 50, "unread": 950}
+    assert shares(1_000, {"a": 0, "b": 0}) == {"a": 500, "b": 500}
+    assert shares(1, {"a": 3, "b": 9}) == {"a": 1, "b": 1}

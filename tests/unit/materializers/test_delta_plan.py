@@ -12,6 +12,7 @@ ORDERS = {
     "order_id": "int",
     "cid": "int",
     "amount": "double",
+    "cents": "bigint",
     "product": "string",
     "ts": "timestamp",
     "code": "string",
@@ -51,15 +52,79 @@ def test_a_selection_does_not_go_into_the_side_that_nulls_replace() -> None:
         plan("SELECT c.id, o.product FROM orders o FULL JOIN customers c ON c.id = o.cid", TABLES, ["id"])
 
 
-def test_a_window_as_the_first_thing_that_is_grouped_by_is_spark_s_function() -> None:
-    """sqlglot by itself reads ``GROUP BY window(…)`` as the clause WINDOW, and no such view was taken."""
-    best = (
-        "SELECT o.order_id, o.amount, m.ended FROM orders o JOIN (SELECT max(amount) AS most, window(ts, '10 seconds').end AS ended "
-        "FROM orders GROUP BY window(ts, '10 seconds')) m ON o.amount = m.most WHERE o.ts < m.ended"
-    )
-    assert said(best, "order_id", whole_rows=1_000)[0] == "view: key (order_id), computed whole each time"
+BEST = (
+    "SELECT o.order_id, o.cents, m.ended FROM orders o JOIN (SELECT max(cents) AS most, window(ts, '10 seconds').end AS ended "
+    "FROM orders GROUP BY window(ts, '10 seconds')) m ON o.cents = m.most WHERE o.ts < m.ended"
+)
+
+
+def test_a_window_s_end_is_as_good_as_a_column() -> None:
+    """(sqlglot by itself reads ``GROUP BY window(…)`` as the clause WINDOW, and no such view was taken.)"""
+    made = plan(BEST, TABLES, ["order_id"])
+    first, second = made.stages
+    assert (first.key, first.handle, second.handle) == (("ended",), ("ended",), ("order_id",))
+    assert list(made.derived["orders"].values()) == [
+        "TIMESTAMP_MICROS(UNIX_MICROS(ts) - PMOD(UNIX_MICROS(ts), 10000000) + 10000000)"
+    ]
+    assert [line.strip() for line in made.explain()][1:] == [
+        f"0 orders: rows whose {made.derived['orders'][first.leaves[0].bound.columns[0]]} = view's ended",  # type: ignore[union-attr]
+        "view: key (order_id), recomputed by (order_id)",
+        "0 orders: rows whose order_id = view's order_id",
+        "1 view__1: rows whose most = cents of 0 orders",
+    ]
     with pytest.raises(ConfigError, match="can touch every row"):  # bound by an amount, which is not exact
-        plan(best, TABLES, ["order_id"])
+        plan(BEST.replace("cents", "amount"), TABLES, ["order_id"])
+
+
+@pytest.mark.parametrize(
+    ("window", "stored"),
+    [
+        ("window(ts, '1 hour').start", "TIMESTAMP_MICROS(UNIX_MICROS(ts) - PMOD(UNIX_MICROS(ts), 3600000000))"),
+        ("window(ts, '1 day', '1 day', '6 hours').end",
+         "TIMESTAMP_MICROS(UNIX_MICROS(ts) - PMOD(UNIX_MICROS(ts) - 21600000000, 86400000000) + 86400000000)"),
+        ("window.start", "TIMESTAMP_MICROS(UNIX_MICROS(ts) - PMOD(UNIX_MICROS(ts), 60000000))"),
+        ("window(ts, 'interval 1 minute 30 seconds').start",
+         "TIMESTAMP_MICROS(UNIX_MICROS(ts) - PMOD(UNIX_MICROS(ts), 90000000))"),
+    ],
+)  # fmt: skip
+def test_groups_of_a_window_with_having_are_recomputed_by_window(window: str, stored: str) -> None:
+    call = "window(ts, '1 minute')" if "(" not in window else window[: window.rindex(".")]
+    made = plan(
+        f"SELECT {window} AS at, count(*) AS n FROM orders GROUP BY {call} HAVING n > 2", TABLES, ["at"]
+    )
+    assert made.view.handle == ("at",)
+    assert list(made.derived["orders"].values()) == [stored]
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        "FLOOR(cents / 100)", "CEIL(cents / 100)", "FLOOR(UNIX_SECONDS(ts) / 10)", "UNIX_MILLIS(ts) DIV 10000",
+        "cents - PMOD(cents, 10)", "cents - cents % 10", "CAST(UNIX_MICROS(ts) / 1000 AS BIGINT)",
+        "TIMESTAMP_SECONDS(UNIX_SECONDS(ts) - UNIX_SECONDS(ts) % 10)", "ABS(cents)", "LOWER(product)", "HOUR(ts)",
+        "DATE_TRUNC('HOUR', ts)", "TIMESTAMP_MILLIS(cents)", "SIGN(cents)", "DATE_FORMAT(ts, 'yyyy-MM-dd')",
+    ],
+)  # fmt: skip
+def test_an_expression_of_a_row_s_own_columns_ties_it_in_the_words_of_the_sql(of: str) -> None:
+    made = plan(
+        f"SELECT {of} AS part, count(*) AS n FROM orders GROUP BY {of} HAVING count(*) > 1", TABLES, ["part"]
+    )
+    assert made.view.handle == ("part",) and list(made.derived["orders"].values()) == [of]
+
+
+def test_a_function_of_what_is_grouped_by_ties_as_well() -> None:
+    made = plan(
+        "SELECT floor(cents / 100) * 100 AS part, count(*) AS n FROM orders GROUP BY floor(cents / 100) HAVING n > 1",
+        TABLES,
+        ["part"],
+    )
+    assert list(made.derived["orders"].values()) == ["FLOOR(cents / 100) * 100"]
+    with pytest.raises(ConfigError, match="can touch every row"):  # of something that it is not grouped by
+        plan(
+            "SELECT floor(cents / 100) + cid AS part, count(*) AS n FROM orders GROUP BY floor(cents / 100), order_id",
+            TABLES,
+            ["part"],
+        )
 
 
 def test_ranks_within_groups_are_recomputed_by_group_though_keyed_by_row() -> None:
@@ -104,6 +169,14 @@ def test_equal_after_a_cast_carries_nothing() -> None:
         ("SELECT order_id, rank() OVER (ORDER BY amount) AS r FROM orders", "order_id", "HUB-2132", "PARTITION BY"),
         ("SELECT product, count(*) AS n FROM orders GROUP BY ROLLUP (product)", "product", "HUB-2132", "GROUP BY"),
         ("SELECT o.order_id FROM orders o, customers c", "order_id", "HUB-2132", '"customers"'),
+        (("SELECT window(ts, '10 seconds', '5 seconds').end AS at, count(*) AS n FROM orders "
+         "GROUP BY window(ts, '10 seconds', '5 seconds') HAVING n > 1"), "at", "HUB-2132", "a row is in several windows"),
+        (("SELECT session_window(ts, '5 minutes').start AS at, count(*) AS n FROM orders GROUP BY session_window(ts, '5 minutes') "
+         "HAVING n > 1"), "at", "HUB-2132", "its neighbours decide"),
+        ("SELECT window(ts, '5 minutes') AS at, count(*) AS n FROM orders GROUP BY window(ts, '5 minutes') HAVING n > 1",
+         "at", "HUB-2132", "two times: `window(ts, '5 minutes')`\nHint: select its .start"),
+        ("SELECT soundex(product) AS at, count(*) AS n FROM orders GROUP BY soundex(product) HAVING n > 1",
+         "at", "HUB-2132", "make a view with it as a column"),
         ("SELECT name FROM customers", "id", "HUB-2131", 'its key "id" is no column'),
         ("SELECT order_id, now() AS t FROM orders", "order_id", "HUB-2133", "says something else each time"),
         ("SELECT order_id, rand() AS t FROM orders", "order_id", "HUB-2133", "says something else each time"),
