@@ -5,7 +5,7 @@ the group is *apart* in this store and rows are applied as they come; the next c
 and the first one that no member is past brings the group together again.
 
 Whether a store is at a cut is never believed of this object: who asks compares the positions in the store with those of
-the cut that is noted beside them (``store_cut.py``). So a kill at any moment, or a version that knows of no cuts, cannot make a claim false.
+the cut that is noted beside them (cut_state.py). So a kill at any moment, or a version that knows of no cuts, cannot make a claim false.
 """
 
 from __future__ import annotations
