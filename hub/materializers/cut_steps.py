@@ -216,6 +216,7 @@ class Cuts:
             except Exception:  # a fault of ours must not end it: members would stand still
                 log.exception("views in step")
         self.part_all("the materializer stops")
+        self.writer.close()
 
     def step(self, now_s: float) -> bool:
         """One step of each group. True when one of them moves."""

@@ -117,7 +117,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     registry = RegistryClient(settings.registry)
     runners: Runners = {}
     remover = _Remover(settings, cluster, registry, ledger)
-    cuts = Cuts(cluster, board.writer, settings.live_events_per_batch, settings.trigger_ms / 1000)
+    cuts = Cuts(cluster, cluster.writer(), settings.live_events_per_batch, settings.trigger_ms / 1000)
     in_step = threading.Thread(target=cuts.run, args=(stop,), name="cuts", daemon=True)
     versions_at = 0.0
     opened = ExitStack()
