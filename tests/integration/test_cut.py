@@ -162,7 +162,7 @@ def test_views_of_a_group_are_equal_in_every_answer_that_carries_a_cut(pipeline:
     market.write(50)
     watch = Watch(market)
     with market.selling():
-        watch.until(15, 600.0)
+        watch.until(8, 600.0)
         for _ in range(100):
             watch.look()
         assert market.state()["state"] == "together"
@@ -172,12 +172,12 @@ def test_views_of_a_group_are_equal_in_every_answer_that_carries_a_cut(pipeline:
         for _ in range(20):
             watch.look()
         pipeline.start("apply-changelogs")
-        watch.until(5)
+        watch.until(3)
         pipeline.kill("materialize", "too")
         for _ in range(20):
             watch.look()
         pipeline.start("materialize")
-        watch.until(15)
+        watch.until(8)
 
         # A write of ours, and a cut that has it.
         after = str(market.write(1))
