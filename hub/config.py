@@ -177,6 +177,12 @@ class Settings(BaseSettings):
     alerts: bool = Field(True, description="judge what is promised and tell of it (docs/alerts.md)")
     alert_every_s: float = Field(5.0, gt=0.0, description="pause between two looks at all that may alert")
 
+    cut_wait_s: float = Field(
+        10.0,
+        gt=0.0,
+        le=600.0,
+        description="longest that rows of views with a `cut` wait in a store for their cut; then they are applied as they come",
+    )
     kafka_timeout_s: float = Field(15.0, description="longest wait for one Kafka request")
     query_timeout_ms: int = Field(5_000, description="longest wait of a read-your-writes query by default")
 

@@ -32,6 +32,12 @@ def sql(
     after_write: Annotated[
         str | None, typer.Option(help="The position a write returned: the answer includes that write")
     ] = None,
+    cut: Annotated[
+        bool,
+        typer.Option(
+            "--cut", help="All views at one place of the log (views with the same `cut`), or an error"
+        ),
+    ] = False,
     output: Annotated[Form | None, typer.Option("--output", "-o", help="table, json or csv")] = None,
 ) -> None:
     """SQL over views, and over recent events of topics ("in.double.quotes"). Without a statement: a shell.
@@ -41,7 +47,9 @@ def sql(
     """
     from hub.cli.sql_shell import Shell
 
-    session = Session(limit=limit, timeout_ms=timeout_ms, events=events, since=since, after=after_write)
+    session = Session(
+        limit=limit, timeout_ms=timeout_ms, events=events, since=since, after=after_write, cut=cut
+    )
     shell = Shell(session, form=output or Form.table, parameters=_given(parameter or ()))
     if command:
         if file is not None:

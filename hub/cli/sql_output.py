@@ -43,7 +43,7 @@ def rendered(answer: Mapping[str, Any], form: Form, *, expanded: bool = False) -
 
 
 def footer(answer: Mapping[str, Any], *, timing_ms: float | None = None) -> list[str]:
-    """What is said behind the rows: how many, whether there are more, what was scanned, how long."""
+    """What is said behind the rows: how many, whether there are more, what was scanned, the cut, how long."""
     count = len(answer["rows"])
     shown = f"({count} {'row' if count == 1 else 'rows'}"
     lines = [f"{shown}; there are more)" if answer.get("more") else f"{shown})"]
@@ -59,6 +59,8 @@ def footer(answer: Mapping[str, Any], *, timing_ms: float | None = None) -> list
         line += f"; {unreadable} could not be read" if unreadable else ""
         line += "; earlier ones are left out" if any(each["earlier_left_out"] for each in partitions) else ""
         lines.append(line)
+    if (cut := answer.get("cut")) is not None:
+        lines.append(f"Cut {cell(cut['name'])}: all views at {cell(cut['at'])}")
     if timing_ms is not None:
         lines.append(f"Time: {timing_ms:.0f} ms (the server's part: {answer.get('elapsed_ms', 0)} ms)")
     return lines

@@ -35,6 +35,7 @@ class Session:
     events: int | None = None
     since: str | None = None
     after: str | None = None
+    cut: bool = False
     url: str = ""
     _tables: tuple[float, dict[str, Any]] | None = field(default=None, repr=False)
     _topics: tuple[float, list[dict[str, Any]]] | None = field(default=None, repr=False)
@@ -45,6 +46,8 @@ class Session:
         for name in ("timeout_ms", "events", "since", "after"):
             if getattr(self, name) is not None:
                 body[name] = getattr(self, name)
+        if self.cut:
+            body["cut"] = "required"
         return dict(self._send("POST", "/query", body))
 
     def tables(self) -> dict[str, Any]:

@@ -182,7 +182,7 @@ class Shell:
         for line in footer(answer, timing_ms=took_ms if self.timing else None):
             if self.form is Form.table and self._at_terminal:
                 self._write(f"{line}\n")
-            elif line.startswith(("Scanned", "Time")) or answer.get("more"):
+            elif line.startswith(("Scanned", "Cut", "Time")) or answer.get("more"):
                 self._remark(line)
 
     def command(self, text: str) -> None:

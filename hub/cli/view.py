@@ -51,11 +51,13 @@ def list_views(output: OutputOption = Output.table) -> None:
                 **each,
                 "stores": _in_short(each.get("stores", [])),
                 "version": _versions_in_short(each.get("versions", [])),
+                "cut": _cut_in_short(each.get("cut")),
             }
             for each in views
         ]
     lasting = ("ttl",) if any(each.get("ttl") for each in views) else ()
-    show(views, output, ("view", "state", "rows", *lasting, "version", "stores", "owner", "reason"))
+    grouped = ("cut",) if any(each.get("cut") for each in views) else ()
+    show(views, output, ("view", "state", "rows", *lasting, *grouped, "version", "stores", "owner", "reason"))
 
 
 def _versions_in_short(versions: list[dict[str, Any]]) -> str:
@@ -63,6 +65,13 @@ def _versions_in_short(versions: list[dict[str, Any]]) -> str:
     served = [str(each["number"]) for each in versions if each["state"] == "served"]
     beside = [f"{each['number']} {each['state']}" for each in versions if each["state"] != "served"]
     return " ".join([*served, *([f"({', '.join(beside)})"] if beside else [])])
+
+
+def _cut_in_short(group: dict[str, Any] | None) -> str:
+    """``shop``, or ``shop (apart)``"""
+    if group is None:
+        return ""
+    return str(group["name"]) if group["state"] == "together" else f"{group['name']} ({group['state']})"
 
 
 def _in_short(stores: list[dict[str, Any]]) -> str:
@@ -176,8 +185,11 @@ def explain(
                 for name, source in found.sources.items()
             },
             **_lasts(found),
+            **_grouped(folder, found),
             "changelog": found.changelog,
         }
+    if isinstance(found, SqlView):
+        told |= _grouped(folder, found)
     if unknown:
         told["not checked"] = _unchecked(folder, found, unknown)
     plan = told.get("plan")
@@ -261,6 +273,25 @@ def _lasts(view: View) -> dict[str, object]:
     return {
         "ttl": f"{view.ttl} after last_event_at, the newest event of the row's sources; then its key gets a tombstone",
         "expiries": view.expiry_topic,
+    }
+
+
+def _grouped(folder: Path, view: View | SqlView) -> dict[str, object]:
+    """The views that it moves in step with; {} of one without a `cut`."""
+    from contextlib import suppress
+
+    from hub.errors import HubError
+    from hub.materializers.view import load_view, view_files
+
+    if view.cut is None:
+        return {}
+    others = []
+    for file in view_files(folder):
+        with suppress(HubError):
+            if load_view(file).cut == view.cut:
+                others.append(file.stem)
+    return {
+        "cut": f"{view.cut}: in step with {', '.join(each for each in others if each != view.name) or 'no other view yet'}"
     }
 
 

@@ -142,9 +142,10 @@ class AsyncHub:
         limit: int | None = None,
         after: Token | None = None,
         timeout_s: float | None = None,
+        cut: bool = False,
     ) -> Result:
         """As ``Hub.query``."""
-        return await self._run(self._calls.query(sql, parameters, limit, after, timeout_s))
+        return await self._run(self._calls.query(sql, parameters, limit, after, timeout_s, cut))
 
     def subscribe(
         self,

@@ -125,12 +125,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The answer to SQL. ``truncated``: there were more rows than the limit."""
+    """The answer to SQL. ``truncated``: there were more rows than the limit. ``cut``: the group of views (``cut`` in their
+    files) of which all that were read are at ``positions``, no more and no less; None: they may differ."""
 
     columns: tuple[Column, ...]
     rows: list[tuple[Any, ...]]
     truncated: bool
     positions: Positions
+    cut: str | None = None
 
     def dicts(self) -> list[Row]:
         """Each row by its columns' names."""
@@ -244,6 +246,7 @@ class Calls:
         limit: int | None,
         after: Token | None,
         timeout_s: float | None,
+        cut: bool = False,
     ) -> Call[Result]:
         """SQL over views. The server's time limit is the call's."""
         budget = self.budget(timeout_s)
@@ -256,12 +259,15 @@ class Calls:
             asked["limit"] = limit
         if after:
             asked["after"] = str(after)
+        if cut:
+            asked["cut"] = "required"
         request = Request("POST", "/query", headers=_JSON, body=orjson.dumps(asked))
         reply = yield from self._ask(request, budget)
         body = orjson.loads(reply.body)
         columns = tuple(Column(each["name"], each["type"]) for each in body["columns"])
         rows = [tuple(row[column.name] for column in columns) for row in body["rows"]]
-        return Result(columns, rows, bool(body["more"]), Positions.parse(body["positions"]))
+        group = (body.get("cut") or {}).get("name")
+        return Result(columns, rows, bool(body["more"]), Positions.parse(body["positions"]), group)
 
     # ---- writes
 

@@ -172,12 +172,14 @@ class Hub:
         limit: int | None = None,
         after: Token | None = None,
         timeout_s: float | None = None,
+        cut: bool = False,
     ) -> Result:
-        """SQL over views, read-only; ``:name`` in it is a parameter.
+        """SQL over views, read-only; ``:name`` in it is a parameter. ``cut``: only from views that are all at one place of the
+        log (``Result.cut``); what they are not by the end of the time is an error with the reason.
 
         >>> hub.query("SELECT city, count(*) AS n FROM customer_360 WHERE points > :p GROUP BY city", {"p": 9}).dicts()
         """
-        return self._run(self._calls.query(sql, parameters, limit, after, timeout_s))
+        return self._run(self._calls.query(sql, parameters, limit, after, timeout_s, cut))
 
     def subscribe(
         self,

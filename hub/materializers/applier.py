@@ -8,6 +8,9 @@ earlier generation covered says nothing of a later one's rows, so its progress i
 A changelog record that cannot be decoded, or that the store refuses, stops its own view, visibly (its state record in
 the store says why, whatever the engine says), and no other. A changelog that was made anew is read from its start into
 an empty table. Kafka, registry or store away: the step fails, and the next one begins at the store's positions.
+
+Views of one group (``cut`` in their files) are applied at the group's cuts, all of them in one transaction, and the cut is
+noted beside them; rows beyond it wait in memory, within bounds (cut_hold.py).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +28,8 @@ import orjson
 
 from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError
 from hub.log import Cluster, Reader
+from hub.materializers.cut_hold import Hold, Standing
+from hub.materializers.cuts import CUT, GroupCut, cut_of
 from hub.materializers.latency import MOST_ROWS, Due, Latencies, latest_event
 from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState, progress_of, seen_record
 from hub.materializers.row_decoder import RowDecoder, unreadable
@@ -44,6 +50,8 @@ _SEEN_EVERY_MS = 500
 # Applied batches of a view whose contexts the store holds, for who pushes their rows.
 MOST_TRACED = 16
 SOURCES_HEADER = "hub.sources"
+# How long, and how many of a view, rows of a group wait for its cut where nobody says otherwise.
+CUT_WAIT_S, MOST_WAITING = 10.0, 50_000
 # hub.version is generation · 2⁴⁰ + events folded into the key.
 GENERATION_SHIFT = 40
 _PROGRESS = TopicPartition(PROGRESS_TOPIC, 0)
@@ -88,6 +96,25 @@ class _Followed:
     covered: list[Progress] = field(default_factory=list)
     traced: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=MOST_TRACED))
     traced_to: Positions | None = None
+    sources: Positions = field(default_factory=Positions)  # covered, as far as it was applied here
+    # Read and not applied: rows of a group that wait for its cut. ``read`` is where reading goes on.
+    read: Positions = field(default_factory=Positions)
+    ahead: list[Record] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.read = self.position
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(self.position, self.read, len(self.ahead), self.stopped is not None)
+
+
+@dataclass
+class _Part:
+    """What of a view's rows is applied in a step: those before ``end``. ``cut``: they are a cut of its group's."""
+
+    end: Positions
+    cut: GroupCut | None = None
 
 
 class Applier:
@@ -100,8 +127,15 @@ class Applier:
         store: ViewStore,
         group: Callable[[str], str] = "hub.store.{}".format,
         latencies: Latencies | None = None,
+        cut_wait_s: float = CUT_WAIT_S,
+        most_waiting: int = MOST_WAITING,
     ) -> None:
         self.latencies = latencies
+        self.cut_wait_s, self.most_waiting = cut_wait_s, most_waiting
+        self.holds: dict[str, Hold] = {}
+        self.paused: set[str] = set()
+        self.said_apart: dict[str, str] = {}
+        self.clock: Callable[[], float] = time.monotonic
         self.name = "" if latencies is None else latencies.store
         self.log = log_
         self.schemas = schemas
@@ -117,6 +151,8 @@ class Applier:
         """Follow exactly these views, as far as their changelogs exist; the others are picked up by a later call."""
         topics = self.log.topics()
         changed = False
+        if self.reader is None:
+            self._recall()
         wanted = {view.table for view in views if view.changelog in topics}
         for name in [name for name in self.followed if name not in wanted]:
             del self.followed[name]
@@ -137,8 +173,31 @@ class Applier:
             if found is not None:
                 self.followed[view.table] = found
                 changed = True
+        self._forget({view.cut for view in views})
         if self.reader is None or changed:
             self._assign(PROGRESS_TOPIC in topics)
+
+    def _recall(self) -> None:
+        """At which cuts the store is: rows are held from the first on."""
+        for key, body in self.store.progress().items():
+            if key.startswith(CUT) and body.get("state") == "together":
+                try:
+                    cut = cut_of(body)
+                except HubFault as fault:
+                    log.error("%s: %s", key, fault.message)
+                    continue
+                hold = self._hold(key.removeprefix(CUT))
+                hold.cut = hold.at = cut
+
+    def _forget(self, names: AbstractSet[str | None]) -> None:
+        """Groups that no view says to be of."""
+        for name in [name for name in self.holds if name not in names]:
+            hold = self.holds.pop(name)
+            if hold.at is not None or hold.why is not None:
+                self.store.apply([], {f"{CUT}{name}": None})
+
+    def _hold(self, name: str) -> Hold:
+        return self.holds.setdefault(name, Hold(name, self.cut_wait_s, self.most_waiting))
 
     def _begin(self, view: View | SqlView, topic_id: str) -> _Followed | None:
         """Where the store is with a view; its table made or extended. None while its schema is not registered."""
@@ -166,11 +225,16 @@ class Applier:
         indexes = [index for index in view.kept_indexes if index in columns]
         return self.store.ensure_view(view.table, schema, indexes, topic_id)
 
-    def _assign(self, with_progress: bool) -> None:
+    def _assign(self, with_progress: bool, *, again: bool = True) -> None:
         at = {
-            tp: offset for each in self.followed.values() if not each.stopped for tp, offset in each.position
+            tp: offset
+            for name, each in self.followed.items()
+            if not each.stopped and name not in self.paused
+            for tp, offset in each.read
         }
-        if with_progress:
+        if with_progress and not again and self.reader is not None:
+            at[_PROGRESS] = self.reader.position().get(_PROGRESS)
+        elif with_progress:
             # One small compacted partition: read from its start whenever the set of views changes.
             at[_PROGRESS] = self.log.beginning_offsets([PROGRESS_TOPIC]).get(_PROGRESS)
         if self.reader is None:
@@ -191,10 +255,17 @@ class Applier:
             else:
                 by_changelog.setdefault(record.topic, []).append(record)
         running = [each for each in self.followed.values() if each.stopped is None]
+        for followed in running:
+            followed.ahead += by_changelog.get(followed.view.changelog, ())
+            followed.read = followed.read.advanced(reached.of_topics([followed.view.changelog]))
+        parts = self._parts(told)
         batches = []
         for followed in running:
+            part = parts.get(followed.view.table)
+            if part is None:
+                continue  # its rows wait for a cut
             try:
-                batch = self._batch(followed, by_changelog.get(followed.view.changelog, ()), reached)
+                batch = self._batch(followed, part)
             except HubFault as fault:
                 self._stop(followed, fault.message)
             else:
@@ -203,6 +274,7 @@ class Applier:
                     if followed.view.mode == "realtime":
                         _see(followed, batch)
             _tell_seen(followed, told)
+        batches = self._whole(batches, parts, told)
         traced = self._traced(batches, told)
         self._apply(batches, told)
         now_ms = time.time_ns() // 1_000_000
@@ -213,10 +285,86 @@ class Applier:
             if followed.stopped is None:
                 self._count(followed, now_ms)
                 followed.position = batch.changelog
+                followed.sources = followed.sources.advanced(batch.sources)
+                followed.ahead = [each for each in followed.ahead if _behind(each, batch.changelog)]
                 followed.swept = max(followed.swept, batch.expire_below >> GENERATION_SHIFT)
+        self._note_cuts(told)
         if any(each.stopped for each in running):
             self._assign(_PROGRESS in reached.offsets)  # without what nobody takes any more
+        self._pause(_PROGRESS in reached.offsets)
         return len(records)
+
+    # ---- groups
+
+    def _members(self, name: str) -> dict[str, Standing]:
+        return {table: each.standing for table, each in self.followed.items() if each.view.cut == name}
+
+    def _parts(self, told: dict[str, Any]) -> dict[str, _Part]:
+        """Of each view whose rows may be applied now, up to where; of those that wait for a cut nothing."""
+        parts = {table: _Part(each.read) for table, each in self.followed.items()}
+        for name, hold in self.holds.items():
+            members = self._members(name)
+            verdict, cut = hold.judge(members, self.clock()), hold.cut
+            if verdict == "free" or cut is None:
+                self._say_apart(hold, told)
+                continue
+            mine = [table for table in cut.views if table in members]
+            for table in mine:
+                if verdict == "apply":
+                    parts[table] = _Part(cut.views[table].changelog, cut)
+                else:
+                    del parts[table]
+            if verdict == "apply":
+                # Only of those that are here: what it says of others nobody can check.
+                here = {**cut.body(), "state": "together"}
+                here["views"] = {table: place for table, place in here["views"].items() if table in mine}
+                told[f"{CUT}{name}"] = here
+        return parts
+
+    def _say_apart(self, hold: Hold, told: dict[str, Any]) -> None:
+        """In the transaction with the first rows that are no cut; said once."""
+        if hold.why is None or self.said_apart.get(hold.name) == hold.why:
+            return
+        self.said_apart[hold.name] = hold.why
+        log.warning("group %s: its views are applied as their rows come: %s", hold.name, hold.why)
+        since_ms = time.time_ns() // 1_000_000
+        told[f"{CUT}{hold.name}"] = {"state": "apart", "why": hold.why, "since_ms": since_ms}
+
+    def _whole(
+        self, batches: list[ViewBatch], parts: Mapping[str, _Part], told: dict[str, Any]
+    ) -> list[ViewBatch]:
+        """Without the cuts of which a member stopped just now: its group is no more together here."""
+        broken = {
+            part.cut.name: table
+            for table, part in parts.items()
+            if part.cut is not None and self.followed[table].stopped is not None
+        }
+        for name, table in broken.items():
+            told.pop(f"{CUT}{name}", None)
+            hold = self.holds[name]
+            hold.part(f'view "{table}" is stopped in this store')
+            self._say_apart(hold, told)
+        return [each for each in batches if (cut := parts[each.view].cut) is None or cut.name not in broken]
+
+    def _note_cuts(self, told: Mapping[str, Any]) -> None:
+        """What was applied is believed after it was."""
+        for name, hold in self.holds.items():
+            noted = told.get(f"{CUT}{name}")
+            if noted is None or noted.get("state") != "together" or hold.cut is None:
+                continue
+            stopped = next((table for table in noted["views"] if self.followed[table].stopped), None)
+            if stopped is not None:  # the store refused its rows
+                hold.part(f'view "{stopped}" is stopped in this store')
+                continue
+            hold.applied()
+            self.said_apart.pop(name, None)
+
+    def _pause(self, with_progress: bool) -> None:
+        """Read no more of what waits in numbers."""
+        full = {table for name, hold in self.holds.items() for table in hold.full(self._members(name))}
+        if full != self.paused:
+            self.paused = full
+            self._assign(with_progress, again=False)
 
     def _traced(self, batches: Sequence[ViewBatch], told: dict[str, Any]) -> dict[str, Span]:
         """A span for each batch that covers traced progress, linked to it. Its context goes into the store with the rows,
@@ -299,6 +447,9 @@ class Applier:
             said = None if record.value is None else orjson.loads(record.value)
             if said is not None and not isinstance(said, dict):
                 raise ValueError("no JSON object")
+            if key.startswith(CUT) and said is not None:
+                self._hold(name).hear(cut_of(said), record.offset)
+                return  # the store notes it when it is there
             progress = progress_of(record, changelog_of(name))
         except (ValueError, HubFault) as error:
             # It speaks of one view and holds no rows: to stop for it would help nobody.
@@ -307,6 +458,8 @@ class Applier:
                 *(record.topic, record.partition, record.offset, error),
             )
             return
+        if key.startswith(CUT):  # there is no such group any more
+            self.holds.pop(name, None)
         told[key] = said
         self.stirred = self.stirred or key.startswith(VERSIONS)
         of_it = changelog_of(name)
@@ -314,10 +467,10 @@ class Applier:
         if followed is not None and progress is not None:
             followed.waiting = [*followed.waiting[-63:], progress]
 
-    def _batch(self, followed: _Followed, records: Sequence[Record], reached: Positions) -> ViewBatch | None:
+    def _batch(self, followed: _Followed, part: _Part) -> ViewBatch | None:
         """One view's part of a step; None when nothing changes. Raises HubFault."""
-        changelog = followed.position.advanced(reached.of_topics([followed.view.changelog]))
-        changes = self._changes(followed, records)
+        changelog, cut = part.end, part.cut
+        changes = self._changes(followed, [each for each in followed.ahead if not _behind(each, changelog)])
         newest = max((change.version for change in changes), default=0) >> GENERATION_SHIFT
         followed.generation = max(followed.generation, newest)
         covered = [each for each in followed.waiting if changelog.covers(each.changelog)]
@@ -325,13 +478,17 @@ class Applier:
         latest = max([followed.generation, *(each.generation for each in covered)])
         covered = [each for each in covered if each.generation == latest]
         followed.covered = covered
-        if not changes and not covered and changelog == followed.position:
+        if cut is None and not changes and not covered and changelog == followed.position:
             return None
         sources = Positions()
         for progress in covered:
             sources = sources.advanced(progress.sources)
         # A generation that went live has every key: what is still of an earlier one is gone from the view.
         live = max((each.generation for each in covered if each.mode != "bulk"), default=0)
+        if cut is not None:  # its members are live, and a progress record may come after it
+            live = max(live, cut.views[followed.view.table].generation)
+            # And one that came with it may speak of later events, of which there are no rows.
+            sources = cut.sources(followed.view.table).advanced(followed.sources)
         expire_below = live << GENERATION_SHIFT if live > followed.swept else 0
         return ViewBatch(followed.view.table, changes, changelog, sources, expire_below)
 
@@ -405,9 +562,15 @@ def _state(followed: _Followed) -> dict[str, Any]:
         view.owner,
         sources,
         view.ttl,
+        view.cut,
     )
     said: dict[str, Any] = orjson.loads(state.record().value or b"{}")
     return said
+
+
+def _behind(record: Record, end: Positions) -> bool:
+    """Whether a record is at or past an end."""
+    return record.offset >= end.get(record.topic_partition)
 
 
 def _by_partition(positions: Positions) -> dict[str, int]:

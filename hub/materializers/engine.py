@@ -46,6 +46,7 @@ from hub.materializers import delta_inputs, delta_stream, spark, sql_stream
 from hub.materializers.avro_shape import AvroType, field_types
 from hub.materializers.batch_traces import BatchTraces
 from hub.materializers.classify import Classified, classify
+from hub.materializers.cut_steps import Cuts, Member
 from hub.materializers.dataframes import DLQ_SUFFIX, UNKNOWN_SCHEMA, Answered, Input
 from hub.materializers.dataframes import Writer as EventWriter
 from hub.materializers.delta_plan import DeltaPlan
@@ -55,6 +56,7 @@ from hub.materializers.progress import PROGRESS_TOPIC, EngineState, Mode, Progre
 from hub.materializers.shape import META, Shape, shape
 from hub.materializers.slots import Slots, local_slots
 from hub.materializers.span_counts import telling
+from hub.materializers.spark_ends import SparkEnds
 from hub.materializers.sql_stream import SqlPlan, Swept
 from hub.materializers.sql_view import SqlSource, SqlView, checked
 from hub.materializers.transform_functions import failure, own_session
@@ -88,6 +90,9 @@ _STALE_CHECK_S = 2.0
 _BULK_FROM = 20_000
 # How often the note is written that says how far a view's batches were swept.
 _NOTE_S = 1.0
+_CUTS_STOP_S = 5.0
+# The others of a group wait for its report.
+_POLL_IN_STEP_S = 0.01
 _DEFAULT_LARGEST = 1_048_588  # a broker's message.max.bytes where nobody says another
 _HEADROOM = 65_536  # what headers may add
 # A view that reads another one looks this often whether it is there.
@@ -112,9 +117,12 @@ def run(settings: Settings, stop: threading.Event) -> None:
     registry = RegistryClient(settings.registry)
     runners: Runners = {}
     remover = _Remover(settings, cluster, registry, ledger)
+    cuts = Cuts(cluster, cluster.writer(), settings.live_events_per_batch, settings.trigger_ms / 1000)
+    in_step = threading.Thread(target=cuts.run, args=(stop,), name="cuts", daemon=True)
     versions_at = 0.0
     opened = ExitStack()
     try:
+        in_step.start()
         opened.enter_context(telling(cluster, "hub-materializer"))
         while not stop.is_set():
             files = view_files(settings.project)
@@ -126,6 +134,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
                         key[0], settings, session, slots, cluster, registry, board, ledger, key[1]
                     )
                     runners[key].start()
+            cuts.running = [runners[key] for key in wanted]
             board.post()
             for key, runner in list(runners.items()):
                 if key not in wanted:
@@ -152,6 +161,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     finally:
         _stop_all(runners)
         board.post()
+        in_step.join(_CUTS_STOP_S)
         ledger.close()
         opened.close()
         session.stop()
@@ -344,13 +354,28 @@ class Runner:
         self.sweeping: SparkSession | None = None  # made when there is something to sweep
         self.noted_at = 0.0
         self.delta: DeltaQuery | None = None
+        # See cut_steps.Running.
+        self.label: str | None = None
+        self.member: Member | None = None
+        self.unheld: str | None = None
+        self.said: tuple[str, str | None] = ("starting", None)
         self.thread = threading.Thread(target=self._run, name=f"view-{self.table}", daemon=True)
 
     @property
     def alive(self) -> bool:
         return self.thread.is_alive()
 
+    @property
+    def group(self) -> str | None:
+        return self.label
+
+    @property
+    def served(self) -> bool:
+        return self.ledger.served(self.path.stem) == self.table
+
     def start(self) -> None:
+        with suppress(HubError, OSError):  # its thread says what is wrong with it
+            self.label = load_view(self.path).cut
         self.thread.start()
 
     def stop(self, timeout_s: float = 20.0) -> None:
@@ -429,6 +454,7 @@ class Runner:
         if made.view.expiry_topic is not None:
             topics = self.cluster.topics()  # it may have been made just now
         view = self.view = made.view
+        self.label = view.cut
         self.inputs = made.inputs
         partitions = view.partitions or self.settings.view_partitions
         _ensure_topic(
@@ -850,6 +876,8 @@ class Runner:
         if mode == "realtime":
             _realtime_mark(plan).touch()
         query = self._started(plan, mode, warming=warming)
+        if mode == "live" and self.label is not None:
+            self._join(plan, query)
         self._say(mode, "warms up for real-time mode" if warming else None)
         reported = -1
         check_at = time.monotonic() + _STALE_CHECK_S
@@ -858,7 +886,7 @@ class Runner:
         warm_at = time.monotonic() + self.settings.realtime_warm_up_s
         try:
             while query.isActive:
-                self.stopping.wait(_POLL_S)
+                self.stopping.wait(_POLL_S if self.member is None else _POLL_IN_STEP_S)
                 reported = self._report_last(plan, query, mode, reported)
                 if self.stopping.is_set():
                     return False
@@ -880,6 +908,7 @@ class Runner:
                 raise refused or failure
             return False
         finally:
+            self._leave()  # before another query of the view can begin
             query.stop()
             if self.delta is not None:
                 self.delta.close()
@@ -905,6 +934,26 @@ class Runner:
             self._report(plan, committed, mode)  # a crash may have kept it from being told
         return self.delta.query
 
+    def _join(self, plan: AnyPlan, query: StreamingQuery) -> None:
+        """Let the view's group move this query."""
+        assert self.view is not None
+        committed = spark.committed_batch(plan.checkpoint)
+        try:
+            ends = SparkEnds(self.session, query, plan.checkpoint)
+        except HubError as error:
+            self.unheld = str(error)
+            return
+        self.unheld = None
+        reached = committed.sources if committed is not None else Positions()
+        self.member = Member(
+            self.table, plan.generation, tuple(plan.topics), self.view.changelog, ends, reached
+        )
+
+    def _leave(self) -> None:
+        if self.member is not None:
+            self.member.open = False
+            self.member = None
+
     def _read_versions(self) -> dict[str, str]:
         """Of each view that this one reads, the version."""
         sources = self.view.sources.values() if isinstance(self.view, SqlView) else ()
@@ -928,6 +977,8 @@ class Runner:
         batch = spark.last_batch(query, reported)
         if batch is None:
             return reported
+        if self.member is not None:
+            self.member.reached = batch.sources
         self._report(
             plan,
             batch,
@@ -1005,6 +1056,7 @@ class Runner:
     def _say(self, state: EngineState, reason: str | None = None) -> None:
         if self.replaced:
             return
+        self.said = (state, reason)
         view = self.view
         sources = {name: source.topic for name, source in view.sources.items()} if view else {}
         self.board.say(
@@ -1017,6 +1069,7 @@ class Runner:
                 view.owner if view else "",
                 sources,
                 view.ttl if view else None,
+                self.label,
             )
         )
 

@@ -2,7 +2,7 @@
 
 Two kinds of records, JSON, compacted by key. ``progress:<view>`` says: *once a store's changelog positions cover*
 ``changelog``, *the store covers the source positions* ``sources``. From it come read-your-writes, lag and freshness of
-views. ``state:<view>`` says what the view's engine does and why. A record is written after its batch is committed, so
+views. ``state:<view>`` says what the view's engine does and why. (Of groups of views: cuts.py.) A record is written after its batch is committed, so
 a lost one delays knowledge and never makes it wrong; at start the last one is written again from the checkpoint.
 """
 
@@ -50,7 +50,7 @@ class Progress:
             "generation": self.generation,
             "batch_id": self.batch_id,
             "mode": self.mode,
-            "sources": _by_topic(self.sources),
+            "sources": by_topic(self.sources),
             "changelog": {str(tp.partition): offset for tp, offset in self.changelog},
             "input_rows": self.input_rows,
             "batch_ms": self.batch_ms,
@@ -76,6 +76,7 @@ class ViewState:
     owner: str
     sources: Mapping[str, str]
     ttl: str | None = None
+    cut: str | None = None
 
     def record(self) -> NewRecord:
         body: dict[str, Any] = {
@@ -89,6 +90,8 @@ class ViewState:
         }
         if self.ttl is not None:
             body["ttl"] = self.ttl
+        if self.cut is not None:
+            body["cut"] = self.cut
         return NewRecord(PROGRESS_TOPIC, f"state:{self.view}".encode(), orjson.dumps(body))
 
 
@@ -97,7 +100,7 @@ def seen_record(positions: Positions, at_ms: int) -> dict[str, Any]:
 
     A realtime view tells of its positions at checkpoints only; this is what its lag is measured by in between.
     """
-    return {"sources": _by_topic(positions), "at_ms": at_ms}
+    return {"sources": by_topic(positions), "at_ms": at_ms}
 
 
 def progress_of(record: Record, changelog: str) -> Progress | None:
@@ -137,7 +140,8 @@ def progress_of(record: Record, changelog: str) -> Progress | None:
         ) from error
 
 
-def _by_topic(positions: Positions) -> dict[str, dict[str, int]]:
+def by_topic(positions: Positions) -> dict[str, dict[str, int]]:
+    """As Spark writes offsets: ``{"topic": {"0": next}}``."""
     grouped: dict[str, dict[str, int]] = {}
     for tp, offset in positions:
         grouped.setdefault(tp.topic, {})[str(tp.partition)] = offset

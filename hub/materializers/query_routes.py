@@ -12,7 +12,7 @@ import csv
 import io
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -49,7 +49,9 @@ DEFAULT_ROWS = 1_000
 _LONGEST_MS = 60_000
 _AT_ONCE, _WAITING = 4, 32
 _LOOK_S = 0.25
-_OWN = ("limit", "after", "timeout_ms", "format", "events", "since")
+# A query that demands a cut looks so often whether its views are at one, when nothing says that something was applied.
+_CUT_LOOK_S = 0.5
+_OWN = ("limit", "after", "timeout_ms", "format", "events", "since", "cut")
 _MEDIA = {"json": "application/json", "ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 
 Format = Literal["json", "ndjson", "csv"]
@@ -57,7 +59,8 @@ T = TypeVar("T")
 
 
 class QueryBody(BaseModel):
-    """A query. ``events``: how many events of each partition of a topic, the last ones; ``since``: or those since then."""
+    """A query. ``events``: how many events of each partition of a topic, the last ones; ``since``: or those since then.
+    ``cut``: its views must be at one place of the log."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -69,6 +72,7 @@ class QueryBody(BaseModel):
     format: Format = "json"
     events: int = Field(DEFAULT_EVENTS, ge=1, le=MOST_EVENTS)
     since: str | None = None
+    cut: Literal["required"] | None = None
 
 
 def create_router(
@@ -102,7 +106,13 @@ def create_router(
                 views = await gate.run(partial(queries.views_of, statement))
                 reads_all(views=views)
                 await wait_for(store, watcher, views, token, deadline)
-            answer, scanned = await _unless_gone(request, asking, gate)
+            while True:
+                if body.cut is not None:
+                    await _at_a_cut(queries, watcher, statement, gate, deadline)
+                answer, scanned = await _unless_gone(request, asking, gate)
+                # Between the look and the query the group may have come apart.
+                if body.cut is None or answer.cut.together:
+                    break
         return _shown(answer, scanned, body.format, round((time.monotonic() - started) * 1000))
 
     @router.post("/query")
@@ -130,6 +140,7 @@ def create_router(
         format: Format = "json",
         events: int = DEFAULT_EVENTS,
         since: str | None = None,
+        cut: Literal["required"] | None = None,
         hub_position: str | None = Header(None),
     ) -> Response:
         """Run a saved query; its parameters are the request's: ``/queries/customer?customer_id=C-00001``."""
@@ -153,6 +164,7 @@ def create_router(
             format=format,
             events=_within("events", events, MOST_EVENTS),
             since=since,
+            cut=cut,
         )
         return await answered(body, request, hub_position)
 
@@ -315,6 +327,37 @@ class _Gate:
         )
 
 
+async def _at_a_cut(
+    queries: Queries, watcher: Watcher, statement: Statement, gate: _Gate, deadline: float
+) -> None:
+    """Until the statement's views are at a cut. Raises PeerError with the reason when the time is over, CallerError when they
+    never can be."""
+    while True:
+        seen = watcher.generation
+        found = await gate.run(partial(queries.cut_of, statement))
+        if found.together:
+            return
+        if found.name is None:
+            raise CallerError(
+                f"cut: {found.why}",
+                hint="write the same `cut: NAME` into the files of these views; events of topics are at no cut",
+                code="HUB-1455",
+            )
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            detail = f": {found.detail}" if found.detail and all(map(sees_view, _views(found.views))) else ""
+            raise PeerError(
+                f"cut: {found.why}{detail}",
+                hint="ask again, with a longer timeout_ms, or without cut; hub view ls shows the group",
+                code="HUB-3060",
+            )
+        await watcher.wait(seen, min(remaining, _CUT_LOOK_S))
+
+
+def _views(tables: Iterable[str]) -> set[str]:
+    return {table.partition("@")[0] for table in tables}
+
+
 async def _unless_gone(request: Request, asking: _Asking, gate: _Gate) -> tuple[Answer, list[Scanned]]:
     """The answer; the query is stopped when its caller hangs up. The slot is held until it has ended."""
     done = threading.Event()
@@ -398,6 +441,10 @@ def _shown(answer: Answer, scanned: list[Scanned], form: Format, elapsed_ms: int
     headers = {"Hub-More": "true" if answer.more else "false"}
     if answer.positions:
         headers[POSITION_HEADER] = str(answer.positions)
+    cut = None
+    if answer.cut.together:
+        cut = {"name": answer.cut.name, "at": str(answer.cut.at)}
+        headers["Hub-Cut"] = str(answer.cut.name)
     if form == "json":
         body = {
             "columns": columns,
@@ -405,6 +452,7 @@ def _shown(answer: Answer, scanned: list[Scanned], form: Format, elapsed_ms: int
             "more": answer.more,
             "views": list(answer.views),
             "positions": str(answer.positions),
+            "cut": cut,
             "scanned": told,
             "elapsed_ms": elapsed_ms,
         }

@@ -13,6 +13,8 @@ from starlette.datastructures import QueryParams
 
 from hub.caller import sees_view
 from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
+from hub.materializers.cut_state import Common
+from hub.materializers.cuts import GROUP
 from hub.materializers.expiry import expired_records
 from hub.materializers.push import Event, Wanted, Watcher, parse_event_id, subscribe
 from hub.materializers.push_wire import ServerSentEvents, over_websocket
@@ -279,12 +281,32 @@ def stored(store: Store, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
     records by their keys."""
     table = store.view(view) if view in store.names() else None
     served = store.served(view)
+    found = store.group(view)
     return {
+        **({} if found is None else {"cut": _group(*found, view, told)}),
         "fields": list(table.types) if table else [],
         "indexes": list(table.indexes) if table else [],
         "positions": str(store.positions(view, "source")) if table else "",
         "stores": stores_of(told, served),
         "changelog": changelog_of(served),
+    }
+
+
+def _group(views: Sequence[str], common: Common, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    """The group of a view as lists show it. ``at``: what of the cut is this view's; a reason may name another view, so who may
+    not see one of them is not told it."""
+    note: Mapping[str, Any] = told.get(f"{GROUP}{common.name}") or {}
+    seen = all(sees_view(each.partition("@")[0]) for each in (*views, *common.views))
+    reasons = [each for each in (common.why, common.detail) if each]
+    return {
+        "name": common.name,
+        "state": "together" if common.together else "apart",
+        "why": None if common.together else "; ".join(reasons if seen else reasons[:1]),
+        "since_ms": common.since_ms,
+        "engine": note.get("state"),
+        "engine_why": note.get("why") if seen else None,
+        "at": str(common.at.of_topics((told.get(f"progress:{view}") or {}).get("sources", ()))),
+        "views": sorted(filter(sees_view, views)),
     }
 
 

@@ -12,7 +12,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from hub.materializers.progress import Mode
 from hub.materializers.shape import Shape
 from hub.materializers.slots import Slots
 from hub.materializers.view import changelog_of
-from hub.record import Positions
+from hub.record import Positions, TopicPartition
 
 _STREAMING = "spark.sql.streaming"
 
@@ -356,9 +356,7 @@ def last_batch(query: StreamingQuery, seen: int = -1) -> Batch | None:
     progress = orjson.loads(told.json())
     if not progress["sources"] or progress["sources"][0].get("endOffset") is None:
         return None
-    reached = Positions()
-    for source in progress["sources"]:
-        reached = reached.advanced(positions_of(source.get("endOffset") or {}))
+    reached = _least(positions_of(source.get("endOffset") or {}) for source in progress["sources"])
     return Batch(
         done, reached, progress["numInputRows"], int(progress["durationMs"].get("triggerExecution", 0))
     )
@@ -389,11 +387,17 @@ def logged_offsets(checkpoint: Path, batch_id: int) -> tuple[Positions, int]:
     The file has a line for its version, one of metadata, and one a source (``-``: nothing of it yet).
     """
     lines = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()
-    reached = Positions()
-    for line in lines[2:]:
-        if line.startswith("{"):
-            reached = reached.advanced(positions_of(line))
+    reached = _least(positions_of(line) for line in lines[2:] if line.startswith("{"))
     return reached, _watermark_ms(lines)
+
+
+def _least(sources: Iterable[Positions]) -> Positions:
+    """What is read by all sources of a query that read a partition: two may read the same one, and not equally far."""
+    found: dict[TopicPartition, int] = {}
+    for source in sources:
+        for tp, offset in source:
+            found[tp] = min(offset, found.get(tp, offset))
+    return Positions(found)
 
 
 def logged_watermark_ms(checkpoint: Path, batch_id: int) -> int:

@@ -176,6 +176,23 @@ class SqlView(Declared):
             )
         return mode
 
+    @model_validator(mode="after")
+    def _in_step(self) -> SqlView:
+        if self.cut is None:
+            return self
+        for name, source in self.sources.items():
+            if source.view is not None:
+                raise ValueError(
+                    f'source "{name}" is the view "{source.view}", whose rows come after its events: no place of the log has '
+                    "both. Read the topics that it is made of, or leave `cut` out"
+                )
+            if source.read_as == "static":
+                raise ValueError(
+                    f'source "{name}" is static: it is read as it stands when a batch looks, so nobody can say what of it is '
+                    "before a cut. Write `table: {key: ...}`, or leave `cut` out"
+                )
+        return self
+
     # Of class D: up to how many input rows a part that no column ties to the result is computed whole in each batch.
     whole_rows: int = Field(0, ge=0, le=1_000_000)
 

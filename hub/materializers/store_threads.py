@@ -109,7 +109,15 @@ class StoreThread:
 
     def _drive(self, log_: KafkaCluster, stop: threading.Event, backoff: Backoff) -> None:
         self.store = open_store(self.url)
-        self.applier = Applier(log_, self.schemas, self.store, self._group, self.latencies)
+        self.applier = Applier(
+            log_,
+            self.schemas,
+            self.store,
+            self._group,
+            self.latencies,
+            self.settings.cut_wait_s,
+            self.settings.live_events_per_batch,
+        )
         rhythm = self.store.rhythm
         files, tree = ViewFiles(self.settings.project), LiveTree(self.settings.project / "topics.yaml")
         rescan_at, retry_at = 0.0, time.monotonic() + _RETRY_STOPPED_S

@@ -232,6 +232,8 @@ class Declared(BaseModel):
     transforms: Transforms | None = None
     slo: LatencyNode = LatencyNode()
     ttl: str | None = None
+    # The group that it moves in step with, so that one query can ask all of them at one place of the log.
+    cut: Name | None = None
     _number: int | None = PrivateAttr(None)
     _table: str | None = PrivateAttr(None)
 
@@ -264,6 +266,11 @@ class Declared(BaseModel):
         if self.transforms is not None and self.mode == "realtime":
             raise ValueError(
                 "Python functions are called for batches, and real-time mode has none; write `mode: live`"
+            )
+        if self.cut is not None and self.mode == "realtime":
+            raise ValueError(
+                "the views of a `cut` stop at the same place again and again, and real-time mode stops nowhere; write "
+                "`mode: live`, or leave `cut` out"
             )
         return self
 

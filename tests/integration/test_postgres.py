@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import store_contract
 from changelog import Bench
+from cut_world import World
 from postgres import Postgres
 from sqlalchemy import create_engine, text
 
@@ -51,6 +52,13 @@ def test_splits_replays_duplicates_and_restarts_give_the_same_table(url: str, se
     assert bench.rows() == expected
     assert bench.restarted().step(0) == 0  # from the positions in the same transactions
     bench.store.close()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_whatever_is_killed_a_cut_that_is_said_is_one(url: str, seed: int) -> None:
+    world = World(url, seed, most_waiting=15)
+    world.rampage(100)
+    world.close()
 
 
 def test_what_sqlite_takes_postgres_takes(url: str) -> None:

@@ -29,6 +29,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from hub.caller import reads_all, sees_view
 from hub.errors import NotFound, PeerError
 from hub.materializers.avro_shape import AvroType
+from hub.materializers.cut_state import Common
 from hub.materializers.sql_query import (
     MOST_ROWS,
     Compiled,
@@ -49,6 +50,10 @@ MOST_BYTES = 16_000_000
 MOST_COPIED = 100_000
 _STEPS = 2_000
 _FETCH = 200
+
+NO_CUT = Common(None, why="no view is read")
+# They are read up to now.
+EVENTS = Common(None, why="events of topics are at no cut of views")
 
 KINDS: Mapping[str, str] = {
     "int": "long",
@@ -86,6 +91,14 @@ class EventTable:
 
 
 @dataclass(frozen=True, slots=True)
+class Covered:
+    """What the views of a query cover, and the cut they are at if they are at one."""
+
+    positions: Positions
+    cut: Common
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """Rows as they are shown; ``more``: there are more than the limit, or than an answer may have bytes."""
 
@@ -94,6 +107,7 @@ class Answer:
     more: bool
     views: tuple[str, ...]
     positions: Positions
+    cut: Common = NO_CUT
 
 
 @dataclass(slots=True)
@@ -227,11 +241,11 @@ class Queries:
                 _timed(connection, running)
                 tables = _Tables(self._store, connection, events)
                 ready = compiled(tables, False)
-                positions = self._covered(connection, tables)
+                covered = self._covered(connection, tables)
                 for view in tables.used.values():
                     _copy(connection, scratch, view, running)
             _load(scratch, events, running)
-            return self._on_sqlite(scratch, tables, ready, running, limit, positions)
+            return self._on_sqlite(scratch, tables, ready, running, limit, covered)
 
     def check(
         self, statement: Statement, parameters: Mapping[str, Value], now_ms: int, events: Sequence[EventTable]
@@ -254,13 +268,23 @@ class Queries:
             if name in known or name.lower() in known
         ]
 
-    def _covered(self, connection: Connection, tables: _Tables) -> Positions:
+    def cut_of(self, statement: Statement) -> Common:
+        """The cut that the statement's views are at now, or why at none."""
+        known = self.views_of(statement)
+        if len(known) < len(set(tables_of(statement))):
+            return EVENTS
+        with self._errors(None), self._reader.connect() as connection:
+            return self._store.common_cut(connection, known)
+
+    def _covered(self, connection: Connection, tables: _Tables) -> Covered:
         """What every view of the query covers: of a partition that two of them read, the lesser."""
         least: dict[Any, int] = {}
         for name in tables.used:
             for tp, offset in self._store.covered(connection, name):
                 least[tp] = min(offset, least.get(tp, offset))
-        return Positions(least)
+        if tables.events:
+            return Covered(Positions(least), EVENTS)
+        return Covered(Positions(least), self._store.common_cut(connection, tables.used))
 
     def _on_sqlite(
         self,
@@ -269,9 +293,10 @@ class Queries:
         ready: Compiled,
         running: Running,
         limit: int,
-        covered: Positions | None = None,
+        covered: Covered | None = None,
     ) -> Answer:
-        positions = self._covered(connection, tables) if covered is None else covered
+        if covered is None:
+            covered = self._covered(connection, tables)
         raw: Any = connection.connection.driver_connection
         assert isinstance(raw, sqlite3.Connection)
         used = [each.table.name for each in tables.used.values()]
@@ -285,13 +310,13 @@ class Queries:
             raise _refused(running, str(error)) from None
         finally:
             unfence(raw)
-        return Answer(ready.columns, rows, more, tuple(tables.used), positions)
+        return Answer(ready.columns, rows, more, tuple(tables.used), covered.positions, covered.cut)
 
     def _on_postgres(
         self, connection: Connection, tables: _Tables, ready: Compiled, running: Running, limit: int
     ) -> Answer:
         _timed(connection, running)
-        positions = self._covered(connection, tables)
+        covered = self._covered(connection, tables)
         raw: Any = connection.connection.driver_connection
         declare = f'DECLARE "hub_rows" NO SCROLL CURSOR FOR {_guarded(ready.sql)}'
 
@@ -301,7 +326,7 @@ class Queries:
         with running.interruptible(raw.cancel):
             connection.exec_driver_sql(declare, dict(ready.parameters))
             rows, more = _taken(fetch, ready.columns, running, limit)
-        return Answer(ready.columns, rows, more, tuple(tables.used), positions)
+        return Answer(ready.columns, rows, more, tuple(tables.used), covered.positions, covered.cut)
 
     @contextmanager
     def _errors(self, running: Running | None) -> Iterator[None]:

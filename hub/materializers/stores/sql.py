@@ -23,7 +23,7 @@ from __future__ import annotations
 import operator
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -70,6 +70,7 @@ from sqlalchemy.exc import (
 
 from hub.errors import CallerError, HubError, NotFound, PeerError
 from hub.materializers.avro_shape import AvroType
+from hub.materializers.cut_state import Common, InStore, common_cut, keys_of, label_of
 from hub.materializers.stores.columns import Convert, from_sql, json_text, kept_alike, sql_type
 from hub.materializers.stores.kept import Shaper, sources_text, without_nul
 from hub.materializers.stores.port import Cut, KeptRow, Rhythm
@@ -373,6 +374,34 @@ class Store:
     def covered(self, connection: Connection, view: str) -> Positions:
         """The source positions that the view's rows cover."""
         return self._positions_of(connection, self._served(connection, view), "source")
+
+    def common_cut(self, connection: Connection, views: Collection[str]) -> Common:
+        """The cut at which all of these views are, or why they are at none."""
+        tables = {view: self._served(connection, view) for view in views}
+        told = self._told(connection, [f"state:{table}" for table in tables.values()])
+        told |= self._told(connection, keys_of(label_of(told, table) for table in tables.values()))
+        members = {
+            view: InStore(table, self._positions_of(connection, table, "changelog"))
+            for view, table in tables.items()
+        }
+        return common_cut(members, told)
+
+    def group(self, view: str) -> tuple[list[str], Common] | None:
+        """The views here that are of one group with this one, and the cut at which they all are; None: it is of none."""
+        with self._reading() as connection:
+            tables = {each: self._served(connection, each) for each in self.view_names(connection)}
+            told = self._told(connection, [f"state:{table}" for table in tables.values()])
+            label = label_of(told, tables.get(view, view))
+            if label is None:
+                return None
+            views = [each for each, table in tables.items() if label_of(told, table) == label]
+            return views, self.common_cut(connection, views)
+
+    def _told(self, connection: Connection, keys: Sequence[str]) -> dict[str, Any]:
+        """Of the progress records those of these keys."""
+        table = self._progress
+        found = connection.execute(select(table.c.key, table.c.value).where(table.c.key.in_(keys)))
+        return {key: value for key, value in found}  # noqa: C416 - rows are no pairs to the type checker
 
     def _definition(self, connection: Connection, name: str, asked: str | None = None) -> ViewTable:
         views, positions = self._views, self._positions

@@ -239,6 +239,10 @@ def test_data_holds_no_terminal_commands() -> None:
     assert cell(hostile).isprintable() and "\x1b" not in cell(hostile)
 
 
+def test_the_footer_says_at_which_cut_the_views_are() -> None:
+    assert footer({**ANSWER, "cut": {"name": "shop", "at": "in:0:7"}})[-1] == "Cut shop: all views at in:0:7"
+
+
 def test_the_footer_says_what_was_scanned_and_that_there_is_more() -> None:
     partition = {
         "topic": "t",

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,6 +186,83 @@ def test_it_waits_for_the_write_it_names(hub: Hub, http: TestClient) -> None:
     assert header.status_code == 503
     other = http.post("/query", json={"sql": "SELECT 1 FROM plant", "after": "elsewhere:0:1"})
     assert other.status_code == 400 and "no source of view" in other.json()["message"]
+
+
+def in_step(hub: Hub, state: str = "together", **more: Any) -> None:
+    """Both views of a group, the store at its cut (or not), as the applier notes it."""
+    views = {
+        name: {"generation": 1, "changelog": {"0": end}, "topics": topics}
+        for name, end, topics in (("plant", 12, ["in"]), ("customer", 8, ["in", "x"]))
+    }
+    mark = {"state": state, "cut": "shop", "at": {"in": {"0": 7}, "x": {"0": 1}}, "views": views, "at_ms": 5}
+    told = {f"state:{view}": {"cut": "shop", "sources": {}} for view in views}
+    hub.store.apply([], {**told, "cut:shop": {**mark, **more}})
+
+
+BOTH = "SELECT (SELECT count(*) FROM plant) AS p, (SELECT count(*) FROM customer) AS c"
+
+
+def test_an_answer_says_at_which_cut_its_views_are(hub: Hub, http: TestClient) -> None:
+    assert ask(http, BOTH)["cut"] is None
+    in_step(hub)
+    assert ask(http, BOTH)["cut"] == {"name": "shop", "at": "in:0:7,x:0:1"}
+    # Of the cut what is theirs: who may not see the other views is told of no topic of theirs.
+    answer = http.post("/query", json={"sql": "SELECT key FROM plant", "cut": "required", "format": "csv"})
+    assert answer.headers["Hub-Cut"] == "shop"
+    assert ask(http, "SELECT key FROM plant", cut="required")["cut"]["at"] == "in:0:7"
+    # Rows of one of them go on without the other.
+    hub.store.apply([ViewBatch("plant", [], Positions.of([("views.plant", 0, 13)]))])
+    assert ask(http, BOTH)["cut"] is None
+    assert ask(http, "SELECT key FROM customer")["cut"]["name"] == "shop"
+
+
+def test_a_cut_that_is_demanded_is_waited_for_or_it_is_said_why_there_is_none(
+    hub: Hub, http: TestClient
+) -> None:
+    alone = http.post("/query", json={"sql": BOTH, "cut": "required"})
+    assert (alone.status_code, alone.json()["error_code"]) == (400, "HUB-1455")
+    assert 'view "plant" is of no group' in alone.json()["message"]
+    in_step(hub, "apart", why="rows have waited for a cut for 10 s", since_ms=1)
+    apart = http.post("/query", json={"sql": BOTH, "cut": "required", "timeout_ms": 100})
+    assert (apart.status_code, apart.json()["error_code"]) == (503, "HUB-3060")
+    assert "rows have waited for a cut" in apart.json()["message"]
+
+    timer = threading.Timer(0.3, in_step, [hub])
+    timer.start()
+    assert ask(http, BOTH, cut="required", timeout_ms=3_000)["cut"]["name"] == "shop"
+    timer.join()
+    hub.departure(1)
+    events = http.post("/query", json={"sql": f'SELECT count(*) FROM plant, "{FLIGHTS}"', "cut": "required"})
+    assert events.status_code == 400
+    assert "events of topics are at no cut" in events.json()["message"]
+    assert ask(http, f'SELECT count(*) FROM plant, "{FLIGHTS}"')["cut"] is None
+    assert http.post("/query", json={"sql": BOTH, "cut": "maybe"}).status_code == 422
+
+
+def test_views_tell_their_group_and_its_state(hub: Hub, http: TestClient) -> None:
+    in_step(hub)
+    hub.store.apply(
+        [],
+        {
+            "group:shop": {"state": "apart", "why": 'view "customer" is failed', "views": []},
+            "progress:plant": {"sources": {"in": {"0": 7}}},
+        },
+    )
+    views = {each["view"]: each for each in http.get("/views").json()["views"]}
+    assert views["plant"]["cut"] == {
+        "name": "shop",
+        "state": "together",
+        "why": None,
+        "since_ms": None,
+        "engine": "apart",
+        "engine_why": 'view "customer" is failed',
+        "at": "in:0:7",
+        "views": ["customer", "plant"],
+    }
+    hub.store.apply([ViewBatch("plant", [], Positions.of([("views.plant", 0, 13)]))])
+    apart = {each["view"]: each for each in http.get("/views").json()["views"]}["customer"]["cut"]
+    assert (apart["state"], apart["engine"]) == ("apart", "apart")
+    assert 'the rows of view "plant" are not at the cut' in apart["why"]
 
 
 def test_the_time_limit_is_the_callers(http: TestClient) -> None:

@@ -111,6 +111,16 @@ def test_a_mistake_in_the_sql_names_the_file(tmp_path: Path) -> None:
         ("key: flight_id", "key: flight_id\nindexes: [seat]", 'did you mean "seats"'),
         ("sources:", "source:", 'unknown key "source"'),
         ("sources:", "mode: realtime\nsources:", "runs in micro-batches"),
+        (
+            "sources:",
+            "cut: shop\nsources:\n  other: {view: late_flights}",
+            'source "other" is the view "late_flights", whose rows come after its events',
+        ),
+        (
+            "sources:",
+            "cut: shop\nsources:\n  other: {topic: nyc.planes, as: static}",
+            'source "other" is static: it is read as it stands when a batch looks',
+        ),
     ],
 )
 def test_the_file_is_checked(tmp_path: Path, was: str, now: str, said: str) -> None:

@@ -45,6 +45,7 @@ class ViewPage:
     changelog: str
     positions: str
     stores: tuple[Mapping[str, Any], ...]
+    cut: Mapping[str, Any] | None
     versions: tuple[Mapping[str, Any], ...]
     served: int | None
     refusal: str | None
@@ -105,6 +106,7 @@ def view_page(
         str(about.get("changelog", "")),
         str(about.get("positions", "")),
         tuple(about.get("stores", ())),
+        about.get("cut"),
         tuple({key: value for key, value in each.items() if key != "text"} for each in told),
         served,
         versions.get("refusal"),
