@@ -286,7 +286,9 @@ class Applier:
                 self._count(followed, now_ms)
                 followed.position = batch.changelog
                 followed.sources = followed.sources.advanced(batch.sources)
-                followed.ahead = [each for each in followed.ahead if _behind(each, batch.changelog)]
+                cut = parts[batch.view].cut
+                waiting = () if cut is None else followed.ahead
+                followed.ahead = [each for each in waiting if _behind(each, batch.changelog)]
                 followed.swept = max(followed.swept, batch.expire_below >> GENERATION_SHIFT)
         self._note_cuts(told)
         if any(each.stopped for each in running):
@@ -470,7 +472,10 @@ class Applier:
     def _batch(self, followed: _Followed, part: _Part) -> ViewBatch | None:
         """One view's part of a step; None when nothing changes. Raises HubFault."""
         changelog, cut = part.end, part.cut
-        changes = self._changes(followed, [each for each in followed.ahead if not _behind(each, changelog)])
+        taken = followed.ahead  # all of them, where it is no cut's: the usual case looks at no record for it
+        if cut is not None:
+            taken = [each for each in taken if not _behind(each, changelog)]
+        changes = self._changes(followed, taken)
         newest = max((change.version for change in changes), default=0) >> GENERATION_SHIFT
         followed.generation = max(followed.generation, newest)
         covered = [each for each in followed.waiting if changelog.covers(each.changelog)]

@@ -20,7 +20,7 @@ NAMES: Final = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: 
 
 _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEAD: Final = _XERIAL + struct.pack(">ii", 1, 1)
-_BLOCK = 65_536
+_BLOCK = _PIECE = 65_536
 # Magic number, flags (version 1, independent blocks), blocks of 64 KiB at most, and the checksum of those two bytes.
 _LZ4_HEAD: Final = b"\x04\x22\x4d\x18\x60\x40\x82"
 _LZ4_END: Final = b"\x00\x00\x00\x00"
@@ -46,9 +46,7 @@ def decompress(codec: int, packed: bytes, most_bytes: int = MOST_BYTES) -> bytes
         elif codec == GZIP:
             unpacked = zlib.decompressobj(31).decompress(packed, most_bytes + 1)
         elif codec in (LZ4, ZSTD):
-            pa = _arrow()
-            with pa.CompressedInputStream(pa.BufferReader(packed), NAMES[codec]) as stream:
-                unpacked = stream.read(most_bytes + 1)
+            unpacked = _unpacked(NAMES[codec], packed, most_bytes + 1)
         else:
             raise CorruptBatch(f"codec {codec} is not known")
     except (OSError, ValueError, zlib.error, struct.error) as error:
@@ -56,6 +54,18 @@ def decompress(codec: int, packed: bytes, most_bytes: int = MOST_BYTES) -> bytes
     if len(unpacked) > most_bytes:
         raise CorruptBatch(f"its {NAMES[codec]} unpacks to more than {most_bytes} bytes")
     return bytes(unpacked)
+
+
+def _unpacked(name: str, packed: bytes, most_bytes: int) -> bytes:
+    """Piece by piece into room of our own: a read of so many bytes would get that much memory from the system for each small
+    batch (six times the work), and keep its address space when it fails: after fifty corrupt batches nothing could be forked."""
+    pa = _arrow()
+    room, parts, left = memoryview(bytearray(_PIECE)), [], most_bytes
+    with pa.CompressedInputStream(pa.BufferReader(packed), name) as stream:
+        while left and (got := stream.readinto(room[:left])):
+            parts.append(bytes(room[:got]))
+            left -= got
+    return b"".join(parts)
 
 
 def compress(codec: int, plain: bytes) -> bytes:

@@ -372,6 +372,25 @@ def test_bytes_of_no_codec_are_corrupt(codec: int, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in compression.NAMES if codec])
+def test_corrupt_batches_take_no_address_space(codec: int) -> None:
+    """With gigabytes of it taken and never given back, a worker can start no process any more."""
+
+    def taken_mb() -> int:
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) // 1024 for line in status if line.startswith("VmData"))
+
+    def corrupt() -> None:
+        with pytest.raises(CorruptBatch):
+            compression.decompress(codec, b"\xff" * 300)
+
+    corrupt()  # its library is loaded with the first
+    before = taken_mb()
+    for _ in range(20):
+        corrupt()
+    assert taken_mb() - before < 200
+
+
+@pytest.mark.parametrize("codec", [codec for codec in compression.NAMES if codec])
 def test_a_bomb_is_not_unpacked(codec: int) -> None:
     packed = compression.compress(codec, bytes(2_000_000))
     with pytest.raises(CorruptBatch):
