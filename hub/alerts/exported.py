@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hub.alerts.payloads import runbook_path
-from hub.alerts.rules import Changes, Promise, Rule, Severity
+from hub.alerts.rules import FEW_FREE, Changes, Promise, Rule, Severity
 from hub.topics.tree import TopicSpec
 
 # Rules that only somebody outside can judge. Each has a page in docs/runbooks, too.
@@ -37,8 +37,6 @@ OUTSIDE: Mapping[str, Rule] = {
     )
 }
 _WINDOW_S = 300
-# As hub/observability/health.py has it.
-FEW_FREE = 0.1
 _READABLE = 'stage="readable",store="serving",origin="live"'
 
 Who = tuple[str, str]

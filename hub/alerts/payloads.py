@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 
 from hub.alerts.engine import Alert, Notification
 from hub.alerts.matching import Labels
+from hub.alerts.rules import CLUSTER_RULES
 
 NEVER = "0001-01-01T00:00:00Z"
 _SHOWN = 20
@@ -27,9 +28,6 @@ def iso(at_ms: int | None) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-_OF_CLUSTER = ("kafka-away", "partitions-offline", "under-replicated", "disk-full")
-
-
 def object_path(labels: Labels) -> str:
     """Where the web app shows what an alert is about."""
     said = dict(labels)
@@ -41,7 +39,7 @@ def object_path(labels: Labels) -> str:
         return f"/views/{quote(said['view'], safe='')}"
     if "topic" in said:
         return f"/topics/{quote(said['topic'], safe='')}"
-    if said.get("alertname") in _OF_CLUSTER:
+    if said.get("alertname") in CLUSTER_RULES:
         return "/cluster"
     if "connector" in said or said.get("alertname") == "connect-unreachable":
         return f"/connect?{urlencode({'q': said['connector']})}" if "connector" in said else "/connect"

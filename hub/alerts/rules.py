@@ -60,6 +60,10 @@ def _rule(
     return Rule(name, kind, doc, severity, for_ms, runbook=name, limit_ms=limit_ms)
 
 
+# Of the whole cluster. A disk with less than this share free is said to be full soon.
+CLUSTER_RULES = ("kafka-away", "partitions-offline", "under-replicated", "disk-full")
+FEW_FREE = 0.1
+
 # From which objective each follows is said in docs/alerts.md; a page docs/runbooks/NAME.md for each.
 RULES: Mapping[str, Rule] = {
     rule.name: rule

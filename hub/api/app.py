@@ -130,6 +130,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
     watcher = await add_views(app, settings, cluster, opened)
     ask = await add_queries(app, settings, cluster, watcher, opened)
     desk = make_desk(settings, cluster) if settings.alerts else None
+    seen = seen_desk(desk, watcher.store) if desk is not None else None
     mirrors = mirrors_of(settings)
     canaries = await run_in_threadpool(add_canaries, app, settings, cluster, watcher.store, opened)
     watched = add_dashboard(
@@ -148,12 +149,11 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
         ),
         node=node,
         completeness=lambda: ledgered(ledger),
-        desk=desk,
+        desk=seen,
         mirrors=mirrors,
         canary=lambda: canary_body(canaries),
     )
-    if desk is not None:
-        seen = seen_desk(desk, watcher.store)
+    if desk is not None and seen is not None:
         add_alerts(app, desk, seen, ask, sources_of(settings, *watched, ledger, mirrors), opened)
 
 

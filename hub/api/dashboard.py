@@ -73,7 +73,7 @@ def add_dashboard(
     families: Families = tuple,
     node: Node | None = None,
     completeness: Callable[[], Ledgered] = Ledgered,
-    desk: Desk | None = None,
+    desk: SeenDesk | None = None,
     mirrors: Mirrors | None = None,
     canary: Callable[[], Mapping[str, Any] | None] = lambda: None,
 ) -> Watched:
@@ -87,7 +87,6 @@ def add_dashboard(
     )
     health = opened.enter_context(HealthWatch(cluster, Processes(settings.home, with_own=True)).running())
     tree = LiveTree(settings.project / "topics.yaml")
-    seen = None if desk is None else seen_desk(desk, store)
     monitor = Monitor(
         cluster,
         collector,
@@ -122,26 +121,13 @@ def add_dashboard(
             SeenLag(monitor),
             settings.lag_series,
             both,
-            seen.firing if seen is not None else lambda: None,
+            desk.firing if desk is not None else lambda: None,
         )
     )
     if node is not None:
         around = Around(health, latency, canary)
         add_pages(
-            *(
-                app,
-                settings,
-                node,
-                store,
-                collector,
-                monitor,
-                views,
-                tree,
-                completeness,
-                seen,
-                mirrors,
-                around,
-            )
+            app, settings, node, store, collector, monitor, views, tree, around, completeness, desk, mirrors
         )
     return Watched(monitor, collector, latency, health)
 

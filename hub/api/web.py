@@ -93,10 +93,10 @@ def add_pages(
     monitor: Monitor,
     rows: ViewSource,
     tree: LiveTree,
+    around: Around,
     completeness: Callable[[], Ledgered] = Ledgered,
     desk: SeenDesk | None = None,
     mirrors: Mirrors | None = None,
-    around: Around | None = None,
 ) -> None:
     """The pages, first: programs' routes at the same addresses come behind them."""
     cluster = KafkaCluster(settings.bootstrap, min(settings.kafka_timeout_s, DESCRIBE_S))
@@ -119,7 +119,7 @@ def add_pages(
         saved=lambda: _saved(settings.project, store),
         bootstrap=settings.bootstrap,
         alerts=desk,
-        **({} if around is None else around.asked()),
+        **around.asked(),
     )
     # Behind all others they would never be asked: the addresses of some are a program's, too.
     routes, others = app.router.routes, len(app.router.routes)

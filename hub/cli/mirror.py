@@ -19,8 +19,8 @@ import typer
 from typer.core import TyperGroup
 
 from hub.cli.context import load_settings
-from hub.cli.interrupt import pause as wait_a_moment
 from hub.cli.output import Output, OutputOption, note, show, show_one
+from hub.cli.watching import looked
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
 
 if TYPE_CHECKING:
@@ -402,15 +402,15 @@ def status(
     Example: hub mirror status nyc-lon --watch 2
     """
     world = _world(file)
-    while True:
+
+    def look() -> list[dict[str, Any]]:
         found = [_status(world, link) for link in world.chosen(names)]
-        found += [back for each in list(found) if each.get("acting") and (back := _way_back(world, each))]
-        if watch is not None and output is Output.table and sys.stdout.isatty():
-            sys.stdout.write("\x1b[2J\x1b[H")
-        _show_status(found, bool(names), output)
-        if watch is None:
-            raise typer.Exit(0 if all(each["ok"] for each in found) else 1)
-        wait_a_moment(watch)
+        return [*found, *(back for each in found if each.get("acting") and (back := _way_back(world, each)))]
+
+    found = looked(
+        look, lambda found: _show_status(found, bool(names), output), watch is not None, output, watch or 0.0
+    )
+    raise typer.Exit(0 if all(each["ok"] for each in found) else 1)
 
 
 def _status(world: _World, link: Link) -> dict[str, Any]:

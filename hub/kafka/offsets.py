@@ -33,7 +33,7 @@ class Offsets(Connection):
 
     def known_ends(self, partitions: Mapping[str, int]) -> Positions:
         """``end_offsets`` of those that answer, of topics with so many partitions: one without a leader does not hide all
-        others, and no list of topics is asked for, which costs a broker more than the ends do."""
+        others. No list of topics is asked for: who polls the ends knows it."""
         latest = OffsetSpec.latest()
         return self._known(
             {

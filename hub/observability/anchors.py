@@ -49,6 +49,15 @@ class Bracket:
             share = (position - first + 0.5) / (end - first)
         return self.after_ms + share * (self.until_ms - self.after_ms)
 
+    def waited(self, position: int, now_ms: int) -> tuple[float, float | None, float | None]:
+        """For how long the event at ``position`` has waited, in seconds: at least, at most and most likely; None: not known."""
+        low_s = 0.0 if self.until_ms is None else max(0.0, (now_ms - self.until_ms) / 1000)
+        high_s = None if self.after_ms is None else max(low_s, (now_ms - self.after_ms) / 1000)
+        likely_ms = self.likely_ms(position)
+        if likely_ms is None or high_s is None:
+            return low_s, high_s, None
+        return low_s, high_s, min(high_s, max(low_s, (now_ms - likely_ms) / 1000))
+
 
 Ring = tuple[Anchor, ...]
 

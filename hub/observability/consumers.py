@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 from hub.observability.anchors import Bracket, Ring, arrival
@@ -163,16 +164,13 @@ def measure(
         records += newest.end - position
         polled = arrival(ring, position)
         found, by = oldest(polled, about.answers, position, facts, newest.end)
-        low = 0.0 if found.until_ms is None else max(0.0, (now_ms - found.until_ms) / 1000)
+        low, high, likely = found.waited(position, now_ms)
         low_s = max(low_s, low)
-        if found.after_ms is None:
+        if high is None:
             unbounded = True
         else:
-            high = max(low, (now_ms - found.after_ms) / 1000)
             high_s = max(high_s, high)
-            likely_ms = found.likely_ms(position)
-            likely = (low + high) / 2 if likely_ms is None else (now_ms - likely_ms) / 1000
-            likely_s = max(likely_s, min(high, max(low, likely)))
+            likely_s = max(likely_s, (low + high) / 2 if likely is None else likely)
         if by != basis:
             basis = by
         # Waiting and not moving, both as long as they were seen.
@@ -246,9 +244,10 @@ def _both(polled: Bracket, written: Bracket) -> Bracket:
     both = (polled, written)
     after = [(each.after_ms, each.after_end) for each in both if each.after_ms is not None]
     until = [(each.until_ms, each.until_end) for each in both if each.until_ms is not None]
-    first, last = max(after, default=(None, None)), min(until, default=(None, None))
+    by_time = itemgetter(0)  # an end may be unknown, which no other is compared with
+    first, last = max(after, key=by_time, default=(None, None)), min(until, key=by_time, default=(None, None))
     if first[0] is not None and last[0] is not None and first[0] > last[0]:
-        first, last = min(after), max(until)
+        first, last = min(after, key=by_time), max(until, key=by_time)
     return Bracket(first[0], last[0], first[1], last[1])
 
 

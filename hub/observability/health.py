@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from hub.log import LogDir, PartitionReplicas, Placement
 
 MOST_TROUBLES = 200
-# A disk with less than this share free is said to be full soon.
-FEW_FREE = 0.1
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
+from hub.gauges import gauge
 from hub.observability.health import Health
 
 MOST_BROKERS = 200
@@ -25,19 +26,19 @@ def families(health: Health) -> Iterator[Metric]:
             health.under_replicated,
         ),
     ):
-        yield _gauge(name, said, (), [((), float(value))] if known else ())
+        yield gauge(f"hub_kafka_{name}", said, (), [((), value if known else None)])
     brokers = health.brokers[:MOST_BROKERS] if known else ()
-    yield _gauge(
-        "broker_leads",
+    yield gauge(
+        "hub_kafka_broker_leads",
         "Partitions that a broker leads",
         ("broker",),
-        (((str(each.id),), float(each.leads)) for each in brokers),
+        (((str(each.id),), each.leads) for each in brokers),
     )
-    yield _gauge(
-        "broker_lacking",
+    yield gauge(
+        "hub_kafka_broker_lacking",
         "Replicas of a broker that are not in sync",
         ("broker",),
-        (((str(each.id),), float(each.lacking)) for each in brokers),
+        (((str(each.id),), each.lacking) for each in brokers),
     )
     folders = [(str(each.id), folder) for each in brokers for folder in each.dirs or ()]
     for name, said, field in (
@@ -45,28 +46,15 @@ def families(health: Health) -> Iterator[Metric]:
         ("log_dir_total_bytes", "Bytes of the disk that a folder is on", "total_bytes"),
         ("log_dir_usable_bytes", "Bytes of that disk that are free", "usable_bytes"),
     ):
-        yield _gauge(
-            name,
+        yield gauge(
+            f"hub_kafka_{name}",
             said,
             ("broker", "folder"),
-            (
-                ((id, folder.path), float(getattr(folder, field)))
-                for id, folder in folders
-                if getattr(folder, field) is not None
-            ),
+            (((id, folder.path), getattr(folder, field)) for id, folder in folders),
         )
-    yield _gauge(
-        "log_dir_failed",
+    yield gauge(
+        "hub_kafka_log_dir_failed",
         "1 for a folder that its broker cannot use",
         ("broker", "folder"),
-        (((id, folder.path), float(bool(folder.error))) for id, folder in folders),
+        (((id, folder.path), bool(folder.error)) for id, folder in folders),
     )
-
-
-def _gauge(
-    name: str, said: str, labels: tuple[str, ...], samples: Iterable[tuple[tuple[str, ...], float]]
-) -> Metric:
-    family = GaugeMetricFamily(f"hub_kafka_{name}", said, labels=list(labels))
-    for values, number in samples:
-        family.add_metric(list(values), number)
-    return family

@@ -41,12 +41,9 @@ def lag_of(ring: Ring, position: int, now_ms: int, timestamp_ms: int | None = No
     ``timestamp_ms`` of the record at ``position``, where known, bounds what arrived before the first anchor:
     an event is not appended before it happened.
     """
-    bracket = arrival(ring, position)
-    after_ms = timestamp_ms if bracket.after_ms is None else bracket.after_ms
-    low_s = 0.0 if bracket.until_ms is None else max(0.0, (now_ms - bracket.until_ms) / 1000)
-    high_s = None if after_ms is None else max(low_s, (now_ms - after_ms) / 1000)
-    likely_ms = bracket.likely_ms(position)
-    likely_s = None if likely_ms is None else max(low_s, (now_ms - likely_ms) / 1000)
+    low_s, high_s, likely_s = arrival(ring, position).waited(position, now_ms)
+    if high_s is None and timestamp_ms is not None:
+        high_s = max(low_s, (now_ms - timestamp_ms) / 1000)
     return Lag(max(0, ring[-1].end - position), low_s, high_s, likely_s)
 
 

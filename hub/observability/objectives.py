@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from hub.alerts.matching import Labels, labels_of
-from hub.alerts.rules import Changes, Observation, Promise, Seen, Verdict
+from hub.alerts.rules import CLUSTER_RULES, FEW_FREE, Changes, Observation, Promise, Seen, Verdict
 from hub.log import LogDir
 from hub.observability.anchors import Ring
 from hub.observability.connect import Connect, Connector, ConnectState, Worker
 from hub.observability.consumers import LagRow
-from hub.observability.health import FEW_FREE, Broker, Health, free_of
+from hub.observability.health import Broker, Health, free_of
 from hub.observability.latency import SERVING, LatencyRow, freshness_of
 from hub.observability.status import LagState
 from hub.observability.web import format
 from hub.topics.tree import TopicSpec
 
-CLUSTER_RULES = ("kafka-away", "partitions-offline", "under-replicated", "disk-full")
 # Kafka has not answered for so long: what it said before says nothing of now.
 STALE_MS = 30_000
 _AT_RISK = (LagState.LOST, LagState.AT_RISK)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from alert_receivers import webhook
-from mirror_world import own_world, well
+from mirror_world import World, own_world, well
 from pipeline import wait_until
 from ports import free_ports
-from processes import running_server
+from processes import Running, running_server
 
 from hub.config import Settings
 
@@ -26,25 +28,38 @@ channels:
 """
 
 
+def mirrored(world: World, topic: str, records: int) -> Running:
+    """A worker that has carried so many records of a topic."""
+    world.make(topic)
+    world.produce(topic, records)
+    world.declare([f"{world.label}.**"])
+    worker = world.start_worker()
+    world.caught_up({topic: records})
+    return worker
+
+
+@contextmanager
+def watching(world: World, home: Path, bootstrap: str, hook: str) -> Iterator[str]:
+    """A server that watches the world's mirrors and tells ``hook``; its address."""
+    (world.folder / "alerts.yaml").write_text(ALERTS.format(url=hook))
+    settings = Settings(
+        home=home,
+        project=world.folder,
+        bootstrap=bootstrap,
+        http_port=free_ports(1)[0],
+        embedded_kafka=False,
+        alert_every_s=0.3,
+    )
+    with running_server(settings) as url:
+        yield url
+
+
 @pytest.mark.timeout(300)
 def test_a_mirror_in_trouble_is_told_of_and_its_end_too(home: str, away: str, tmp_path: Path) -> None:
     with webhook() as hook, own_world(tmp_path / "project", home, away) as world:
         topic = f"{world.label}.chat"
-        world.make(topic)
-        world.produce(topic, 100)
-        world.declare([f"{world.label}.**"])
-        world.start_worker()
-        world.caught_up({topic: 100})
-        (world.folder / "alerts.yaml").write_text(ALERTS.format(url=hook.url))
-        settings = Settings(
-            home=tmp_path / "home",
-            project=world.folder,
-            bootstrap=away,
-            http_port=free_ports(1)[0],
-            embedded_kafka=False,
-            alert_every_s=0.3,
-        )
-        with running_server(settings) as url:
+        mirrored(world, topic, 100)
+        with watching(world, tmp_path / "home", away, hook.url) as url:
 
             def told() -> list[tuple[str, str, str]]:
                 return [
@@ -107,21 +122,8 @@ def test_the_way_back_of_a_mirror_is_watched_while_it_carries_home(
 ) -> None:
     with webhook() as hook, own_world(tmp_path / "project", home, away) as world:
         topic, back = f"{world.label}.chat", f"{world.name}~back"
-        world.make(topic)
-        world.produce(topic, 20)
-        world.declare([f"{world.label}.**"])
-        worker = world.start_worker()
-        world.caught_up({topic: 20})
-        (world.folder / "alerts.yaml").write_text(ALERTS.format(url=hook.url))
-        settings = Settings(
-            home=tmp_path / "home",
-            project=world.folder,
-            bootstrap=away,
-            http_port=free_ports(1)[0],
-            embedded_kafka=False,
-            alert_every_s=0.3,
-        )
-        with running_server(settings) as url:
+        worker = mirrored(world, topic, 20)
+        with watching(world, tmp_path / "home", away, hook.url) as url:
 
             def series() -> dict[str, float]:
                 lines = httpx2.get(f"{url}/metrics", timeout=30).text.splitlines()

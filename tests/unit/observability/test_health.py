@@ -12,13 +12,13 @@ from dataclasses import replace
 import pytest
 from browser.staged_estate import staged_health
 
-from hub.alerts.rules import RULES, Changes, Seen, Verdict
+from hub.alerts.rules import CLUSTER_RULES, RULES, Changes, Seen, Verdict
 from hub.errors import PeerError
 from hub.log import LogDir, PartitionReplicas, Placement
 from hub.observability.health import MOST_TROUBLES, Health, health_of
 from hub.observability.health_series import families
 from hub.observability.health_watch import DIRS_EVERY_S, HealthWatch
-from hub.observability.objectives import CLUSTER_RULES, seen_of_cluster
+from hub.observability.objectives import seen_of_cluster
 from hub.topics.log_dirs import log_dirs
 
 BAD, GOOD, UNKNOWN = Verdict.BAD, Verdict.GOOD, Verdict.UNKNOWN

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hub.observability.consumers import TopicFacts, oldest
 from hub.observability.timed import LIMIT, SETTLED_MS, Answers, Bracket, answered, edges, next_question
 
 NOW = 1_700_000_000_000
@@ -113,3 +114,10 @@ def test_by_hand() -> None:
     assert edges(answers, 5) == Bracket(None, 100, None, 12)
     assert edges(answers, 70) == Bracket(300, None, 70, None)
     assert edges([], 1) == Bracket(None, None)
+
+
+def test_a_poll_and_an_answer_of_the_same_moment_are_not_told_apart_by_ends_that_may_be_unknown() -> None:
+    """The broker's clock and ours show the same millisecond; of a compacted topic the answer's end is unknown."""
+    facts = TopicFacts(append_time=True, compacted=True)
+    found, basis = oldest(Bracket(NOW, NOW + 100, 5, 9), [(NOW, 5), (NOW + 50, 9)], 6, facts, 9)
+    assert (found.after_ms, basis) == (NOW, "arrival")
