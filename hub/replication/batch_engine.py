@@ -278,6 +278,8 @@ class BatchEngine:
         self._source_failures = 0
         self._refresh_at: float | None = None
         self._fetching: dict[int, _Asked] = {}
+        self._frames: list[bytearray] = []  # answers of which pieces may be staged
+        self._spare: list[bytearray] = []  # answers of which all is written: the next ones go there
         self._own_sequences: dict[TopicPartition, int] = {}
         self._acknowledging: deque[tuple[Connection, int, dict[TopicPartition, _Sent]]] = deque()
         self._transaction: _Transaction | None = None
@@ -349,6 +351,7 @@ class BatchEngine:
     def _forget(self) -> None:
         self._ready = False
         self._fetching.clear()
+        self._frames.clear()
         self._acknowledging.clear()
         self.source.close()
         self.target.close()
@@ -642,6 +645,7 @@ class BatchEngine:
             until = deadline if open_one is None else open_one.begun_at + settings.commit_interval_s
             self._receive_fetches(max(0.0, until - now))
             self._release()
+            self._recycle()
             open_one = self._transaction
             now = self._clock()
             if open_one is None:
@@ -715,7 +719,8 @@ class BatchEngine:
         for node in ready:
             connection, version, asked, _ = self._fetching.pop(node)
             try:
-                frame, at = connection.receive()
+                frame, at = connection.receive(spare=self._spare.pop() if self._spare else None)
+                self._frames.append(frame)
                 code, parts = wire.fetched(frame, at, version, self.source.names())
                 wire.raise_for(code, "fetch")
             except HubError as error:
@@ -876,6 +881,7 @@ class BatchEngine:
         if not ready:
             return
         self._add(ready)
+        nodes = {tp: self.target.leader(tp).node for tp in ready}
         while ready:
             by_node: dict[int, list[tuple[TopicPartition, memoryview]]] = {}
             sent: dict[int, dict[TopicPartition, _Sent]] = {}
@@ -884,7 +890,7 @@ class BatchEngine:
                 payload, about = ready[tp].popleft()
                 if not ready[tp]:
                     del ready[tp]
-                node = self.target.leader(tp).node
+                node = nodes[tp]
                 if sizes.get(node, 0) + len(payload) > _REQUEST_BYTES and node in by_node:
                     self._produce(node, by_node.pop(node), sent.pop(node))
                     sizes[node] = 0
@@ -893,6 +899,13 @@ class BatchEngine:
                 sizes[node] = sizes.get(node, 0) + len(payload)
             for node, batches in by_node.items():
                 self._produce(node, batches, sent[node])
+
+    def _recycle(self) -> None:
+        """Nothing refers to the answers once all that was staged of them is written. While some is held back they are let
+        go one by one, as their pieces are."""
+        if self._frames and not any(each.staged for each in self._partitions.values()):
+            self._spare = self._frames
+        self._frames = []
 
     def _cut(self, waiting: Sequence[_Partition]) -> dict[TopicPartition, int]:
         """How many staged pieces of each may go now: whole transactions of the source, as far as holding back is due."""
@@ -993,7 +1006,7 @@ class BatchEngine:
                 each.sequence = next_sequence(each.sequence, batch.count)
                 run = Run(batch.base_offset, 0, batch.count)
                 payloads.append((view, _Sent(each, (run,), batch.count)))
-                self._count(each, batch.count, batch.size)
+                self._count(each, batch.count, len(view))
                 each.new_passed += 1
             each.carried, each.leader_epoch, each.timestamp_ms = after, leader_epoch, timestamp_ms
             each.staged.popleft()

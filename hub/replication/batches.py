@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-import google_crc32c
+from awscrt.checksums import combine_crc32c, crc32c
 
 from hub.errors import PeerError
 
@@ -36,6 +36,8 @@ _CRC_FROM = 21
 _LEGACY = struct.Struct(">qiIbb")
 _PRODUCER = struct.Struct(">qhi")
 _HEAD = struct.Struct(">qiibI")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
 
 CODEC = 0x07
 APPEND_TIME = 0x08
@@ -130,8 +132,7 @@ def is_intact(batch: Batch) -> bool:
     """Whether the batch is as it was written: CRC32C for format 2 (older formats are checked when they are unpacked)."""
     if batch.magic != 2:
         return batch.magic in (0, 1)
-    # The C library takes nothing but bytes.
-    return bool(google_crc32c.value(bytes(batch.view[_CRC_FROM:])) == batch.crc)
+    return bool(crc32c(batch.view[_CRC_FROM:]) == batch.crc)
 
 
 def patch(batch: Batch, producer_id: int, producer_epoch: int, base_sequence: int) -> memoryview:
@@ -139,12 +140,19 @@ def patch(batch: Batch, producer_id: int, producer_epoch: int, base_sequence: in
 
     The broker sets base offset and leader epoch; of the attributes only the codec stays: the cleaner's delete horizon
     (KIP-534) and the source's transaction are not the target's.
+
+    The checksum is corrected, not computed anew. CRC is linear: a change of the header changes it by the checksum of that
+    change, moved over the bytes that follow. That costs the same for a batch of any size, and the sum still vouches for
+    the records as the source has them: what our memory damages, the target's broker refuses.
     """
     buffer, start = batch.buffer, batch.start
-    struct.pack_into(">h", buffer, start + _CRC_FROM, (batch.attributes & CODEC) | TRANSACTIONAL)
-    _PRODUCER.pack_into(buffer, start + 43, producer_id, producer_epoch, base_sequence)
     view = batch.view
-    crc = google_crc32c.value(bytes(view[_CRC_FROM:]))
+    header = view[_CRC_FROM:HEADER_BYTES]
+    before = crc32c(header)
+    _ATTRIBUTES.pack_into(buffer, start + _CRC_FROM, (batch.attributes & CODEC) | TRANSACTIONAL)
+    _PRODUCER.pack_into(buffer, start + 43, producer_id, producer_epoch, base_sequence)
+    (crc,) = _CRC.unpack_from(buffer, start + _CRC_AT)
+    crc ^= combine_crc32c(before ^ crc32c(header), 0, len(view) - HEADER_BYTES)
     _HEAD.pack_into(buffer, start, 0, batch.length, -1, 2, crc)
     return view
 
@@ -218,6 +226,8 @@ class Fate(Enum):
     FOREIGN = "left out: the mirror of the other direction brought it"
 
 
+_PASS = Fate.PASS
+_ORDINARY = APPEND_TIME | TRANSACTIONAL | CONTROL  # none of these in the attributes
 LEFT_OUT = frozenset({Fate.CONTROL, Fate.ABORTED, Fate.EMPTY, Fate.BEFORE, Fate.FOREIGN})
 
 
@@ -237,6 +247,14 @@ DEFAULT_LIMITS = Limits()
 
 def fate(batch: Batch, position: int, aborted: Aborted, limits: Limits = DEFAULT_LIMITS) -> Fate:
     """What becomes of an intact batch that a reader at ``position`` was given."""
+    if (  # nearly all of them, and nothing below could say otherwise
+        not batch.attributes & _ORDINARY
+        and batch.magic == 2
+        and batch.base_offset >= position
+        and 0 < batch.count == batch.last_offset_delta + 1
+        and batch.length + _PLACE_BYTES <= limits.largest_bytes
+    ):
+        return _PASS
     if batch.magic < 2:
         return Fate.BEFORE if batch.next_offset <= position else Fate.OLD_FORMAT
     left_out = aborted.covers(batch)  # also for what is skipped: it keeps the books
@@ -313,24 +331,25 @@ def answer_of(
             if foreign and becomes not in LEFT_OUT and within(foreign, batch.base_offset):
                 becomes = Fate.FOREIGN
             answer.next_offset = max(answer.next_offset, batch.next_offset)
-            if becomes in LEFT_OUT:
+            if becomes is not _PASS and becomes in LEFT_OUT:
                 answer.left_out += becomes is not Fate.BEFORE
                 continue
             answer.end_leader_epoch = batch.leader_epoch
             answer.end_timestamp_ms = batch.max_timestamp
-            rewrite = anew or becomes is not Fate.PASS
-            joins = rewrite or (batch.count < limits.tiny_records and batch.size < limits.tiny_bytes)
+            rewrite = anew or becomes is not _PASS
+            size = batch.size
+            joins = rewrite or (batch.count < limits.tiny_records and size < limits.tiny_bytes)
             if (
                 joins
                 and open_piece is not None
                 and open_piece.batches[0].codec == batch.codec
-                and open_piece.size + batch.size <= limits.merged_bytes
+                and open_piece.size + size <= limits.merged_bytes
             ):
                 open_piece.batches.append(batch)
                 open_piece.rewrite = True
-                open_piece.size += batch.size
+                open_piece.size += size
                 continue
-            piece = Piece([batch], rewrite, batch.size)
+            piece = Piece([batch], rewrite, size)
             answer.pieces.append(piece)
             open_piece = piece if joins else None
     except CorruptBatch as error:

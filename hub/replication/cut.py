@@ -39,11 +39,12 @@ class Seen:
 
 
 def transactions_of(batches: Iterable[Batch]) -> frozenset[Txn]:
-    return frozenset(
+    found = [
         (each.producer_id, each.producer_epoch)
         for each in batches
         if each.is_transactional and not each.is_control
-    )
+    ]
+    return frozenset(found) if found else NONE
 
 
 def releasable(partitions: Mapping[Place, Seen]) -> dict[Place, int]:

@@ -16,7 +16,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from hub.errors import HubFault
 
@@ -27,13 +27,12 @@ _MOST_RUNS = 1_000_000  # in one encoded value: a transaction of 50,000 records 
 _LONGEST_VARINT = 10
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Run:
+class Run(NamedTuple):
     """``count`` consecutive records: the first is at offset ``source`` there and at offset ``target`` here."""
 
     source: int
     target: int
-    count: int
+    count: int  # type: ignore[assignment]  # a tuple's own count() is of no use here
 
     @property
     def source_end(self) -> int:

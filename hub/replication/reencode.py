@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-import google_crc32c
+from awscrt.checksums import crc32c
 
 from hub.errors import CallerError
 from hub.record import NewRecord
@@ -236,7 +236,7 @@ def batch_of(records: Sequence[RawRecord], codec: int = NONE) -> NewBatch:
     packed = compress(codec, bytes(body))
     count = len(records)
     checked = _FROM_ATTRIBUTES.pack(codec, count - 1, first_timestamp, newest, -1, -1, -1, count) + packed
-    payload = bytearray(_HEAD.pack(0, _AFTER_LENGTH + len(packed), -1, 2, google_crc32c.value(checked)))
+    payload = bytearray(_HEAD.pack(0, _AFTER_LENGTH + len(packed), -1, 2, crc32c(checked)))
     payload += checked
     offsets = [each.offset for each in records]
     return NewBatch(payload, count, runs_of(offsets), offsets[0], offsets[-1] + 1)

@@ -53,8 +53,10 @@ LATEST, EARLIEST = -1, -2
 
 _MOST_FRAME_BYTES = 256 * 1024 * 1024
 _SOCKET_BUFFER = 4 * 1024 * 1024
+_WAKE_BYTES = 1024 * 1024
+_AHEAD_BYTES = 4096
+_ROUGHLY_S = 1.0
 _IOV_MOST = 512
-_TIMEVAL = struct.Struct("@ll")
 _REAUTHENTICATE_AT = (
     0.85  # of a session's lifetime (KIP-368): we connect anew, as between two transactions is easy
 )
@@ -210,6 +212,8 @@ class Connection:
         self._correlation = itertools.count(1)
         self._waiting: deque[tuple[int, bool]] = deque()  # correlation id, and whether the header is flexible
         self._client = access.client_id.encode()
+        self._ahead = bytearray()  # what came with the bytes that were asked for
+        self._timeout_s: float | None = None
         deadline = time.monotonic() + access.connect_timeout_s
         try:
             plain = socket.create_connection((host, port), access.connect_timeout_s)
@@ -250,8 +254,8 @@ class Connection:
         return self._socket.fileno()
 
     def buffered(self) -> bool:
-        """Whether TLS has bytes of an answer already, which polling the socket does not show."""
-        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+        """Whether bytes of an answer are here already, which polling the socket does not show."""
+        return bool(self._ahead) or (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0)
 
     def version(self, api: int, wanted: int, least: int = 0) -> int:
         """The newest version up to ``wanted`` that the broker speaks. Raises Refused below ``least``."""
@@ -275,8 +279,11 @@ class Connection:
         self._write([struct.pack(">i", size) + header, *body])
         self._waiting.append((correlation, flexible))
 
-    def receive(self, timeout_s: float | None = None) -> tuple[bytearray, int]:
-        """The next answer's frame, and where its body begins."""
+    def receive(
+        self, timeout_s: float | None = None, spare: bytearray | None = None
+    ) -> tuple[bytearray, int]:
+        """The next answer's frame, and where its body begins. The frame is in ``spare`` when it fits, with what was there
+        behind it: memory that is written again costs half of new one."""
         if not self._waiting:
             raise ConnectionLost(f"broker {self.where}: nothing was asked")
         deadline = time.monotonic() + (self.access.request_timeout_s if timeout_s is None else timeout_s)
@@ -284,7 +291,7 @@ class Connection:
         if not 4 <= size <= _MOST_FRAME_BYTES:
             self.close()
             raise ConnectionLost(f"broker {self.where}: a frame of {size} bytes")
-        frame = self._read(size, deadline)
+        frame = self._read(size, deadline, spare)
         expected, flexible = self._waiting.popleft()
         (correlation,) = struct.unpack_from(">i", frame)
         if correlation != expected:
@@ -356,46 +363,79 @@ class Connection:
 
     def _write(self, parts: list[bytes | memoryview]) -> None:
         try:
-            self._socket.settimeout(self.access.request_timeout_s)
+            self._wait_at_most(self.access.request_timeout_s)
             if isinstance(self._socket, ssl.SSLSocket):
                 self._socket.sendall(b"".join(parts))
                 return
-            total = sum(map(len, parts))
-            sent = self._socket.sendmsg(parts[:_IOV_MOST])
-            if sent < total:
-                self._socket.sendall(memoryview(b"".join(parts))[sent:])
+            at = 0
+            while at < len(parts):
+                sent = self._socket.sendmsg(parts[at : at + _IOV_MOST])
+                while at < len(parts) and sent >= len(parts[at]):
+                    sent -= len(parts[at])
+                    at += 1
+                if sent:
+                    parts[at] = memoryview(parts[at])[sent:]
         except OSError as error:
             self.close()
             raise ConnectionLost(f"broker {self.where}: {error}") from None
 
-    def _read(self, size: int, deadline: float) -> bytearray:
-        """All of it in one call where that can be: the kernel wakes us once, not for each piece that arrives. MSG_WAITALL waits
-        on a blocking socket only, and then for SO_RCVTIMEO at most; TLS knows neither."""
-        buffer = bytearray(size)
-        view, at = memoryview(buffer), 0
-        whole = not isinstance(self._socket, ssl.SSLSocket)
+    def _read(self, size: int, deadline: float, spare: bytearray | None = None) -> bytearray:
+        """So many bytes at the beginning of ``spare``, if it is large enough, or of a new buffer.
+
+        A short answer is taken with all that is behind it. Of a large one the kernel wakes us once a megabyte, not for each
+        piece that arrives: it compares that with what has arrived and was not taken, which only a plain socket shows; what
+        TLS has taken would be waited for again.
+        """
         try:
-            if whole:
-                self._socket.settimeout(None)
+            if size <= _AHEAD_BYTES:
+                while len(self._ahead) < size:
+                    self._wait_until(deadline)
+                    more = self._socket.recv(_AHEAD_BYTES)
+                    _check_open(len(more))
+                    self._ahead += more
+                taken = self._ahead[:size]
+                del self._ahead[:size]
+                return taken
+            buffer = spare if spare is not None and len(spare) >= size else bytearray(size)
+            view, at = memoryview(buffer)[:size], min(size, len(self._ahead))
+            view[:at] = self._ahead[:at]
+            del self._ahead[:at]
+            seldom = size > _WAKE_BYTES and not isinstance(self._socket, ssl.SSLSocket)
             while at < size:
-                left_s = max(0.001, deadline - time.monotonic())
-                if whole:
-                    limit = _TIMEVAL.pack(int(left_s), int(left_s % 1 * 1e6))
-                    self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-                    got = self._socket.recv_into(view[at:], 0, socket.MSG_WAITALL)
-                else:
-                    self._socket.settimeout(left_s)
-                    got = self._socket.recv_into(view[at:])
-                if got == 0:
-                    raise OSError("the broker closed the connection")
-                at += got
-        except BlockingIOError:
-            self.close()
-            raise ConnectionLost(f"broker {self.where}: timed out") from None
+                self._wait_until(deadline)
+                if seldom:
+                    self._wake_at(min(size - at, _WAKE_BYTES))
+                arrived = self._socket.recv_into(view[at:])
+                at += arrived
+                _check_open(arrived)
+            if seldom:
+                self._wake_at(1)
         except OSError as error:
             self.close()
             raise ConnectionLost(f"broker {self.where}: {error}") from None
         return buffer
+
+    def _wake_at(self, size: int) -> None:
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+
+    def _wait_until(self, deadline: float) -> None:
+        """Before each call that waits for bytes, and that may wait for a little longer than is left."""
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        if self._timeout_s is None or not left_s <= self._timeout_s <= left_s + _ROUGHLY_S:
+            self._wait_at_most(left_s + _ROUGHLY_S / 2)
+
+    def _wait_at_most(self, seconds: float) -> None:
+        """Each change is a call of the kernel."""
+        if seconds != self._timeout_s:
+            self._socket.settimeout(seconds)
+            self._timeout_s = seconds
+
+
+def _check_open(arrived: int) -> None:
+    if arrived == 0:
+        raise OSError("the broker closed the connection")
 
 
 def _answer_class(kind: Any) -> Any:

@@ -70,6 +70,56 @@ def test_an_answer_that_comes_in_drips_is_whole() -> None:
         assert frame[at:] == body
 
 
+def test_answers_that_come_at_once_are_told_apart_and_seen_without_the_socket() -> None:
+    waiting: list[int] = []
+
+    def answer(client: socket.socket, correlation: int) -> None:
+        waiting.append(correlation)
+        if len(waiting) == 3:
+            client.sendall(b"".join(framed(each, b"answer %d" % each) for each in waiting))
+
+    with broker(answer) as connection:
+        for _ in range(3):
+            connection.send(1, 0, [b""], flexible=False)
+        found = []
+        for left in (2, 1, 0):
+            frame, at = connection.receive()
+            found.append(bytes(frame[at:]))
+            assert connection.buffered() is (left > 0)
+        assert found == [b"answer %d" % each for each in waiting]
+
+
+@pytest.mark.parametrize("size", [1_024 * 1_024, 3 * 1_024 * 1_024 + 5])
+def test_a_large_answer_is_whole_whatever_its_pieces_and_so_is_the_short_one_behind_it(size: int) -> None:
+    """The kernel wakes for the rest too, though that is less than what it is told to wait for."""
+    body = bytes(range(251)) * (size // 251 + 1)
+
+    def answer(client: socket.socket, correlation: int) -> None:
+        if correlation % 2 == 0:
+            said = framed(correlation, body)
+            client.sendall(said[:-7])
+            threading.Event().wait(0.05)
+            client.sendall(said[-7:])
+        else:
+            client.sendall(framed(correlation, b"short"))
+
+    with broker(answer) as connection:
+        for _ in range(2):
+            frame, at = ask(connection)
+            assert frame[at:] == body
+            frame, at = ask(connection)
+            assert frame[at:] == b"short"
+
+
+def test_an_answer_goes_where_the_last_one_was_if_there_is_room() -> None:
+    with broker(lambda client, correlation: client.sendall(framed(correlation, b"x" * 10_000))) as connection:
+        for spare, into in ((bytearray(20_000), True), (bytearray(100), False)):
+            connection.send(1, 0, [b""], flexible=False)
+            frame, at = connection.receive(spare=spare)
+            assert (frame is spare) is into
+            assert frame[at : at + 10_000] == b"x" * 10_000
+
+
 @pytest.mark.parametrize("half", [b"", struct.pack(">i", 1_000), struct.pack(">ii", 1_000, 2) + b"x" * 10])
 def test_an_answer_that_does_not_come_is_given_up_and_the_connection_with_it(half: bytes) -> None:
     with broker(lambda client, _: client.sendall(half)) as connection:

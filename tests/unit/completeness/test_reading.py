@@ -6,8 +6,8 @@ import struct
 from collections.abc import Sequence
 from typing import cast
 
-import google_crc32c
 import pytest
+from awscrt.checksums import crc32c
 
 from hub.completeness.ledger import EVENT_ID_HEADER, Holes, id_of
 from hub.completeness.reading import Seen, Stretch
@@ -33,7 +33,7 @@ def batch(base: int, values: Sequence[bytes], span: int | None = None, headers: 
     payload[16] = 2
     struct.pack_into(">h", payload, 21, 0)
     struct.pack_into(">i", payload, 23, (span or len(values)) - 1)
-    struct.pack_into(">I", payload, 17, google_crc32c.value(bytes(payload[21:])))
+    struct.pack_into(">I", payload, 17, crc32c(bytes(payload[21:])))
     return payload
 
 

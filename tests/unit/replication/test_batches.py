@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Sequence
 from itertools import pairwise
 
-import google_crc32c
 import pytest
+from awscrt.checksums import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
@@ -92,7 +92,7 @@ def log_batch(
     checked = (
         struct.pack(">hiqqqhii", codec | attributes, last, first, newest, *producer, len(records)) + packed
     )
-    head = struct.pack(">qiibI", base, 49 + len(packed), epoch, 2, google_crc32c.value(checked))
+    head = struct.pack(">qiibI", base, 49 + len(packed), epoch, 2, crc32c(checked))
     return bytearray(head + checked)
 
 
@@ -194,6 +194,18 @@ def test_a_patched_batch_is_ours_and_its_records_are_untouched(
     assert batch.attributes & ~0x17 == 0  # the cleaner's horizon is the source's own
     assert bytes(view[HEADER_BYTES:]) == before
     assert (batch.first_timestamp, batch.count) == (records[0].timestamp_ms, len(records))
+
+
+@given(st.binary(min_size=1, max_size=200), st.data())
+def test_what_our_memory_damages_after_the_check_is_seen_by_the_target(
+    value: bytes, data: st.DataObject
+) -> None:
+    """The sum is corrected for the new header only, so it still vouches for the records as the source had them."""
+    buffer = log_batch([RawRecord(0, 1, 0, rest_of(b"key", value, []))], base=1_000)
+    batch = only(buffer)
+    assert is_intact(batch)
+    buffer[data.draw(st.integers(HEADER_BYTES, len(buffer) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    assert not is_intact(only(bytearray(patch(batch, 7, 1, 5))))
 
 
 def test_sequence_numbers_wrap_as_brokers_count_them() -> None:
