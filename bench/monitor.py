@@ -16,7 +16,7 @@ import random
 import time
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -122,9 +122,9 @@ class Estate:
     def topics(self) -> Mapping[str, TopicDescription]:
         return self.descriptions
 
-    def known_ends(self, partitions: Mapping[str, int]) -> Positions:
+    def known_ends(self, partitions: Collection[TopicPartition]) -> Positions:
         ends = {name: self.end(name) for name in self.names}
-        return self._counted("ends", lambda: Positions({tp: ends[tp.topic] for tp in self.order}))
+        return self._counted("ends", lambda: Positions({tp: ends[tp.topic] for tp in partitions}))
 
     def groups(self) -> Sequence[str]:
         return list(self.subscribed)

@@ -8,7 +8,7 @@ memory for pure tests and simulation, with the same rules (offsets dense from 0,
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from typing import Literal, Protocol
@@ -166,6 +166,9 @@ class Cluster(Protocol):
 
     def topics(self) -> Mapping[str, TopicDescription]: ...
 
+    def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]:
+        """Of these topics only; those that do not exist are left out."""
+
     def create_topic(
         self, name: str, *, partitions: int, config: Mapping[str, str], replication_factor: int
     ) -> None:
@@ -205,6 +208,9 @@ class MemoryCluster:
 
     def topics(self) -> Mapping[str, TopicDescription]:
         return dict(self.descriptions)
+
+    def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]:
+        return {name: len(self.logs[name]) for name in topics if name in self.logs}
 
     def create_topic(
         self, name: str, *, partitions: int, config: Mapping[str, str], replication_factor: int
@@ -266,8 +272,10 @@ class MemoryCluster:
             for partition, records in enumerate(self._log(topic))
         )
 
-    def known_ends(self, partitions: Mapping[str, int]) -> Positions:
-        return self.end_offsets([topic for topic in partitions if topic in self.logs])
+    def known_ends(self, partitions: Collection[TopicPartition]) -> Positions:
+        wanted = set(partitions)
+        ends = self.end_offsets(sorted({tp.topic for tp in wanted} & self.logs.keys()))
+        return Positions({tp: end for tp, end in ends if tp in wanted})
 
     def beginning_offsets(self, topics: Sequence[str]) -> Positions:
         return Positions.of((tp.topic, tp.partition, 0) for tp, _ in self.end_offsets(topics))

@@ -99,7 +99,7 @@ class Follower:
         while not self._stop.is_set():
             reader: Reader | None = None
             try:
-                if LEDGER_TOPIC not in self.cluster.topics():
+                if not self.cluster.partition_counts([LEDGER_TOPIC]):
                     self._error, self._read = None, True  # nobody has kept anything yet
                     self._stop.wait(_LOOK_S)
                     continue

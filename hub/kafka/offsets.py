@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from confluent_kafka import IsolationLevel
+from confluent_kafka import IsolationLevel, TopicCollection
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import OffsetSpec
 
@@ -31,17 +31,10 @@ class Offsets(Connection):
 
     # ---- single partitions, many at once, each for itself: one that is gone or has no leader is left out
 
-    def known_ends(self, partitions: Mapping[str, int]) -> Positions:
-        """``end_offsets`` of those that answer, of topics with so many partitions: one without a leader does not hide all
-        others. No list of topics is asked for: who polls the ends knows it."""
-        latest = OffsetSpec.latest()
-        return self._known(
-            {
-                TopicPartition(topic, partition): latest
-                for topic, count in partitions.items()
-                for partition in range(count)
-            }
-        )
+    def known_ends(self, partitions: Collection[TopicPartition]) -> Positions:
+        """``end_offsets`` of those that answer: one without a leader does not hide all others. No list of topics is asked
+        for: who polls the ends knows it."""
+        return self._known(dict.fromkeys(partitions, OffsetSpec.latest()))
 
     def ends_of(self, partitions: Iterable[TopicPartition]) -> Positions:
         """The high watermarks: where a reader of uncommitted records would be at the end."""
@@ -107,18 +100,25 @@ class Offsets(Connection):
 
     def _partitions(self, topics: Sequence[str]) -> list[TopicPartition]:
         """Every partition of these topics. Raises NotFound."""
-        wanted = set(topics)
-        if not wanted:
-            return []
-        metadata = self._ask(lambda: self.admin.list_topics(timeout=self.timeout_s), "list topics")
-        missing = wanted - metadata.topics.keys()
+        counts = self.partition_counts(topics)
+        missing = set(topics) - counts.keys()
         if missing:
             raise NotFound(f'topic "{min(missing)}" does not exist', hint="create it: hub topic apply")
         return [
-            TopicPartition(topic, partition)
-            for topic in wanted
-            for partition in metadata.topics[topic].partitions
+            TopicPartition(topic, partition) for topic, count in counts.items() for partition in range(count)
         ]
+
+    def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]:
+        """How many partitions each of these topics has, those left out that do not exist. Asks for these only: the list of all
+        is long where there are thousands."""
+        names = sorted(set(topics))
+        found = self._results(
+            self.admin.describe_topics(TopicCollection(names), request_timeout=self.timeout_s)
+            if names
+            else {},
+            missing_ok=True,
+        )
+        return {name: len(description.partitions) for name, description in found.items()}
 
 
 _PARTITIONS_AT_ONCE = 10_000

@@ -18,6 +18,9 @@ from dataclasses import dataclass, replace
 RECENT_MS = 120_000
 GAP_OF_AGE = 0.1
 LIMIT = 300
+# An end that has stood for so long is asked for so often.
+QUIET_MS = 30_000
+QUIET_EVERY_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,15 @@ def observed(ring: Ring, end: int, asked_ms: int, answered_ms: int, limit: int =
     # A clock that was set back must not make a later anchor older than an earlier one.
     grown = (*ring, Anchor(end, max(answered_ms, last.seen_ms), max(asked_ms, last.still_ms)))
     return grown if len(grown) <= limit else thinned(grown, answered_ms, limit)
+
+
+def is_due(ring: Ring, now_ms: int) -> bool:
+    """Whether to ask for its end again. Of a partition where nothing comes that need not be with every poll: its anchors say
+    for how long nothing was asked, so what is told of it is as true, and known some seconds later."""
+    if not ring:
+        return True
+    last = ring[-1]
+    return last.still_ms - last.seen_ms < QUIET_MS or now_ms - last.still_ms >= QUIET_EVERY_MS
 
 
 def thinned(ring: Ring, now_ms: int, limit: int = LIMIT) -> Ring:

@@ -1,6 +1,6 @@
 """[shell] Keeps the overview fresh: one thread asks Kafka, one asks the store, readers never wait for either.
 
-Two threads, because a Kafka that hangs must not make the views look old. Each does one bounded step, waits its
+Where events come it asks each second, elsewhere every few. Two threads, because a Kafka that hangs must not make the views look old. Each does one bounded step, waits its
 interval and does the next; what fails is kept as the reason, logged once, and tried again. They are daemon threads:
 a request that hangs does not hold up the end of the server.
 """
@@ -11,14 +11,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from hub.errors import HubError
+from hub.errors import HubError, PeerError
 from hub.log import TopicDescription
-from hub.observability.anchors import LIMIT, Ring, observed
+from hub.observability.anchors import LIMIT, Ring, is_due, observed
 from hub.observability.connect import Connect
 from hub.observability.lag import Sample, lag_of_topic
 from hub.observability.overview import (
@@ -33,7 +33,7 @@ from hub.observability.overview import (
     view_line,
 )
 from hub.observability.reports import Report, ViewSource, reports_of
-from hub.record import Positions
+from hub.record import Positions, TopicPartition
 from hub.runtime import repeating
 
 log = logging.getLogger(__name__)
@@ -57,8 +57,8 @@ class Ends(Protocol):
 
     def topics(self) -> Mapping[str, TopicDescription]: ...
 
-    def known_ends(self, partitions: Mapping[str, int]) -> Positions:
-        """The next offset of committed records, of each partition that answers, of topics with so many."""
+    def known_ends(self, partitions: Collection[TopicPartition]) -> Positions:
+        """The next offset of committed records, of each partition that answers. Raises PeerError when none does."""
 
 
 def wall_clock_ms() -> int:
@@ -78,7 +78,7 @@ class Collector:
     lock: threading.Lock = field(default_factory=threading.Lock)
     polling: threading.Lock = field(default_factory=threading.Lock)  # one poll at a time
     topic_ids: dict[str, str] = field(default_factory=dict)
-    partitions: Mapping[str, int] = field(default_factory=dict)  # how many, by topic
+    partitions: Sequence[TopicPartition] = ()
     topics_at_ms: int | None = None
     rings: dict[str, dict[int, Ring]] = field(default_factory=dict)  # by topic and partition
     drawn: tuple[TopicLine, ...] | None = None
@@ -96,7 +96,7 @@ class Collector:
     def running(self) -> Iterator[Collector]:
         """Keep it fresh for as long as the block runs."""
         with ExitStack() as threads:
-            for name, step in (("kafka", self.ask_kafka), ("store", self.ask_store)):
+            for name, step in (("kafka", self.ask_what_is_due), ("store", self.ask_store)):
                 threads.enter_context(
                     repeating(
                         step,
@@ -112,15 +112,20 @@ class Collector:
     def ask_kafka(self) -> None:
         """The end offsets of all topics in one call; the list of topics first, every few seconds."""
         with self.polling:
-            self._ask_kafka()
+            self._ask_kafka(everything=True)
 
-    def _ask_kafka(self) -> None:
+    def ask_what_is_due(self) -> None:
+        """As ``ask_kafka``, without the partitions where nothing comes and that were asked for some seconds ago."""
+        with self.polling:
+            self._ask_kafka(everything=False)
+
+    def _ask_kafka(self, everything: bool) -> None:
         try:
             asked_ms = self.now_ms()
             if self.topics_at_ms is None or asked_ms - self.topics_at_ms >= TOPICS_EVERY_S * 1000:
                 self._know_topics(self.cluster.topics(), asked_ms)
                 asked_ms = self.now_ms()
-            ends = self.cluster.known_ends(self.partitions)
+            ends = self._ends(everything, asked_ms)
         except HubError as error:
             if self.kafka_error is None:
                 log.warning("%s", error.message)
@@ -129,7 +134,7 @@ class Collector:
         if self.kafka_error is not None:
             log.info("Kafka answers again")
         answered_ms = self.now_ms()
-        most = max(FEWEST_ANCHORS, min(LIMIT, ALL_ANCHORS // max(1, len(ends))))
+        most = max(FEWEST_ANCHORS, min(LIMIT, ALL_ANCHORS // max(1, len(self.partitions))))
         with self.lock:
             for tp, end in ends:
                 rings = self.rings.setdefault(tp.topic, {})
@@ -137,10 +142,27 @@ class Collector:
         self.kafka_error, self.answered_at_ms = None, answered_ms
         self.drawn = topic_lines(self.rings, answered_ms, steps=0) if len(self.rings) > MANY_TOPICS else None
 
+    def _ends(self, everything: bool, now_ms: int) -> Positions:
+        due = [
+            tp
+            for tp in self.partitions
+            if everything or is_due(self.rings.get(tp.topic, {}).get(tp.partition, ()), now_ms)
+        ]
+        try:
+            return self.cluster.known_ends(due) if due else Positions({})
+        except PeerError:
+            if len(due) == len(self.partitions):
+                raise
+            return self.cluster.known_ends(self.partitions)  # only if none of all answers Kafka is away
+
     def _know_topics(self, topics: Mapping[str, TopicDescription], now_ms: int) -> None:
         """Forget what was seen of topics that are gone, or gone and made again."""
         found = {name: topic.topic_id for name, topic in topics.items()}
-        self.partitions = {name: topic.partitions for name, topic in topics.items()}
+        self.partitions = tuple(
+            TopicPartition(name, partition)
+            for name, topic in topics.items()
+            for partition in range(topic.partitions)
+        )
         with self.lock:
             same = {
                 name for name, topic_id in found.items() if self.topic_ids.get(name, topic_id) == topic_id

@@ -341,7 +341,7 @@ class Node:
             self._changed.notify_all()
 
     def _ensure_topic(self) -> None:
-        if SCHEMAS_TOPIC not in self.cluster.topics():
+        if not self.cluster.partition_counts([SCHEMAS_TOPIC]):
             self.cluster.create_topic(
                 SCHEMAS_TOPIC,
                 partitions=1,

@@ -372,7 +372,7 @@ class Results:
         while not self._stop.is_set():
             reader: Reader | None = None
             try:
-                if AUDIT_TOPIC not in self.cluster.topics():
+                if not self.cluster.partition_counts([AUDIT_TOPIC]):
                     self._stop.wait(_RESCAN_S)  # no auditor has run yet
                     continue
                 reader = self.cluster.follower()

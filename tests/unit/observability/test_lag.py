@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.observability.anchors import LIMIT, RECENT_MS, Anchor, Bracket, Ring, arrival, observed, thinned
+from hub.observability.anchors import (
+    LIMIT,
+    RECENT_MS,
+    Anchor,
+    Bracket,
+    Ring,
+    arrival,
+    is_due,
+    observed,
+    thinned,
+)
 from hub.observability.lag import Engine, Lag, Sample, assess, lag_of, lag_of_topic, worst
 from hub.observability.status import LagState
 
@@ -108,6 +118,14 @@ def test_a_week_of_anchors_stays_small_and_a_tenth_fine() -> None:
         lag = lag_of(ring, position, now)
         assert lag.error_s is not None
         assert lag.error_s <= max(RECENT_MS / 1000, 0.13 * lag.seconds)
+
+
+def test_an_end_that_stands_is_due_more_rarely() -> None:
+    assert is_due((), 0)
+    assert is_due((Anchor(5, 0, 29_000),), 29_500)  # seen for less than half a minute
+    assert not is_due((Anchor(5, 0, 30_000),), 34_000)
+    assert is_due((Anchor(5, 0, 30_000),), 35_000)
+    assert is_due((Anchor(5, 0, 60_000), Anchor(6, 61_000, 61_000)), 62_000)
 
 
 def test_arrival_between_neighbours() -> None:

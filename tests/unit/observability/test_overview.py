@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from hub.observability.collector import TOPICS_EVERY_S, Collector
 from hub.observability.overview import TopicKind, kind_of
 from hub.observability.reports import reports_of
 from hub.observability.status import LagState
-from hub.record import NewRecord, Positions
+from hub.record import NewRecord, Positions, TopicPartition
 
 
 @dataclass
@@ -43,11 +43,15 @@ class Views:
 
 class Cluster(MemoryCluster):
     down = False
+    away: frozenset[str] = frozenset()  # topics without a leader
+    asked: int = 0
 
-    def end_offsets(self, topics: Sequence[str]) -> Positions:
-        if self.down:
+    def known_ends(self, partitions: Collection[TopicPartition]) -> Positions:
+        there = [tp for tp in partitions if tp.topic not in self.away]
+        if self.down or (partitions and not there):
             raise PeerError("Kafka does not answer")
-        return super().end_offsets(topics)
+        self.asked += len(partitions)
+        return super().known_ends(there)
 
 
 class Stage:
@@ -76,7 +80,7 @@ class Stage:
         """Poll once a second for a while."""
         for _ in range(seconds):
             self.now_ms += 1000
-            self.collector.ask_kafka()
+            self.collector.ask_what_is_due()
             self.collector.ask_store()
 
 
@@ -102,6 +106,45 @@ def test_lag_of_a_view_counts_up_while_it_stands_and_falls_when_it_reads(stage: 
     lag = stage.collector.overview().views[0].lag
     assert lag is not None
     assert (lag.records, lag.state) == (0, LagState.OK)
+
+
+def test_where_nothing_comes_it_is_asked_every_few_seconds_and_each_second_again_when_something_came(
+    stage: Stage,
+) -> None:
+    stage.topic("shop.quiet", partitions=99)
+    stage.pass_s(40)  # some seconds after the start nothing is known to be quiet
+    stage.cluster.asked = 0
+    stage.pass_s(60)
+    assert 100 * 10 <= stage.cluster.asked <= 100 * 13
+    stage.publish("shop.orders", 1)
+    stage.pass_s(
+        6
+    )  # seen with the next question at the latest, and the bracket says since when it may be there
+    stage.commit("v", "shop.orders", 0)
+    stage.pass_s(1)
+    lag = stage.collector.overview().views[0].lag
+    assert lag is not None and lag.records == 1
+    assert lag.seconds is not None and lag.error_s is not None
+    assert lag.seconds - lag.error_s <= 7.0 <= lag.seconds + lag.error_s
+    stage.cluster.asked = 0
+    stage.pass_s(10)
+    assert stage.cluster.asked - 2 * 99 == pytest.approx(10, abs=99)
+    stage.cluster.asked = 0
+    stage.collector.ask_kafka()
+    assert stage.cluster.asked == 100
+
+
+def test_a_topic_without_a_leader_that_alone_is_due_does_not_make_kafka_look_away(stage: Stage) -> None:
+    stage.topic("shop.away")
+    stage.pass_s(40)
+    stage.publish("shop.away", 1)
+    stage.pass_s(6)
+    stage.cluster.away = frozenset({"shop.away"})
+    stage.pass_s(3)
+    assert stage.collector.overview().kafka.error is None
+    stage.cluster.down = True
+    stage.pass_s(6)
+    assert stage.collector.overview().kafka.error is not None
 
 
 def test_before_the_first_batch_lag_is_unknown_not_zero(stage: Stage) -> None:
