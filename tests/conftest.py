@@ -31,6 +31,7 @@ SECONDS = {
     "faults/test_kill_anything.py": 84,
     "integration/test_sql_views.py": 79,
     "integration/test_dead_letters.py": 77,
+    "integration/test_full_disk.py": 74,
     "integration/test_lag.py": 73,
     "integration/test_mirror_alerts.py": 70,
     "faults/mirror/test_mirror_faults.py": 55,

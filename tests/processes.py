@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ class Running:
 
     def __init__(self, told: Told, *command: str, log: Path) -> None:
         self.command, self.log = command, log
+        self.within: Sequence[str] = ()  # words before the command: where it runs (small_disk.py)
         self.environment = {**os.environ, **variables_of(told)}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -62,7 +63,7 @@ class Running:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
-                die_with_parent([sys.executable, "-m", "hub.cli", *self.command]),
+                die_with_parent([*self.within, sys.executable, "-m", "hub.cli", *self.command]),
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

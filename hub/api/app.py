@@ -40,6 +40,7 @@ from hub.kafka import KafkaCluster
 from hub.materializers import query_routes, version_routes
 from hub.materializers import routes as view_routes
 from hub.materializers.push import Watcher
+from hub.materializers.store_news import StoreNews
 from hub.materializers.stores.queries import Queries
 from hub.materializers.stores.sql import Store
 from hub.materializers.topic_rows import Topics
@@ -127,7 +128,8 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
     results = add_audit(app, cluster, opened)
     ledger = add_completeness(app, settings, cluster, opened)
     add_dead_letters(app, settings, cluster)
-    watcher = await add_views(app, settings, cluster, opened)
+    news = StoreNews(cluster)
+    watcher = await add_views(app, settings, cluster, news, opened)
     ask = await add_queries(app, settings, cluster, watcher, opened)
     desk = make_desk(settings, cluster) if settings.alerts else None
     seen = seen_desk(desk, watcher.store) if desk is not None else None
@@ -152,6 +154,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
         desk=seen,
         mirrors=mirrors,
         canary=lambda: canary_body(canaries),
+        newest=news.over,
     )
     if desk is not None and seen is not None:
         add_alerts(app, desk, seen, ask, sources_of(settings, *watched, ledger, mirrors), opened)
@@ -254,15 +257,17 @@ def add_dead_letters(app: FastAPI, settings: Settings, cluster: KafkaCluster) ->
 
 
 async def add_views(
-    app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack
+    app: FastAPI, settings: Settings, cluster: KafkaCluster, news: StoreNews, opened: AsyncExitStack
 ) -> Watcher:
-    """Views by key, by index and by subscription, and their versions; one task that wakes every subscriber."""
+    """Views by key, by index and by subscription, and their versions; one task that wakes every subscriber, and ``news``."""
     store = await run_in_threadpool(Store, settings.store)
     opened.push_async_callback(run_in_threadpool, store.close)
     watcher = Watcher(store)
     task = asyncio.create_task(watcher.run())
     opened.callback(task.cancel)
-    app.include_router(view_routes.create_router(store, watcher, settings.query_timeout_ms))
+    news.start()
+    opened.push_async_callback(run_in_threadpool, news.stop)
+    app.include_router(view_routes.create_router(store, watcher, settings.query_timeout_ms, news.over))
     app.include_router(version_routes.create_router(store, cluster))
     return watcher
 

@@ -76,6 +76,7 @@ def add_dashboard(
     desk: SeenDesk | None = None,
     mirrors: Mirrors | None = None,
     canary: Callable[[], Mapping[str, Any] | None] = lambda: None,
+    newest: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
 ) -> Watched:
     """The page at ``/``, its JSON and metrics (with others' ``counters``), kept fresh until ``opened`` is closed; with a
     registry ``node`` all other pages, too. Returns what measures."""
@@ -125,7 +126,7 @@ def add_dashboard(
         )
     )
     if node is not None:
-        around = Around(health, latency, canary)
+        around = Around(health, latency, canary, newest)
         add_pages(
             app, settings, node, store, collector, monitor, views, tree, around, completeness, desk, mirrors
         )

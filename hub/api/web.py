@@ -73,6 +73,9 @@ class Around:
     health: HealthWatch
     latency: LatencyBoard
     canary: Callable[[], Mapping[str, Any] | None]
+    newest: Callable[[Mapping[str, Any]], Mapping[str, Any]] = (
+        dict  # a store's progress records, with what the log has newer
+    )
 
     def asked(self) -> dict[str, Any]:
         """As the estate names it."""
@@ -113,7 +116,7 @@ def add_pages(
         describe=described,
         tree=lambda: seen_tree(tree.topics()),
         lag=lambda: seen_rows(monitor.rows() or lag_rows(collector.overview())),
-        views=StoreFacts(store),
+        views=StoreFacts(store, around.newest),
         mirrors=(mirrors or mirrors_of(settings)).known,
         completeness=lambda: seen_ledger(completeness()),
         saved=lambda: _saved(settings.project, store),
@@ -141,15 +144,16 @@ class StoreFacts:
     """See hub.observability.web.pages.estate.HasViews."""
 
     store: Store
+    newest: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
 
     def describe(self, view: str) -> Mapping[str, Any]:
-        return stored(self.store, view, self.store.progress())
+        return stored(self.store, view, self.newest(self.store.progress()))
 
     def versions(self, view: str) -> Mapping[str, Any]:
         return view_versions(self.store, view)
 
     def kept(self) -> Mapping[str, Kept]:
-        told, tables = self.store.progress(), self.store.served_tables()
+        told, tables = self.newest(self.store.progress()), self.store.served_tables()
         found = {}
         for view in sorted({key.partition(":")[2] for key in told if key.startswith("state:")}):
             table = tables.get(view, view)

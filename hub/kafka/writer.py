@@ -249,11 +249,11 @@ class KafkaWriter:
             self._sender = None
 
     def _open(self) -> KafkaSender:
-        more: dict[str, Any] = {}
+        # Copies of other producers' records, and rows that are made of them: the topic decides.
+        more: dict[str, Any] = {"message_max_bytes": _LARGEST_COPY}
         if self.name is not None:
             more["transactional_id"] = self.name
             more["transaction_timeout_ms"] = int(self.cluster.timeout_s * 1000)
-            more["message_max_bytes"] = _LARGEST_COPY  # copies of other producers' records: the topic decides
         sender = KafkaSender(
             self.cluster, self.name or "writer", delivery_timeout_s=self.cluster.timeout_s, **more
         )

@@ -7,7 +7,8 @@ here and in ``delta_selections.py``, as pure functions over sqlglot's tree. One 
 
     handle   some columns H of the view's result
     leaf     one occurrence of a table in the SQL
-    bound    leaf.c ∈ H, or leaf.c ∈ parent.p where the parent leaf is bound itself
+    bound    leaf.c ∈ H, or leaf.c ∈ parent.p where the parent leaf is bound itself; of a row of hopping windows
+             leaf.c is several values, of which one is
 
 A leaf is bound when, for every state of the tables and every set V, the rows of the result with H ∈ V do not depend on
 other rows of the leaf than those that the chain reaches from V. Read downwards, the chain is what to fetch to recompute
@@ -36,7 +37,7 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
 
 from hub.errors import ConfigError, NotFound
-from hub.materializers.delta_plan import Bound, Catalog, DeltaPlan, Leaf, Stage, Table
+from hub.materializers.delta_plan import Bound, Catalog, DeltaPlan, Hops, Leaf, Stage, Table
 from hub.materializers.delta_selections import (
     Cut,
     Enough,
@@ -263,13 +264,18 @@ class _Planning:
                 continue
             table = None if parent is None else self.leaves[parent].table
             fit: dict[str, str] = {}
-            for column, source in pairs:
+            hopping: tuple[str, Hops] | tuple[None, None] = (None, None)
+            for column, source, hops in sorted(pairs, key=lambda pair: pair[2] is not None):
                 theirs = types[source] if table is None else self.type_of(table, source)
-                if source not in fit and comparable(self.type_of(leaf.table, column) or None, theirs or None):
+                # Of two hopping columns the second is left out: which of its times go with which of the first is not said.
+                if source in fit or (hops and (hopping[0] is not None or column in fit.values())):
+                    continue
+                if comparable(self.type_of(leaf.table, column) or None, theirs or None):
                     fit[source] = column
+                    hopping = hopping if hops is None else (column, hops)
             if fit and (parent is not None or set(fit) == set(handle)):
                 at = None if parent is None else placed[parent]
-                found.append(Bound(tuple(fit.values()), at, tuple(fit)))
+                found.append(Bound(tuple(fit.values()), at, tuple(fit), *hopping))
         return min(found, key=lambda bound: (bound.parent is not None, -len(bound.columns)), default=None)
 
     # -- from text to relations

@@ -45,7 +45,7 @@ from hub.log import Writer
 from hub.materializers.avro_shape import AvroType, changelog_schema
 from hub.materializers.dataframes import GENERATION_SHIFT, VERSION_HEADER
 from hub.materializers.delta import plan
-from hub.materializers.delta_plan import STREAM_KEY, DeltaPlan, Leaf, Stage, Table
+from hub.materializers.delta_plan import STREAM_KEY, Bound, DeltaPlan, Leaf, Stage, Table
 from hub.materializers.sql_stream import key_text
 from hub.materializers.transform_functions import register
 from hub.materializers.view import CHANGELOG_PREFIX, Declared
@@ -637,6 +637,8 @@ class DeltaRun:
             while True:
                 bound = at.bound
                 assert bound is not None
+                if bound.hopping is not None:
+                    rows = _each_hop(rows, bound, bound.hopping, "-")
                 if bound.parent is None:
                     listed = ", ".join(
                         f"{_q(column)} AS {_q(of)}"
@@ -664,6 +666,8 @@ class DeltaRun:
             bound = leaf.bound
             assert bound is not None
             source = "affected" if bound.parent is None else f"fetched_{bound.parent}"
+            if bound.hopping is not None:
+                source = _each_hop(source, bound, bound.hopping_of, "+")
             on = " AND ".join(
                 f"t.{_q(column)} {'IS NOT DISTINCT FROM' if bound.parent is None else '='} s.{_q(of)}"
                 for column, of in zip(bound.columns, bound.of, strict=True)
@@ -918,6 +922,15 @@ def _q(name: str) -> str:
 
 def _b(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+def _each_hop(rows: str, bound: Bound, column: str, sign: str) -> str:
+    """The rows with every time that one of a hopping column stands for (``-``), or with every one that stands for it (``+``)."""
+    hops, name = bound.hops, _q(column)
+    assert hops is not None
+    # A time that no calendar has is null: such a window Spark does not make either.
+    shifted = f"TRY(r.{name} {sign} to_microseconds(h.n * {hops.step_us}))"
+    return f"(SELECT r.* REPLACE ({shifted} AS {name}) FROM {rows} r, range({hops.count}) h(n))"
 
 
 def _text(path: Path) -> str:

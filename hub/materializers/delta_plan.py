@@ -6,7 +6,7 @@ Values only, made by ``delta.plan`` (which tells what bound means) and carried o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 
@@ -30,12 +30,33 @@ STREAM_KEY = ("_topic", "_partition", "_offset")
 
 
 @dataclass(frozen=True, slots=True)
+class Hops:
+    """A stored time stands for ``count`` times: itself, and those before it, ``step_us`` microseconds apart. They are the starts
+    (or ends) of the windows that a row is in; when the last of them do not reach it, rows are found that need not be."""
+
+    step_us: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Bound:
-    """``columns`` of a leaf are among ``of`` of its parent leaf, or of the affected handles where ``parent`` is None."""
+    """``columns`` of a leaf are among ``of`` of its parent leaf, or of the affected handles where ``parent`` is None.
+
+    Of the column ``hopping``, which is one of ``columns`` or None, any of the times that it stands for is.
+    """
 
     columns: tuple[str, ...]
     parent: int | None
     of: tuple[str, ...]
+    # Not in repr: what a state holds is the same however its rows are found (delta_inputs.fingerprint).
+    hopping: str | None = field(default=None, repr=False)
+    hops: Hops | None = field(default=None, repr=False)
+
+    @property
+    def hopping_of(self) -> str:
+        """What the times of ``hopping`` are among."""
+        assert self.hopping is not None
+        return self.of[self.columns.index(self.hopping)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +115,8 @@ class DeltaPlan:
             return "every row"
         shown = {**self.derived.get(leaf.table, {})}
         columns = ", ".join(shown.get(each, each) for each in leaf.bound.columns)
+        if leaf.bound.hops is not None:
+            columns += f" (or {leaf.bound.hops.count - 1} times {leaf.bound.hops.step_us / 1e6:g} s before)"
         if leaf.bound.parent is None:
             return f"rows whose {columns} = view's {', '.join(leaf.bound.of)}"
         parent = stage.leaves[leaf.bound.parent]

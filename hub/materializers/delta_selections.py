@@ -15,6 +15,8 @@ from typing import Literal, Protocol
 
 from sqlglot import exp
 
+from hub.materializers.delta_plan import Hops
+
 
 class Handles(Protocol):
     """What a selection needs of the planning: the stored column of a table that has an expression's values."""
@@ -40,7 +42,8 @@ class Enough:
 class Occurrence:
     number: int
     table: str
-    enough: list[tuple[int | None, tuple[tuple[str, str], ...]]] = field(default_factory=list)
+    # (parent, (stored column, what it is among, of how many times) …)
+    enough: list[tuple[int | None, tuple[tuple[str, str, Hops | None], ...]]] = field(default_factory=list)
 
 
 @dataclass
@@ -320,13 +323,13 @@ def _parts(of: exp.Expr) -> list[exp.Expr]:
 def _push_scan(work: Handles, scan: Scan, given: list[Enough]) -> None:
     if isinstance(scan.of, Occurrence):
         for each in given:
-            pairs = tuple(
-                (work.handle(scan.of.table, stored), source)
+            tied = tuple(
+                (work.handle(scan.of.table, tie[0]), source, tie[1])
                 for of, source in each.pairs
-                if _within(of, {scan.alias}) and (stored := storable(of)) is not None
+                if _within(of, {scan.alias}) and (tie := _tie(of)) is not None
             )
-            if pairs:
-                scan.of.enough.append((each.parent, pairs))
+            if tied:
+                scan.of.enough.append((each.parent, tied))
     elif scan.of is not None:
         inner = [
             Enough(
@@ -416,7 +419,11 @@ def storable(of: exp.Expr) -> exp.Expr | None:
     """An expression as it can be stored beside a table's columns and asked for again in other words; None when it cannot."""
     made = of.copy()
     for node in list(made.find_all(exp.Dot)):
-        edge = _edge(node)
+        call = window_of(node)
+        spans = _spans(call) if call is not None and _is_window(call) else None
+        if call is None or spans is None or spans[0] != spans[1]:  # a row of a hopping window has several
+            continue
+        edge = _edge(call, spans, node.expression.name.lower())
         if edge is None:
             continue
         if node is made:
@@ -424,6 +431,29 @@ def storable(of: exp.Expr) -> exp.Expr | None:
         else:
             node.replace(edge)
     return made if all(_is_verbatim(node) for node in made.walk()) else None
+
+
+def _tie(of: exp.Expr) -> tuple[exp.Expr, Hops | None] | None:
+    """What to store of a row so that it is found by an expression's value, and for which values that stands; None when it
+    is not found. Only of a hopping window's start or end a row has several."""
+    stored = storable(of)
+    if stored is not None:
+        return stored, None
+    call = window_of(of)
+    spans = _spans(call) if call is not None and _is_window(call) else None
+    if call is None or spans is None or (hops := _hops(spans)) is None:
+        return None
+    latest = _edge(call, spans, of.expression.name.lower())
+    if latest is None or not all(_is_verbatim(node) for node in latest.walk()):
+        return None
+    return latest, hops
+
+
+def _hops(spans: tuple[int, int, int]) -> Hops | None:
+    """Of windows of this length and slide, those that a row is in; None when they are too many to be looked for one by one."""
+    length, slide, _ = spans
+    count = -(-length // slide)
+    return Hops(slide, count) if count <= _MOST_HOPS else None
 
 
 def _is_verbatim(node: exp.Expr) -> bool:
@@ -438,6 +468,8 @@ def _is_verbatim(node: exp.Expr) -> bool:
 
 
 _WINDOW_ARGUMENTS = 4
+# Each event is looked for in all of its windows, and each window that an event touched in the events of all these.
+_MOST_HOPS = 2_000
 _SPAN_US: Mapping[str, int] = {
     "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000,
     "day": 86_400_000_000, "week": 604_800_000_000,
@@ -459,16 +491,10 @@ def window_of(of: exp.Expr) -> exp.Expr | None:
     return call if known else None
 
 
-def _edge(of: exp.Dot) -> exp.Expr | None:
-    """``window(t, '10 seconds').end`` as arithmetic: by itself Spark's function leaves out rows without a time. None where
-    a row is in several windows, and for all else."""
-    call = window_of(of)
-    if call is None or not _is_window(call):
-        return None
-    spans = _spans(call)
-    if spans is None or spans[0] != spans[1]:
-        return None
-    length, _, begin = spans
+def _edge(call: exp.Expr, spans: tuple[int, int, int], edge: str) -> exp.Expr | None:
+    """``window(t, '10 seconds').end`` as arithmetic: by itself Spark's function leaves out rows without a time. Of windows
+    that overlap it is the latest one's."""
+    length, slide, begin = spans
     time = call.expressions[0]
     if time.type is None or time.type.this not in _TIMES:
         return None
@@ -477,9 +503,9 @@ def _edge(of: exp.Dot) -> exp.Expr | None:
         return exp.UnixMicros(this=time.copy())
 
     since = exp.Sub(this=micros(), expression=exp.Literal.number(begin)) if begin else micros()
-    into = exp.Anonymous(this="pmod", expressions=[since, exp.Literal.number(length)])
+    into = exp.Anonymous(this="pmod", expressions=[since, exp.Literal.number(slide)])
     at: exp.Expr = exp.Sub(this=micros(), expression=into)
-    if of.expression.name.lower() == "end":
+    if edge == "end":
         at = exp.Add(this=at, expression=exp.Literal.number(length))
     return exp.Anonymous(this="timestamp_micros", expressions=[at])
 
@@ -514,10 +540,15 @@ def obstacle(rel: Rel, name: str) -> tuple[str, str] | None:
             )
         if _is_window(node):
             spans = _spans(node)
-            if spans is not None and spans[0] != spans[1]:
+            if spans is not None and _hops(spans) is None:
+                return (
+                    f"a row is in {-(-spans[0] // spans[1])} windows, more than {_MOST_HOPS}: {_said(node)}",
+                    "take windows that are shorter or further apart, or group by a column as well and make it part of the key",
+                )
+            if spans is not None and spans[0] != spans[1] and node.parent is not of:
                 return (
                     f"a row is in several windows: {_said(node)}",
-                    "group by a column as well and make it part of the key, or take windows that do not overlap",
+                    "select its .start or its .end as it is and make that the key, or take windows that do not overlap",
                 )
             if not isinstance(node.parent, exp.Dot):
                 return (

@@ -400,7 +400,7 @@ class Runner:
             except PySparkException as error:
                 if self._learned(str(error)):
                     continue
-                broken = failure(str(error), self.path.stem)
+                broken = failure(str(error), self.path.stem) or _too_large(str(error), self.view)
                 if broken is not None:
                     self._say("failed", str(broken))
                 else:
@@ -457,16 +457,14 @@ class Runner:
         self.label = view.cut
         self.inputs = made.inputs
         partitions = view.partitions or self.settings.view_partitions
-        _ensure_topic(
-            self.cluster,
-            view.changelog,
-            partitions,
-            {"cleanup.policy": "compact", "delete.retention.ms": "604800000"},
-            self.settings,
-        )
         read = sorted({topic for each in made.inputs for topic in each.topics})
         self.reads = frozenset(read)
         largest = _largest_records(self.cluster, read)
+        compacted = {"cleanup.policy": "compact", "delete.retention.ms": "604800000"}
+        # A row may have all of one event of each source.
+        _ensure_room(
+            self.cluster, view.changelog, partitions, compacted, sum(largest.values()), self.settings
+        )
         for topic in read:
             _ensure_letters(self.cluster, topic + DLQ_SUFFIX, largest[topic], self.settings)
         if isinstance(view, SqlView) and made.classified is not None and made.classified.late:
@@ -1111,14 +1109,36 @@ def _largest_records(cluster: KafkaCluster, topics: Sequence[str]) -> dict[str, 
     return {topic: int(known[topic].get("max.message.bytes", _DEFAULT_LARGEST)) for topic in topics}
 
 
+def _too_large(said: str, view: View | SqlView | None) -> ConfigError | None:
+    """What to say of a query whose row the changelog did not take; None when it was something else."""
+    if view is None or "RecordTooLargeException" not in said:
+        return None
+    return ConfigError(
+        f'view "{view.name}": a row of it is larger than its topic takes',
+        hint=f"raise max.message.bytes of topic {view.changelog}, or keep less in a row: fewer of a list, shorter texts",
+        code="HUB-2143",
+    )
+
+
 def _ensure_letters(cluster: KafkaCluster, name: str, largest: int, settings: Settings) -> None:
-    """A topic of dead letters keeps them for ever, and takes what its source takes with the headers that say why: else
-    one large event that is dead would stop the view."""
-    config = {"retention.ms": "-1", "max.message.bytes": str(largest + _HEADROOM)}
+    """A topic of dead letters keeps them for ever, and takes what its source takes with the headers that say why."""
+    _ensure_room(cluster, name, 1, {"retention.ms": "-1"}, largest, settings)
+
+
+def _ensure_room(
+    cluster: KafkaCluster,
+    name: str,
+    partitions: int,
+    config: Mapping[str, str],
+    largest: int,
+    settings: Settings,
+) -> None:
+    """A topic that takes records of so many bytes and what the hub adds to them: else one large event would stop the view."""
+    room = largest + _HEADROOM
     if name not in cluster.topics():
-        _ensure_topic(cluster, name, 1, config, settings)
-    elif _largest_records(cluster, [name])[name] < largest + _HEADROOM:
-        cluster.alter_config(name, {"max.message.bytes": config["max.message.bytes"]})
+        _ensure_topic(cluster, name, partitions, {**config, "max.message.bytes": str(room)}, settings)
+    elif _largest_records(cluster, [name])[name] < room:
+        cluster.alter_config(name, {"max.message.bytes": str(room)})
 
 
 def _pins(made: _Made) -> dict[str, Any]:

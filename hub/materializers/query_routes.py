@@ -12,8 +12,8 @@ import csv
 import io
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hub.caller import CALLER, Forbidden, Unauthenticated, reads_all, sees_topic, sees_view
 from hub.errors import CallerError, NotFound, PeerError, nearest
+from hub.materializers.cut_state import Common
 from hub.materializers.push import Watcher
 from hub.materializers.routes import wait_for
 from hub.materializers.saved_queries import SavedQuery, load_queries
@@ -40,7 +41,7 @@ from hub.materializers.sql_query import (
     tables_of,
 )
 from hub.materializers.sql_text import SqlError, Statement, parse
-from hub.materializers.stores.queries import Answer, EventTable, Queries, Running
+from hub.materializers.stores.queries import EVENTS, Answer, EventTable, Queries, Running
 from hub.materializers.stores.sql import Store
 from hub.materializers.tokens import POSITION_HEADER
 from hub.materializers.topic_rows import DEFAULT_EVENTS, MOST_EVENTS, Scanned, Topics
@@ -99,7 +100,7 @@ def create_router(
         deadline = started + min(timeout_ms, _LONGEST_MS) / 1000
         statement = parse(body.sql)
         since_ms = _since(body.since)
-        async with gate.entered(deadline):
+        with gate.admitted():
             asking = _Asking(queries, topics, statement, body, since_ms, Running(deadline))
             token = body.after or hub_position
             if token:
@@ -107,12 +108,12 @@ def create_router(
                 reads_all(views=views)
                 await wait_for(store, watcher, views, token, deadline)
             while True:
-                if body.cut is not None:
-                    await _at_a_cut(queries, watcher, statement, gate, deadline)
-                answer, scanned = await _unless_gone(request, asking, gate)
-                # Between the look and the query the group may have come apart.
+                seen = watcher.generation
+                async with gate.slot(deadline):
+                    answer, scanned = await _unless_gone(request, asking, gate)
                 if body.cut is None or answer.cut.together:
                     break
+                await _until_news(answer.cut, watcher, seen, deadline)
         return _shown(answer, scanned, body.format, round((time.monotonic() - started) * 1000))
 
     @router.post("/query")
@@ -266,6 +267,8 @@ class _Asking:
         events: list[EventTable] = []
         scanned: list[Scanned] = []
         if tables:
+            if self._body.cut is not None:
+                raise _never_at_a_cut(str(EVENTS.why))
             self._queries.check(self._statement, parameters, self._now_ms, tables)
             since_ms = self._since_ms
             if since_ms is None:
@@ -284,12 +287,14 @@ class _Asking:
             limit=self._body.limit,
             now_ms=self._now_ms,
             events=events,
+            at_a_cut=self._body.cut is not None,
         )
         return answer, scanned
 
 
 class _Gate:
-    """So many queries at once, so many that wait; more are refused while there is still time to say so."""
+    """So many queries at once, so many that wait; more are refused while there is still time to say so. Who waits for rows to
+    come (a token, a cut) is admitted and holds no slot: other queries run meanwhile."""
 
     def __init__(self, at_once: int, waiting: int) -> None:
         self._free = asyncio.Semaphore(at_once)
@@ -297,23 +302,27 @@ class _Gate:
         self._most = at_once + waiting
         self._inside = 0
 
-    @asynccontextmanager
-    async def entered(self, deadline: float) -> AsyncIterator[None]:
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
         if self._inside >= self._most:
             raise self._busy()
         self._inside += 1
         try:
-            try:
-                async with asyncio.timeout(max(0.001, deadline - time.monotonic())):
-                    await self._free.acquire()
-            except TimeoutError:
-                raise self._busy() from None
-            try:
-                yield
-            finally:
-                self._free.release()
+            yield
         finally:
             self._inside -= 1
+
+    @asynccontextmanager
+    async def slot(self, deadline: float) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(max(0.001, deadline - time.monotonic())):
+                await self._free.acquire()
+        except TimeoutError:
+            raise self._busy() from None
+        try:
+            yield
+        finally:
+            self._free.release()
 
     async def run(self, work: Callable[[], T]) -> T:
         return await anyio.to_thread.run_sync(work, limiter=self._threads)
@@ -327,31 +336,28 @@ class _Gate:
         )
 
 
-async def _at_a_cut(
-    queries: Queries, watcher: Watcher, statement: Statement, gate: _Gate, deadline: float
-) -> None:
-    """Until the statement's views are at a cut. Raises PeerError with the reason when the time is over, CallerError when they
-    never can be."""
-    while True:
-        seen = watcher.generation
-        found = await gate.run(partial(queries.cut_of, statement))
-        if found.together:
-            return
-        if found.name is None:
-            raise CallerError(
-                f"cut: {found.why}",
-                hint="write the same `cut: NAME` into the files of these views; events of topics are at no cut",
-                code="HUB-1455",
-            )
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            detail = f": {found.detail}" if found.detail and all(map(sees_view, _views(found.views))) else ""
-            raise PeerError(
-                f"cut: {found.why}{detail}",
-                hint="ask again, with a longer timeout_ms, or without cut; hub view ls shows the group",
-                code="HUB-3060",
-            )
-        await watcher.wait(seen, min(remaining, _CUT_LOOK_S))
+async def _until_news(found: Common, watcher: Watcher, seen: int, deadline: float) -> None:
+    """Until something was applied since ``seen`` that may have brought views to a cut; ``found``: why they were at none.
+
+    Raises PeerError with that reason when the time is over, CallerError when they never can be."""
+    if found.name is None:
+        raise _never_at_a_cut(str(found.why))
+    await watcher.wait(seen, min(max(0.0, deadline - time.monotonic()), _CUT_LOOK_S))
+    if time.monotonic() >= deadline:
+        detail = f": {found.detail}" if found.detail and all(map(sees_view, _views(found.views))) else ""
+        raise PeerError(
+            f"cut: {found.why}{detail}",
+            hint="ask again, with a longer timeout_ms, or without cut; hub view ls shows the group",
+            code="HUB-3060",
+        )
+
+
+def _never_at_a_cut(why: str) -> CallerError:
+    return CallerError(
+        f"cut: {why}",
+        hint="write the same `cut: NAME` into the files of these views; events of topics are at no cut",
+        code="HUB-1455",
+    )
 
 
 def _views(tables: Iterable[str]) -> set[str]:

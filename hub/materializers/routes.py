@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 import anyio.to_thread
@@ -43,14 +43,22 @@ _OWN = ("limit", "after", "timeout_ms", "order", "fields")
 _OWN_OF_CHANGES = ("snapshot", "covered", "last_event_id")
 
 
-def create_router(store: Store, watcher: Watcher, query_timeout_ms: int) -> APIRouter:
-    """The routes of one store."""
+def create_router(
+    store: Store,
+    watcher: Watcher,
+    query_timeout_ms: int,
+    newest: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
+) -> APIRouter:
+    """The routes of one store. ``newest``: its progress records, with what is newer in the log."""
     router = APIRouter(tags=["views"])
 
     @router.get("/views")
     def views() -> Response:
         """Every view: its state, rows, how fresh it is, and what it is fed from."""
-        return _json({"views": [describe(store, name) for name in known_views(store) if sees_view(name)]})
+        told = newest(store.progress())
+        return _json(
+            {"views": [describe(store, name, told) for name in known_views(store) if sees_view(name)]}
+        )
 
     @router.get("/views/{view}")
     async def rows(
@@ -245,9 +253,8 @@ def known_views(store: Store) -> list[str]:
     return sorted({*store.names(), *said})
 
 
-def describe(store: Store, view: str) -> dict[str, Any]:
-    """A view as lists show it: engine state, rows, positions, last batch."""
-    told = store.progress()
+def describe(store: Store, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    """A view as lists show it: engine state, rows, positions, last batch. ``told``: the progress records by their keys."""
     state: Mapping[str, Any] = told.get(f"state:{view}", {})
     progress: Mapping[str, Any] = told.get(f"progress:{view}", {})
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,61 @@ def test_bad_events_become_letters_and_a_replay_has_its_first_place(
     assert not written.covers(pipeline.cluster.end_offsets([place.topic]))
     (heap,), _ = desk.letters.heaps(place.topic)
     assert (heap["open"], heap["repaired"]) == (0, 0)
+
+
+@pytest.mark.timeout(600)
+def test_large_events_become_rows_or_letters_whatever_keeps_the_view(desk: Desk, pipeline: Pipeline) -> None:
+    """Whatever the topic takes, its views do: as rows, and as letters where it is dead. By Spark's sink and by the hub's own."""
+    head = desk.topic.partition(".")[0]
+    one, native, delta = (f"{head}_{kind}" for kind in ("entity", "native", "delta"))
+    desk.declare(one, {"sources": {"e": {"topic": desk.topic, "key": "id"}}, "fields": {"name": "e.name"}})
+    columns = {
+        "sources": {"e": {"topic": desk.topic}},
+        "sql": "SELECT id, max(name) AS name FROM e GROUP BY id",
+    }
+    desk.declare(native, columns)
+    desk.declare(delta, {**columns, "sql": f"{columns['sql']} HAVING count(DISTINCT n) > 0"})
+    desk.write(desk.value(0))
+    large = incompressible(3_000_000)  # a topic counts the bytes of compressed batches
+    dead = desk.write(desk.value(1, name=large)[:-1])
+    desk.write(desk.value(2, name=large, id="b"))
+    desk.write(desk.value(3, id="c"))
+    for view in (one, native, delta):
+        rows = desk.rows(view)
+        assert {key: len(row["name"]) for key, row in rows.items()} == {"a": 2, "b": len(large), "c": 2}
+        (place,) = desk.dead(view, dead)
+        assert desk.letters.show(place)["bytes"] == len(desk.value(1, name=large)) - 1
+
+
+@pytest.mark.timeout(600)
+def test_a_row_that_its_changelog_does_not_take_stops_its_view_which_says_so(
+    desk: Desk, pipeline: Pipeline
+) -> None:
+    """A list that grows: no event is large, the row is. The view keeps what it has, and goes on when there is room."""
+    head = desk.topic.partition(".")[0]
+    listed, counted = f"{head}_listed", f"{head}_counted"
+    source = {"topic": desk.topic, "key": "id", "unique_by": "event_id"}
+    desk.declare(listed, {"sources": {"e": source}, "fields": {"names": "collect_list(e.name)"}})
+    desk.declare(counted, {"sources": {"e": source}, "fields": {"names": "count(e.name)"}})
+    part = incompressible(1_500_000)
+    for n in range(2):
+        desk.write(desk.value(n, name=part))
+    assert len(desk.rows(listed)["a"]["names"]) == 2
+    for n in range(2, 4):
+        desk.write(desk.value(n, name=part))
+    assert desk.rows(counted)["a"]["names"] == 4  # it stops alone
+    wait_until(
+        lambda: f"max.message.bytes of topic views.{listed}" in (pipeline.state(listed).get("reason") or ""),
+        120.0,
+        lambda: str(pipeline.state(listed)),
+    )
+    assert len(pipeline.rows(listed)["a"]["names"]) == 2
+    pipeline.cluster.alter_config(f"views.{listed}", {"max.message.bytes": "9000000"})
+    assert len(desk.rows(listed)["a"]["names"]) == 4
+
+
+def incompressible(length: int) -> str:
+    return random.Random(length).randbytes(length // 2).hex()
 
 
 def _replays(pipeline: Pipeline, topic: str) -> list[Record]:

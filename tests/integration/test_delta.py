@@ -127,6 +127,29 @@ SHAPES: Mapping[str, tuple[Sequence[str], str]] = {
         ("SELECT date_format(at, 'yyyy-MM-dd') AS day, count(*) AS n FROM orders GROUP BY date_format(at, 'yyyy-MM-dd') "
         "HAVING count(*) > 2"),
     ),
+    "having by windows that overlap": (
+        ["began"],
+        ("SELECT window(at, '12 hours', '6 hours').start AS began, count(*) AS n FROM orders "
+        "GROUP BY window(at, '12 hours', '6 hours') HAVING count(*) > 1"),
+    ),
+    # Their length is no multiple of their slide: an order is in two of them or in three.
+    "distinct by product and windows that overlap at odd times": (
+        ["product", "began", "ended"],
+        ("SELECT product, window.start AS began, window.end AS ended, count(DISTINCT customer_id) AS n FROM orders "
+        "GROUP BY product, window(at, '10 hours', '4 hours', '90 minutes')"),
+    ),
+    "the most ordered of each of the windows that overlap": (
+        ["ended", "product"],
+        ("SELECT c.ended, c.product, c.n FROM (SELECT product, window(at, '1 day', '8 hours').end AS ended, count(*) AS n "
+        "FROM orders GROUP BY product, window(at, '1 day', '8 hours')) c JOIN (SELECT ended, max(n) AS most FROM (SELECT product, "
+        "window(at, '1 day', '8 hours').end AS ended, count(*) AS n FROM orders GROUP BY product, window(at, '1 day', '8 hours')) "
+        "GROUP BY ended) m ON m.ended = c.ended AND m.most = c.n"),
+    ),
+    "each order in each of its windows, with the region of who ordered": (
+        ["began", "order_id"],
+        ("SELECT o.order_id, window(o.at, '9 hours', '3 hours').start AS began, c.region FROM orders o "
+        "LEFT JOIN customers c ON c.id = o.customer_id"),
+    ),
     "the highest of each window": (
         ["order_id"],
         ("SELECT o.order_id, o.amount, m.ended FROM orders o JOIN (SELECT max(amount) AS most, window(at, '12 hours').end AS ended "
@@ -217,6 +240,11 @@ SHAPES: Mapping[str, tuple[Sequence[str], str]] = {
     "running total": (
         ["order_id"],
         "SELECT order_id, customer_id, sum(amount) OVER (PARTITION BY customer_id ORDER BY order_id) AS so_far FROM orders",
+    ),
+    "a window that slides with each row": (
+        ["order_id"],
+        ("SELECT order_id, product, count(*) OVER (PARTITION BY product ORDER BY at RANGE BETWEEN INTERVAL 10 HOURS PRECEDING "
+        "AND CURRENT ROW) AS recent FROM orders"),
     ),
     "share of all": (["n"], "SELECT count(*) AS n, sum(amount) AS total FROM orders"),
 }  # fmt: skip
@@ -541,6 +569,38 @@ def test_rows_of_a_window_come_and_go_with_its_events(spark_session: SparkSessio
     assert said["highest"] == ({"2": [Decimal(60), night], "3": [Decimal(20), noon]}, ["4"])
     for run in runs.values():
         run.state.close()
+
+
+def test_an_event_touches_all_of_its_windows_and_no_other(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
+    """Windows that overlap: exactly these rows and deletes, and of many events those of the windows alone are read."""
+    made = prepare(spark_session, SHAPES["having by windows that overlap"][1], TABLES, ["began"])
+    assert made.view.handle == ("began",)
+    run = DeltaRun(spark_session, made, DeltaState(tmp_path), 1)
+
+    def at(day: int, hour: int, order_id: int, *, gone: bool = False) -> dict[str, Any]:
+        changed = order(order_id, 1, order_id, gone=gone)
+        return changed if gone else {**changed, "at": datetime(2026, 1, day, hour, tzinfo=UTC)}
+
+    def stepped(batch_id: int, *orders: dict[str, Any]) -> tuple[dict[str, int], list[str]]:
+        emitted = run.step(batch_id, changes(spark_session, run, orders=orders))
+        rows = {row["_record_key"][5:13]: row["n"] for row in emitted.upserts.to_pylist()}
+        return rows, [key[5:13] for key in emitted.deletes.column("_record_key").to_pylist()]
+
+    pairs = [at(day, hour, 100 + day * 2 + part) for day in range(2, 30) for part, hour in enumerate((1, 2))]
+    stepped(0, at(1, 7, 1), *pairs)
+    # Windows begin every six hours and take twelve: at eight those since 0 and 6 have it.
+    assert stepped(1, at(1, 8, 2)) == ({"01-01T00": 2, "01-01T06": 2}, [])
+    assert (run.timing.affected, run.timing.fetched) == (2, 2)
+    assert stepped(2, at(1, 13, 3)) == ({"01-01T06": 3}, [])
+    # It moves to where two others are; one of its windows then has it instead.
+    assert stepped(3, at(2, 3, 3)) == ({"01-01T06": 2, "01-01T18": 3, "01-02T00": 3}, [])
+    assert stepped(4, at(1, 8, 2, gone=True)) == ({}, ["01-01T00", "01-01T06"])
+    # One without a time is in no window; one whose windows no calendar has stops nothing.
+    earliest = {**order(5, 1), "at": datetime(1, 1, 1, tzinfo=UTC)}
+    assert stepped(5, order(4, 1), earliest) == ({}, [])
+    run.state.close()
 
 
 def test_a_stream_s_events_are_appended_and_replaced_where_they_come_again(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pipeline import Pipeline, iso, plain, records_of, wait_until
+from processes import call_hub
 
 from hub.materializers.applier import Applier
 from hub.materializers.stores.sql import Store
@@ -139,8 +140,8 @@ def source(shop: Shop, kind: str, time: str = "placed_at", watermark: str = "10 
     return {"topic": shop.topic(kind, schema), "event_time": column, "watermark": watermark}
 
 
-def by(events: Iterable[Event], key: Callable[[Event], Any]) -> dict[Any, list[Event]]:
-    groups: dict[Any, list[Event]] = defaultdict(list)
+def by(events: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
+    groups: dict[Any, list[Any]] = defaultdict(list)
     for event in events:
         groups[key(event)].append(event)
     return groups
@@ -324,6 +325,20 @@ def test_windows_with_late_events_and_top_k(shop: Shop, pipeline: Pipeline) -> N
     told = [json.loads(r.value or b"{}") for r in records_of(pipeline.cluster, "_hub.progress") if r.key == f"progress:{tumbling}".encode()]  # fmt: skip
     assert told[-1]["late_records"] == len(closed)
 
+    # The command line tells of them by window, and which watermark would have taken them.
+    late_of = call_hub(pipeline.settings, "view", "replay-late", tumbling, "-o", "json")
+    assert late_of.returncode == 0, late_of.stderr
+    (window,) = json.loads(late_of.stdout)
+    assert (window["window"][:19], window["late"]) == (str(iso(START))[:19], 3) and window["behind_ms"] > 0
+    assert "watermark 10 minutes; " in late_of.stderr and "would have taken these 3" in late_of.stderr
+    listed = call_hub(pipeline.settings, "view", "ls", "-o", "json")
+    (row,) = (each for each in json.loads(listed.stdout) if each["view"] == tumbling)
+    assert row["rows"] == len(shop.rows(tumbling, "orders"))
+    shown = json.loads(call_hub(pipeline.settings, "view", "show", tumbling, "-o", "json").stdout)
+    assert shown["fields"] == ["customer", "hour", "n", "cents"] and shown["last_batch"]["late_records"] == 3
+    unknown = call_hub(pipeline.settings, "view", "show", tumbling[:-1])
+    assert unknown.returncode != 0 and f'did you mean "{tumbling}"?' in unknown.stderr
+
 
 def test_sessions_and_joins_within_an_interval(shop: Shop, pipeline: Pipeline) -> None:
     both = {"o": source(shop, "orders"), "p": source(shop, "payments")}
@@ -419,6 +434,152 @@ def test_sessions_and_joins_within_an_interval(shop: Shop, pipeline: Pipeline) -
         late = records_of(pipeline.cluster, f"views.{view}.late")
         assert [record.key for record in late] == [b"o7000"], view
     assert shop.rows(sessions, "orders") == visits
+
+
+def test_outer_and_semi_joins_windows_over_a_join_and_distinct_rows(shop: Shop) -> None:
+    """What Spark's own streams keep besides: each row once, the outer ones when the watermark has passed them."""
+    both = {"o": source(shop, "orders"), "p": source(shop, "payments")}
+    condition = (
+        "o.order_id = p.order_id AND p.paid_at BETWEEN o.placed_at AND o.placed_at + INTERVAL 30 MINUTES"
+    )
+    right = shop.declare(
+        "right",
+        both,
+        f"SELECT p.payment_id, p.value AS cents, o.customer FROM o RIGHT JOIN p ON {condition}",
+        ["payment_id"],
+    )
+    full = shop.declare(
+        "full",
+        both,
+        f"SELECT o.order_id, p.payment_id FROM o FULL OUTER JOIN p ON {condition}",
+        ["order_id", "payment_id"],
+    )
+    semi = shop.declare(
+        "semi", both, f"SELECT o.order_id, o.cents FROM o LEFT SEMI JOIN p ON {condition}", ["order_id"]
+    )
+    hourly = shop.declare(
+        "hourly",
+        both,
+        "SELECT window(o.placed_at, '1 hour').start AS hour, count(*) AS n, sum(p.value) AS cents\n"
+        f"FROM o JOIN p ON {condition} GROUP BY window(o.placed_at, '1 hour')",
+    )
+    distinct = shop.declare(
+        "distinct", {"o": source(shop, "orders")}, "SELECT DISTINCT customer, address.city AS city FROM o"
+    )
+    chance = random.Random(8)
+    orders = [
+        order(n, at) for n, at in enumerate(sorted(START + chance.randrange(200) * MINUTE for _ in range(40)))
+    ]
+    payments = [
+        {"payment_id": f"p{n}", "order_id": f"o{n}", "paid_at": orders[n % 40]["placed_at"] + delay * MINUTE, "value": n}
+        for n in range(0, 60, 2)  # the last ten are of orders that nobody placed
+        for delay in [chance.choice([0, 10, 30, 31, 45])]
+    ]  # fmt: skip
+    shop.orders(orders)
+    shop.payments(payments)
+    shop.rows(full, "orders", "payments")
+    end_at = START + 400 * MINUTE
+    for n in range(2):
+        shop.orders([order(9_000 + n, end_at + n, customer="last")])
+        shop.payments([{"payment_id": f"end{n}", "order_id": "none", "paid_at": end_at + n, "value": 0}])
+        for view in (right, full, hourly):
+            shop.rows(view, "orders", "payments")
+
+    placed = {o["order_id"]: o for o in orders}
+    joined = {
+        p["payment_id"]: placed[p["order_id"]]
+        for p in payments
+        if p["order_id"] in placed and 0 <= p["paid_at"] - placed[p["order_id"]]["placed_at"] <= 30 * MINUTE
+    }
+    paid = {o["order_id"]: payment for payment, o in joined.items()}
+    assert 0 < len(paid) < len(payments) - 10
+
+    def until(view: str, wanted: dict[str, dict[str, Any]], *kinds: str) -> None:
+        wait_until(lambda: len(shop.rows(view, *kinds)) == len(wanted), 60.0)
+        assert shop.rows(view, *kinds) == wanted
+
+    until(
+        right,
+        {
+            p["payment_id"]: {
+                "payment_id": p["payment_id"],
+                "cents": p["value"],
+                "customer": joined[p["payment_id"]]["customer"] if p["payment_id"] in joined else None,
+            }
+            for p in payments
+        },
+        "orders",
+        "payments",
+    )
+    pairs = [(o["order_id"], paid.get(o["order_id"])) for o in orders]
+    pairs += [(None, p["payment_id"]) for p in payments if p["payment_id"] not in joined]
+    until(
+        full,
+        {key_of(one, other): {"order_id": one, "payment_id": other} for one, other in pairs},
+        "orders",
+        "payments",
+    )
+    until(
+        semi,
+        {name: {"order_id": name, "cents": placed[name]["cents"]} for name in paid},
+        "orders",
+        "payments",
+    )
+    values = {p["payment_id"]: p["value"] for p in payments}
+    hours = by(joined, lambda payment: joined[payment]["placed_at"] // HOUR * HOUR)
+    until(
+        hourly,
+        {
+            str(iso(hour)): {"hour": iso(hour), "n": len(of), "cents": sum(values[each] for each in of)}
+            for hour, of in hours.items()
+        },
+        "orders",
+        "payments",
+    )
+    seen = {(o["customer"], o["address"]["city"]) for o in orders}
+    seen |= {("last", order(9_000 + n, None)["address"]["city"]) for n in range(2)}
+    until(distinct, {key_of(one, city): {"customer": one, "city": city} for one, city in seen}, "orders")
+
+
+def test_a_topic_that_comes_later_and_fits_is_read_by_views_of_every_kind(shop: Shop) -> None:
+    """``shop.*.orders`` while the views run: also the events that were in it before it was noticed."""
+    pattern = f"{shop.name}.*.orders"
+    shop.topic("north.orders", ORDER)
+    native = shop.declare(
+        "native",
+        {"o": {"topic": pattern}},
+        "SELECT address.city AS city, count(*) AS n FROM o GROUP BY address.city",
+    )
+    delta = shop.declare(
+        "delta",
+        {"o": {"topic": pattern}},
+        "SELECT address.city AS city, count(DISTINCT order_id) AS n FROM o GROUP BY address.city",
+    )
+    entity = f"{shop.name}_entity"
+    path = shop.pipeline.views / f"{entity}.yaml"
+    source_ = {"topic": pattern, "key": "address.city"}
+    path.write_text(
+        json.dumps({"view": entity, "sources": {"o": source_}, "fields": {"n": "count(o.order_id)"}})
+    )
+    shop.views.append(path)
+
+    def counted(*kinds: str) -> None:
+        cities = by(events, lambda e: e["address"]["city"])
+        for view in (native, delta, entity):
+            rows = shop.rows(view, *kinds)
+            found = {(json.loads(key)[0] if key[1:2] == '"' else key): row["n"] for key, row in rows.items()}
+            assert found == {city: len(group) for city, group in cities.items()}, view
+
+    events = [order(n, START) for n in range(20)]
+    shop.write("north.orders", ORDER, events, "order_id")
+    counted("north.orders")
+    more = [order(n, START) for n in range(20, 50)]
+    shop.write("south.orders", ORDER, more, "order_id")  # the topic is made by this
+    events += more
+    counted("north.orders", "south.orders")
+    shop.write("north.orders", ORDER, last := [order(n, START) for n in range(50, 60)], "order_id")
+    events += last
+    counted("north.orders", "south.orders")
 
 
 def test_what_takes_rows_back_is_kept_by_the_delta_operator(shop: Shop, pipeline: Pipeline) -> None:

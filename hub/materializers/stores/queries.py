@@ -218,8 +218,10 @@ class Queries:
         limit: int = MOST_ROWS,
         now_ms: int,
         events: Sequence[EventTable] = (),
+        at_a_cut: bool = False,
     ) -> Answer:
-        """The statement's rows, at most ``limit``. Blocks; ``running`` stops it.
+        """The statement's rows, at most ``limit``. Blocks; ``running`` stops it. With ``at_a_cut`` it is not run where its
+        views are at none in its transaction: ``cut`` of the answer says why, and there are no rows.
 
         Raises SqlError (with the place, or HUB-1448 for the time), PeerError when the store does not answer."""
 
@@ -229,14 +231,21 @@ class Queries:
         if not events:
             with self._errors(running), self._reader.connect() as connection:
                 tables = _Tables(self._store, connection, ())
+                ready = compiled(tables, self._postgres)
                 if self._postgres:
-                    return self._on_postgres(connection, tables, compiled(tables, True), running, limit)
-                return self._on_sqlite(connection, tables, compiled(tables, False), running, limit)
+                    _timed(connection, running)
+                covered = self._covered(connection, tables)
+                if at_a_cut and not covered.cut.together:
+                    return Answer(ready.columns, [], False, (*tables.used,), covered.positions, covered.cut)
+                if self._postgres:
+                    return self._on_postgres(connection, tables, ready, running, limit, covered)
+                return self._on_sqlite(connection, tables, ready, running, limit, covered)
         with self._errors(running), self._scratch.connect() as scratch:
             if not self._postgres:
                 _load(scratch, events, running)
                 tables = _Tables(self._store, scratch, events)
-                return self._on_sqlite(scratch, tables, compiled(tables, False), running, limit)
+                ready = compiled(tables, False)
+                return self._on_sqlite(scratch, tables, ready, running, limit, self._covered(scratch, tables))
             with self._reader.connect() as connection:
                 _timed(connection, running)
                 tables = _Tables(self._store, connection, events)
@@ -268,14 +277,6 @@ class Queries:
             if name in known or name.lower() in known
         ]
 
-    def cut_of(self, statement: Statement) -> Common:
-        """The cut that the statement's views are at now, or why at none."""
-        known = self.views_of(statement)
-        if len(known) < len(set(tables_of(statement))):
-            return EVENTS
-        with self._errors(None), self._reader.connect() as connection:
-            return self._store.common_cut(connection, known)
-
     def _covered(self, connection: Connection, tables: _Tables) -> Covered:
         """What every view of the query covers: of a partition that two of them read, the lesser."""
         least: dict[Any, int] = {}
@@ -293,10 +294,8 @@ class Queries:
         ready: Compiled,
         running: Running,
         limit: int,
-        covered: Covered | None = None,
+        covered: Covered,
     ) -> Answer:
-        if covered is None:
-            covered = self._covered(connection, tables)
         raw: Any = connection.connection.driver_connection
         assert isinstance(raw, sqlite3.Connection)
         used = [each.table.name for each in tables.used.values()]
@@ -313,10 +312,14 @@ class Queries:
         return Answer(ready.columns, rows, more, tuple(tables.used), covered.positions, covered.cut)
 
     def _on_postgres(
-        self, connection: Connection, tables: _Tables, ready: Compiled, running: Running, limit: int
+        self,
+        connection: Connection,
+        tables: _Tables,
+        ready: Compiled,
+        running: Running,
+        limit: int,
+        covered: Covered,
     ) -> Answer:
-        _timed(connection, running)
-        covered = self._covered(connection, tables)
         raw: Any = connection.connection.driver_connection
         declare = f'DECLARE "hub_rows" NO SCROLL CURSOR FOR {_guarded(ready.sql)}'
 

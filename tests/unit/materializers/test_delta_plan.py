@@ -6,7 +6,7 @@ import pytest
 
 from hub.errors import ConfigError, NotFound
 from hub.materializers.delta import plan
-from hub.materializers.delta_plan import Table
+from hub.materializers.delta_plan import Hops, Table
 
 ORDERS = {
     "order_id": "int",
@@ -112,6 +112,41 @@ def test_an_expression_of_a_row_s_own_columns_ties_it_in_the_words_of_the_sql(of
     assert made.view.handle == ("part",) and list(made.derived["orders"].values()) == [of]
 
 
+def test_a_row_of_windows_that_overlap_is_tied_by_the_latest_of_them_and_those_before() -> None:
+    call = "window(ts, '10 minutes', '4 minutes', '1 minute')"
+    made = plan(
+        f"SELECT product, {call}.start AS began, {call}.end AS ended, count(*) AS n FROM orders "
+        f"GROUP BY product, {call} HAVING n > 1",
+        TABLES,
+        ["product", "began", "ended"],
+    )
+    # Not by both times: which end goes with which start is the window's business. Either tells the window.
+    assert made.view.handle == ("product", "began")
+    (bound,) = (leaf.bound for leaf in made.view.leaves)
+    assert bound is not None and (bound.hopping_of, bound.hops) == ("began", Hops(240_000_000, 3))
+    assert made.derived["orders"][bound.hopping or ""] == (
+        "TIMESTAMP_MICROS(UNIX_MICROS(ts) - PMOD(UNIX_MICROS(ts) - 60000000, 240000000))"
+    )
+    assert made.explain()[1].endswith(" (or 2 times 240 s before) = view's product, began")
+    # Without them no row is found by the window alone, and a window that the rows are not grouped by ties nothing.
+    other = "window(ts, '10 minutes', '5 minutes')"
+    with pytest.raises(ConfigError, match="can touch every row"):
+        plan(f"SELECT {other}.start AS at, count(*) AS n FROM orders GROUP BY {call}", TABLES, ["at"])
+
+
+def test_windows_that_overlap_and_windows_that_do_not_are_told_apart_though_they_store_the_same() -> None:
+    """Their latest start is one stored column: of an overlapping window it stands for two times, of the other for itself."""
+    hop, tumbling = "window(ts, '10 minutes', '5 minutes')", "window(ts, '5 minutes')"
+    made = plan(
+        f"SELECT b, {hop}.start AS a, count(*) AS n FROM (SELECT *, {tumbling}.start AS b FROM orders) GROUP BY b, {hop}",
+        TABLES,
+        ["b", "a"],
+    )
+    assert made.view.handle == ("b",) and len(made.derived["orders"]) == 1
+    (bound,) = (leaf.bound for leaf in made.view.leaves)
+    assert bound is not None and bound.hops is None
+
+
 def test_a_function_of_what_is_grouped_by_ties_as_well() -> None:
     made = plan(
         "SELECT floor(cents / 100) * 100 AS part, count(*) AS n FROM orders GROUP BY floor(cents / 100) HAVING n > 1",
@@ -169,8 +204,10 @@ def test_equal_after_a_cast_carries_nothing() -> None:
         ("SELECT order_id, rank() OVER (ORDER BY amount) AS r FROM orders", "order_id", "HUB-2132", "PARTITION BY"),
         ("SELECT product, count(*) AS n FROM orders GROUP BY ROLLUP (product)", "product", "HUB-2132", "GROUP BY"),
         ("SELECT o.order_id FROM orders o, customers c", "order_id", "HUB-2132", '"customers"'),
-        (("SELECT window(ts, '10 seconds', '5 seconds').end AS at, count(*) AS n FROM orders "
-         "GROUP BY window(ts, '10 seconds', '5 seconds') HAVING n > 1"), "at", "HUB-2132", "a row is in several windows"),
+        (("SELECT window(ts, '1 day', '10 seconds').end AS at, count(*) AS n FROM orders "
+         "GROUP BY window(ts, '1 day', '10 seconds') HAVING n > 1"), "at", "HUB-2132", "a row is in 8640 windows, more than 2000"),
+        (("SELECT date_trunc('HOUR', window(ts, '10 minutes', '5 minutes').end) AS at, count(*) AS n FROM orders "
+         "GROUP BY window(ts, '10 minutes', '5 minutes') HAVING n > 1"), "at", "HUB-2132", "select its .start or its .end as it is"),
         (("SELECT session_window(ts, '5 minutes').start AS at, count(*) AS n FROM orders GROUP BY session_window(ts, '5 minutes') "
          "HAVING n > 1"), "at", "HUB-2132", "its neighbours decide"),
         ("SELECT window(ts, '5 minutes') AS at, count(*) AS n FROM orders GROUP BY window(ts, '5 minutes') HAVING n > 1",

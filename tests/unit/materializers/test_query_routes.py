@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from sql_cases import HOUR_MS, NEW_YEAR_MS, fill, plant, schema
 from hub.api.app import on_hub_error
 from hub.errors import HubError, NotFound
 from hub.log import MemoryCluster
-from hub.materializers import routes
+from hub.materializers import query_routes, routes
 from hub.materializers.push import Watcher
 from hub.materializers.query_routes import create_router
 from hub.materializers.sql_text import SqlError
@@ -237,6 +238,68 @@ def test_a_cut_that_is_demanded_is_waited_for_or_it_is_said_why_there_is_none(
     assert "events of topics are at no cut" in events.json()["message"]
     assert ask(http, f'SELECT count(*) FROM plant, "{FLIGHTS}"')["cut"] is None
     assert http.post("/query", json={"sql": BOTH, "cut": "maybe"}).status_code == 422
+
+
+def test_who_waits_keeps_nobody_from_asking_and_not_without_number(
+    hub: Hub, http: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a cut, or for a write: who waits holds none of the few slots in which queries run."""
+    in_step(hub, "apart", why="rows have waited for a cut for 10 s", since_ms=1)
+    hub.store.apply([], {f"progress:{view}": {"sources": {"in": 0}} for view in ("plant", "customer")})
+    waiting, answers = [0], list[int]()
+    for module, name in ((query_routes, "_until_news"), (query_routes, "wait_for")):
+        monkeypatch.setattr(module, name, counting(getattr(module, name), waiting))
+
+    def wait(number: int) -> None:
+        more = {"after": "in:0:99"} if number % 2 else {"cut": "required"}
+        answers.append(http.post("/query", json={"sql": BOTH, "timeout_ms": 60_000, **more}).status_code)
+
+    def asked() -> int:
+        return http.post("/query", json={"sql": BOTH, "timeout_ms": 2_000}).status_code
+
+    threads = [threading.Thread(target=wait, args=(number,), daemon=True) for number in range(36)]
+    for number, thread in enumerate(threads):
+        thread.start()
+        deadline = time.monotonic() + 20.0
+        while waiting[0] <= number:
+            assert time.monotonic() < deadline, (number, waiting, answers)
+            time.sleep(0.001)
+        if number == 10:
+            assert asked() == 200
+    refused = http.post("/query", json={"sql": BOTH, "timeout_ms": 2_000})
+    assert (refused.status_code, refused.json()["error_code"]) == (503, "HUB-3054")
+    for view, end in (("plant", 12), ("customer", 8)):
+        at, covered = Positions.of([(f"views.{view}", 0, end)]), Positions.of([("in", 0, 99)])
+        hub.store.apply([ViewBatch(view, [], at, covered)])
+    in_step(hub)
+    for thread in threads:
+        thread.join(90.0)
+    assert answers == [200] * 36 and asked() == 200
+
+
+def counting(wait: Callable[..., Awaitable[None]], calls: list[int]) -> Callable[..., Awaitable[None]]:
+    """The same, after it was counted for the first time of each task."""
+    tasks = set[Any]()
+
+    async def counted(*arguments: Any) -> None:
+        task = asyncio.current_task()
+        if task not in tasks:
+            tasks.add(task)
+            calls[0] += 1
+        await wait(*arguments)
+
+    return counted
+
+
+def test_what_demands_a_cut_is_not_run_without_one(hub: Hub, http: TestClient) -> None:
+    """It would take long, and nobody would see the rows."""
+    in_step(hub, "apart", since_ms=1)
+    tables = ", ".join(f"plant t{n}" for n in range(12))
+    body = {"sql": f"SELECT count(*) FROM {tables}", "cut": "required", "timeout_ms": 300}
+    refused = http.post("/query", json=body)
+    assert (refused.status_code, refused.json()["error_code"]) == (503, "HUB-3060")
+    misspelled = http.post("/query", json={"sql": "SELECT key FROM plnt", "cut": "required"})
+    assert misspelled.status_code == 400 and 'did you mean "plant"?' in misspelled.json()["message"]
 
 
 def test_views_tell_their_group_and_its_state(hub: Hub, http: TestClient) -> None:

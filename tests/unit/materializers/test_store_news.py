@@ -1,0 +1,90 @@
+"""What the applier said of stores is heard from the log, whatever the store that serves was able to keep of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from sql_cases import fill
+
+from hub.errors import PeerError
+from hub.log import MemoryCluster, MemoryReader
+from hub.materializers import routes
+from hub.materializers.progress import PROGRESS_TOPIC
+from hub.materializers.push import Watcher
+from hub.materializers.store_news import StoreNews
+from hub.materializers.store_reports import Reach, StoreReport, StoreState, gone
+from hub.materializers.stores.sql import Store
+from hub.record import NewRecord, Positions
+
+
+def report(state: StoreState, reason: str | None, store: str = "serving") -> StoreReport:
+    views = {"plant": Reach(Positions.of([("views.plant", 0, 12)]), 7)}
+    return StoreReport(store, "sqlite", "sqlite:///x.db", state, reason, 1, views)
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20.0
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_lists_tell_what_was_heard_of_a_store_that_cannot_be_written(tmp_path: Path) -> None:
+    cluster = MemoryCluster()
+    news = StoreNews(cluster)
+    news.start()  # before there is anything to hear
+    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    fill(store)
+    last = report("live", None).record()
+    store.apply([], {"store:serving": orjson.loads(last.value or b"")})
+    app = FastAPI()
+    app.include_router(routes.create_router(store, Watcher(store), 50, news.over))
+    with TestClient(app) as http:
+
+        def told() -> list[tuple[str, str, str | None]]:
+            (view,) = (each for each in http.get("/views").json()["views"] if each["view"] == "plant")
+            return [(each["store"], each["state"], each["reason"]) for each in view["stores"]]
+
+        assert told() == [("serving", "live", None)]
+        cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
+        other = NewRecord(PROGRESS_TOPIC, b"progress:plant", b"no JSON: not read")
+        writer = cluster.writer()
+        writer.append(
+            [other, last, report("down", "disk is full").record(), report("live", None, "lake").record()]
+        )
+        until(lambda: len(told()) == 2)
+        assert told() == [("lake", "live", None), ("serving", "down", "disk is full")]
+        writer.append([gone("lake"), report("live", None).record()])
+        until(lambda: len(told()) == 1)
+        assert told() == [("serving", "live", None)]
+    news.stop()
+    store.close()
+
+
+class Failing(MemoryCluster):
+    """Its first reader fails."""
+
+    failures = 1
+
+    def follower(self) -> MemoryReader:
+        if self.failures:
+            self.failures -= 1
+            raise PeerError("the log is away")
+        return self.reader()
+
+
+def test_it_goes_on_after_a_log_that_was_away_and_a_record_that_is_none() -> None:
+    cluster = Failing()
+    cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
+    writer = cluster.writer()
+    writer.append([NewRecord(PROGRESS_TOPIC, b"store:odd", b"no JSON"), report("down", "full").record()])
+    news = StoreNews(cluster)
+    news.start()
+    until(lambda: news.over({}).get("store:serving", {}).get("state") == "down")
+    assert news.over({"store:serving": {}, "a": 1}).keys() == {"store:serving", "a"}
+    news.stop()
