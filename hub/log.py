@@ -293,7 +293,8 @@ class MemoryCluster:
     def reader(self) -> MemoryReader:
         return MemoryReader(self)
 
-    follower = reader
+    def follower(self, wait_ms: int = 0) -> MemoryReader:
+        return self.reader()
 
     def writer(self, name: str | None = None) -> MemoryWriter:
         """A writer; with a name, it fences every earlier writer of that name."""

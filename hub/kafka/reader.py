@@ -17,8 +17,8 @@ from hub.record import Positions, Record, TopicPartition
 QUEUE_KB = 65_536
 # Records are sent as they come; this is how soon the broker says that there are none, by which markers are passed.
 WAIT_MS = 20
-# Who follows a topic for ever asks ten times a second instead of fifty: of an idle broker those were most of what it did.
-FOLLOWING_WAIT_MS = 100
+# Who follows a topic for ever asks once a second instead of fifty times: of an idle broker those were most of what it did.
+FOLLOWING_WAIT_MS = 1_000
 
 
 class KafkaReader:

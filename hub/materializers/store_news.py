@@ -56,7 +56,7 @@ class StoreNews:
         while not self._stop.is_set():
             reader: Reader | None = None
             try:
-                if PROGRESS_TOPIC not in self.cluster.topics():
+                if not self.cluster.partition_counts([PROGRESS_TOPIC]):
                     self._stop.wait(_LOOK_S)  # nothing has run yet
                     continue
                 reader = self.cluster.follower()

@@ -39,6 +39,8 @@ WRITER_NAME = "hub.schema-registry"
 _LOG = TopicPartition(SCHEMAS_TOPIC, 0)
 _MOST_PAUSE_S = 0.2
 _PAUSE_S = 0.001  # after a poll that found nothing: a log in memory does not wait by itself
+# Before an answer a node reads to the end of the log, and that may be the mark of another node's transaction.
+_MARKS_MS = 100
 
 
 class Log(Cluster, Protocol):
@@ -46,7 +48,7 @@ class Log(Cluster, Protocol):
 
     def reader(self) -> Reader: ...
 
-    def follower(self) -> Reader: ...
+    def follower(self, wait_ms: int) -> Reader: ...
 
     def writer(self, name: str | None = None) -> Writer: ...
 
@@ -304,7 +306,7 @@ class Node:
             try:
                 self._ensure_topic()
                 end = self._end()
-                reader = self.cluster.follower()
+                reader = self.cluster.follower(_MARKS_MS)
                 reader.assign(Positions({_LOG: self.position}))
                 while not self._stop.is_set():
                     self._take(reader)

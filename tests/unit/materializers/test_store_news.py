@@ -71,7 +71,7 @@ class Failing(MemoryCluster):
 
     failures = 1
 
-    def follower(self) -> MemoryReader:
+    def follower(self, wait_ms: int = 0) -> MemoryReader:
         if self.failures:
             self.failures -= 1
             raise PeerError("the log is away")
