@@ -13,7 +13,6 @@ import typer
 
 from hub.cli import http
 from hub.cli.context import load_settings
-from hub.cli.interrupt import pause
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.cli.progress import counted
 from hub.cli.watching import WatchOption, looked
@@ -57,12 +56,13 @@ def run(
 
     Example: hub audit run shop.orders views.customer_360
     """
-    while True:
-        audits = [_run(topic, mirrors=mirrors) for topic in topics]
-        _print([_row(each) for each in audits], output)
-        if every is None:
-            break
-        pause(every)
+    audits = looked(
+        lambda: [_run(topic, mirrors=mirrors) for topic in topics],
+        lambda audits: _print([_row(each) for each in audits], output),
+        every is not None,
+        output,
+        every or 0.0,
+    )
     if any(each.state in BAD for each in audits):
         raise typer.Exit(EXIT_DIFFERS)
 
