@@ -9,6 +9,7 @@ import httpx2
 from axe_playwright_python.sync_playwright import Axe
 from browser.conftest import Opener
 from browser.staged_estate import HOSTILE
+from pipeline import wait_until
 from playwright.sync_api import expect
 from processes import run_hub
 
@@ -72,7 +73,11 @@ def test_hostile_bytes_names_and_huge_records_of_a_real_kafka_are_shown_safely(
     writer.close()
     cluster.publish_group(group, Positions.of([(topic, 0, 2)]))
 
-    page = open_page(f"{hub_server}/topics/{topic}")
+    address = f"{hub_server}/topics/{topic}"
+    wait_until(
+        lambda: httpx2.get(address, headers={"accept": "text/html"}, timeout=30).status_code == 200, 60.0
+    )
+    page = open_page(address)
     messages = page.get_by_test_id("message")
     expect(messages).to_have_count(len(values))
     for each in messages.all():
