@@ -395,6 +395,17 @@ def test_a_mirror_that_nobody_carries_stands_and_what_waits_waits_at_least_so_lo
     assert "no worker has told lately" in row.cause
 
 
+def test_mirrors_are_counted_by_state_and_have_series_of_their_own_elsewhere(stage: Stage) -> None:
+    stage.mirror(50, 50)
+    stage.rounds()
+    app = FastAPI()
+    app.include_router(create_router(stage.collector, stage.views, tuple, stage.monitor, 4))
+    with TestClient(app) as client:
+        text = client.get("/metrics").text
+        assert [row["name"] for row in client.get("/api/lag", params={"kind": "mirror"}).json()] == ["m"]
+    assert 'hub_consumers{kind="mirror",state="OK"} 1.0' in text and 'consumer="m"' not in text
+
+
 def test_a_mirrors_broken_topic_says_why_and_its_targets_silence_is_unknown(stage: Stage) -> None:
     stage.mirror(50, 80, row={"state": "stopped", "reason": "the topic was made again"})
     stage.rounds()
