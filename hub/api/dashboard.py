@@ -40,6 +40,7 @@ from hub.observability.status import Rules
 from hub.observability.web.pages.completeness import Ledgered
 from hub.record import Positions
 from hub.schema_registry.node import Node
+from hub.topics.log_dirs import log_dirs
 from hub.topics.tree import LiveTree
 from hub.tracing import spans
 
@@ -86,13 +87,20 @@ def add_dashboard(
     collector = opened.enter_context(
         Collector(cluster, views, settings.bootstrap, connect=workers.known).running()
     )
-    health = opened.enter_context(HealthWatch(cluster, Processes(settings.home, with_own=True)).running())
+    health = opened.enter_context(
+        HealthWatch(
+            cluster,
+            Processes(settings.home, with_own=True),
+            lambda host, port, wait_s: log_dirs(host, port, wait_s, cluster.socket_to),
+        ).running()
+    )
     tree = LiveTree(settings.project / "topics.yaml")
     monitor = Monitor(
         cluster,
         collector,
         Rules.every(settings.lag_sample_s, settings.lag_objective_s),
         lambda topic: spec.owner if (spec := tree.find(topic)) is not None else "",
+        mirrors.readers if mirrors is not None else lambda _now_ms: (),
     )
     opened.enter_context(monitor.running())
     latency = LatencyBoard(collector, monitor, _event_of, settings.latency_replay_s)

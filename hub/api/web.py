@@ -35,7 +35,8 @@ from hub.materializers.view import changelog_of
 from hub.observability.collector import Collector, wall_clock_ms
 from hub.observability.health_watch import HealthWatch
 from hub.observability.latency_board import LatencyBoard
-from hub.observability.lineage import Columns, Kept
+from hub.observability.lineage import Columns, Kept, Mirrored
+from hub.observability.mirror_readers import MirrorReader, readers_of
 from hub.observability.monitor import Monitor
 from hub.observability.overview import lag_rows
 from hub.observability.reports import ViewSource
@@ -196,6 +197,13 @@ class Mirrors:
         if old and self._asking.acquire(blocking=False):
             threading.Thread(target=self._ask, name="mirrors", daemon=True).start()
         return now
+
+    def readers(self, now_ms: int) -> Iterator[MirrorReader]:
+        """Mirrors as readers of their sources, as last heard; a file that cannot be read leaves what it said before unknown."""
+        now = self.known()
+        if now.declared:
+            at_ms = now.asked_at_ms if now.error is None else None
+            yield from readers_of(Mirrored(now.mirrors, now.here, now.clusters, at_ms), now_ms)
 
     def families(self) -> Iterator[Metric]:
         """The series of mirrors, as last heard; none while nobody knows."""

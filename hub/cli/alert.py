@@ -68,18 +68,27 @@ def show_(
         str, typer.Argument(metavar="KEY", help="Its key or the beginning of it, or a rule's name.")
     ],
     output: OutputOption = Output.table,
+    watch: WatchOption = False,
 ) -> None:
     """One alert, closely: labels, since when, why, what to do.
 
-    Example: hub alert show 3fa1
+    Example: hub alert show 3fa1 --watch
     """
-    body: dict[str, Any] = http.get("/api/alerts", timeout_s=TIMEOUT_S)
-    every = [*body["alerts"], *body["past"]]
-    found = [row for row in every if row["key"].startswith(key) or row["alert"] == key]
-    if not found:
-        raise NotFound(
-            f'no alert "{key[:60]}" is open or was lately', hint="hub alert ls -o json has the keys"
-        )
+
+    def look() -> list[dict[str, Any]]:
+        body: dict[str, Any] = http.get("/api/alerts", timeout_s=TIMEOUT_S)
+        every = [*body["alerts"], *body["past"]]
+        found = [row for row in every if row["key"].startswith(key) or row["alert"] == key]
+        if not found and not watch:
+            raise NotFound(
+                f'no alert "{key[:60]}" is open or was lately', hint="hub alert ls -o json has the keys"
+            )
+        return found
+
+    looked(look, lambda found: _closely(found, key, output), watch, output)
+
+
+def _closely(found: list[dict[str, Any]], key: str, output: Output) -> None:
     if output is Output.json:
         show(found, output)
         return
@@ -88,6 +97,8 @@ def show_(
         rest = {name: value for name, value in row.items() if not name.endswith("_ms") and name != "labels"}
         labels = ", ".join(f"{name}={value}" for name, value in row["labels"].items())
         show_one({**rest, **{name: at for name, at in times.items() if at}, "labels": labels})
+    if not found:
+        note(f'no alert "{key[:60]}" is open or was lately')
 
 
 @app.command("test")
@@ -155,11 +166,16 @@ def rules(
             "--output", "-o", help="table, json; prometheus and grafana are made from the files alone."
         ),
     ] = Form.table,
+    watch: WatchOption = False,
 ) -> None:
     """Every rule and what it sees; or the same rules for Prometheus, and a dashboard for Grafana.
 
-    Example: hub alert rules -o prometheus > rules.yaml; hub alert rules -o grafana > hub.json
+    Example: hub alert rules --watch; hub alert rules -o prometheus > rules.yaml; hub alert rules -o grafana > hub.json
     """
+    if watch and output in (Form.prometheus, Form.grafana):
+        raise CallerError(
+            f"-o {output} is made from files: there is nothing to watch", hint="leave out --watch"
+        )
     if output is Form.prometheus:
         from hub.yaml import written
 
@@ -172,9 +188,18 @@ def rules(
 
         print(json.dumps(grafana_dashboard(), indent=2))
         return
-    found = http.get("/api/alerts/rules", timeout_s=TIMEOUT_S)
-    if output is Form.json:
-        show(found, Output.json)
+    form = Output.json if output is Form.json else Output.table
+    looked(
+        lambda: http.get("/api/alerts/rules", timeout_s=TIMEOUT_S),
+        lambda found: _rules(found, form),
+        watch,
+        form,
+    )
+
+
+def _rules(found: list[dict[str, Any]], output: Output) -> None:
+    if output is Output.json:
+        show(found, output)
         return
     rows = [
         {

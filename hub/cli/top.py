@@ -113,7 +113,7 @@ def look(processes: Processes) -> dict[str, Any]:
         "connect": overview["connect"],
         "cluster": cluster(),
         "totals": overview["totals"],
-        "topics": len(overview["topics"]),
+        "topics": len(overview["topics"]) if overview["totals"]["events"] is not None else None,
         "states": {state.value: states[state.value] for state in LagState if states[state.value]},
         "worst": rows[:WORST],
         "views": [
@@ -162,9 +162,9 @@ def screen(seen: Mapping[str, Any]) -> Group:
         ("   events/s ", "dim"),
         format.rate(totals["events_per_second"]),
         ("   topics ", "dim"),
-        str(seen["topics"]),
+        format.count(seen["topics"]),
         ("   views ", "dim"),
-        f"{totals['views_live']}/{totals['views']} live",
+        "not known" if totals["views_live"] is None else f"{totals['views_live']}/{totals['views']} live",
         *_cluster(seen["cluster"]),
         *_connect(seen["connect"]),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
+from hub.kafka.sockets import opened
 from hub.kafka.tokens import tokens_of
 from hub.log import WriterFenced
 
@@ -147,6 +149,10 @@ class Connection:
             if self._admin is None:
                 self._admin = AdminClient(self.settings("admin"))
             return self._admin
+
+    def socket_to(self, host: str, port: int, timeout_s: float) -> socket.socket:
+        """A connection to one broker, let in as all clients of this cluster are. Raises OSError, PeerError."""
+        return opened(host, port, timeout_s, self._security, self._tokens)
 
     # ---- errors
 

@@ -18,15 +18,15 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
-from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from hub.errors import HubError, PeerError
 from hub.kafka.connection import Connection
+from hub.kafka.sockets import Bearer
 from hub.log import GroupDescription
 from hub.record import Positions, TopicPartition
 
 T = TypeVar("T")
-# kafka-python's names of librdkafka's settings; what is fetched from a token endpoint: see _Token.
+# kafka-python's names of librdkafka's settings; what is fetched from a token endpoint: see Bearer.
 _SECURITY = {
     "security.protocol": "security_protocol",
     "ssl.ca.location": "ssl_cafile",
@@ -245,18 +245,10 @@ def _error_of(failed: KafkaError | KafkaException) -> KafkaError:
     return found
 
 
-class _Token(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is not typed here
-    def __init__(self, give: Callable[[], str]) -> None:
-        self._give = give
-
-    def token(self) -> str:
-        return self._give()
-
-
 def _secured(security: Mapping[str, str], tokens: Callable[[], str] | None) -> dict[str, Any]:
     found: dict[str, Any] = {_SECURITY[name]: said for name, said in security.items() if name in _SECURITY}
     if security.get("ssl.endpoint.identification.algorithm") == "none":
         found["ssl_check_hostname"] = False
     if tokens is not None:
-        found["sasl_oauth_token_provider"] = _Token(tokens)
+        found["sasl_oauth_token_provider"] = Bearer(tokens)
     return found

@@ -32,7 +32,8 @@ class ConsumerId(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Consumer:
     """One reader of the log. ``positions`` are next-to-read, by topic and partition; ``missing``: why there are none
-    for a topic that it reads; ``trouble``: why they cannot be told at all."""
+    for a topic that it reads; ``trouble``: why they cannot be told at all; ``readers``: of topics that are read otherwise than
+    ``reader`` says."""
 
     id: ConsumerId
     positions: Mapping[str, Mapping[int, int]]
@@ -40,6 +41,11 @@ class Consumer:
     owner: str = ""
     missing: Mapping[str, str] = field(default_factory=dict)
     trouble: str = ""
+    readers: Mapping[str, Reader] = field(default_factory=dict)
+
+    def reader_of(self, topic: str | None) -> Reader:
+        """What is known of who reads a topic."""
+        return self.reader if topic is None else self.readers.get(topic, self.reader)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -104,8 +105,10 @@ class _Families:
 
 
 def _consumers(rows: Sequence[LagRow], series: int) -> Iterator[Metric]:
-    """The worst by themselves; all of them as numbers by state, so that nothing vanishes unseen."""
-    worst = [([row.kind, row.name, row.topic or ""], row) for row in rows[:series]]
+    """The worst by themselves; all of them as numbers by state, so that nothing vanishes unseen. Mirrors have series of their own
+    (hub/replication/metrics.py), by partition."""
+    readers = islice((row for row in rows if row.kind != "mirror"), series)
+    worst = [([row.kind, row.name, row.topic or ""], row) for row in readers]
     by_consumer = ["kind", "consumer", "topic"]
     yield gauge(
         "hub_consumer_lag_records",

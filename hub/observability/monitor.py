@@ -1,4 +1,4 @@
-"""[shell] Rounds of measuring every consumer: groups, views, appliers. ``rows()`` is what the last round found.
+"""[shell] Rounds of measuring every consumer: groups, views, appliers, mirrors. ``rows()`` is what the last round found.
 
 A round, each request bounded and for many at once::
 
@@ -38,6 +38,7 @@ from hub.observability.consumers import (
     question,
     row_of,
 )
+from hub.observability.mirror_readers import MirrorReader, at_least, told
 from hub.observability.reports import Report
 from hub.observability.status import SEVERITY, LagState, Reader, Reading, Rules, Watched, watch
 from hub.observability.timed import answered
@@ -87,12 +88,14 @@ class Estate(Protocol):
 
 @dataclass
 class Monitor:
-    """Measures all consumers of ``estate``; ends and views' reports are ``collector``'s. ``owner_of`` a topic."""
+    """Measures all consumers of ``estate``; ends and views' reports are ``collector``'s. ``owner_of`` a topic. ``mirrors`` answers
+    at once, at a time (epoch ms)."""
 
     estate: Estate
     collector: Collector
     rules: Rules = field(default_factory=Rules)
     owner_of: Callable[[str], str] = lambda _topic: ""
+    mirrors: Callable[[int], Iterable[MirrorReader]] = lambda _now_ms: ()
     watched: dict[tuple[ConsumerId, str | None], Watched] = field(default_factory=dict)
     consumers: dict[ConsumerId, Consumer] = field(default_factory=dict)
     marks: dict[ConsumerId, dict[str, Marks]] = field(default_factory=dict)
@@ -101,6 +104,8 @@ class Monitor:
     facts: dict[str, tuple[TopicFacts, int]] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     unlisted: dict[str, int] = field(default_factory=dict)
+    # Of mirrors whose source is another cluster: how far its topics reach, as workers told.
+    elsewhere: dict[ConsumerId, dict[str, dict[int, Ring]]] = field(default_factory=dict)
     turn: int = 0
     error: str | None = None
     round_s: float | None = None
@@ -151,8 +156,9 @@ class Monitor:
         self._show()
 
     def _everybody(self) -> list[Consumer]:
-        """Views and appliers by their own word; then groups, this round's slice of them."""
+        """Views, appliers and mirrors by their own word; then groups, this round's slice of them."""
         own = [each for report in self.collector.reports for each in self._of_view(report)]
+        own += [self._of_mirror(each) for each in self.mirrors(self.collector.now_ms())]
         names = self._names()
         start = self.turn % max(1, len(names))
         some = names if len(names) <= GROUPS else (names + names)[start : start + GROUPS]
@@ -187,8 +193,21 @@ class Monitor:
         if report.applied is not None and len(report.applied):
             yield Consumer(ConsumerId("applier", report.view), _by_topic(report.applied), owner=report.owner)
 
+    def _of_mirror(self, mirror: MirrorReader) -> Consumer:
+        id = mirror.consumer.id
+        if mirror.ends is None:
+            self.elsewhere.pop(id, None)
+        else:
+            before = self.elsewhere.get(id, {})
+            kept = {topic: before[topic] for topic in before if topic in mirror.ends or not mirror.ends}
+            self.elsewhere[id] = kept | {
+                topic: told(before.get(topic, {}), ends) for topic, ends in mirror.ends.items()
+            }
+        return mirror.consumer
+
     def _forget(self, gone: set[ConsumerId]) -> None:
         for id in gone:
+            self.elsewhere.pop(id, None)
             self.consumers.pop(id, None)
             self.marks.pop(id, None)
             self.topics_of.pop(id, None)
@@ -245,6 +264,8 @@ class Monitor:
         return readings
 
     def _reading(self, consumer: Consumer, topic: str, now_ms: int, waits: list[Wait]) -> Reading | None:
+        if consumer.id in self.elsewhere:
+            return self._of_another_cluster(consumer, topic, now_ms)
         rings = self.collector.rings.get(topic)
         if rings is None or topic not in self.topic_ids:
             return None
@@ -259,6 +280,13 @@ class Monitor:
             now_ms,
             waits,
         )
+
+    def _of_another_cluster(self, consumer: Consumer, topic: str, now_ms: int) -> Reading | None:
+        """By what workers told; a topic of the same name here is the copy."""
+        positions, rings = consumer.positions[topic], self.elsewhere[consumer.id].get(topic, {})
+        marks = self.marks.setdefault(consumer.id, {}).setdefault(topic, {})
+        found = measure(topic, positions, rings, {}, TopicFacts(), marks, now_ms, [])
+        return found or at_least(positions, rings, now_ms)
 
     def _facts(self, topic: str) -> TopicFacts:
         return self.facts[topic][0] if topic in self.facts else TopicFacts()
@@ -354,9 +382,15 @@ class Monitor:
             key = (consumer.id, topic)
             before = self.watched.get(key, Watched())
             reading = None if topic is None else readings.get(topic)
-            if reading is not None and reading.position > reading.end and self._past(consumer, topic or ""):
+            own = consumer.id not in self.elsewhere
+            if (
+                own
+                and reading is not None
+                and reading.position > reading.end
+                and self._past(consumer, topic or "")
+            ):
                 reading, why_not = None, "its position lies past the topic's end: was the topic made again?"
-            self.watched[key] = watch(before, reading, consumer.reader, now_ms, self.rules, why_not)
+            self.watched[key] = watch(before, reading, consumer.reader_of(topic), now_ms, self.rules, why_not)
         for topic in known - said.keys():
             self.watched.pop((consumer.id, topic), None)
             self.marks.get(consumer.id, {}).pop(topic or "", None)

@@ -29,12 +29,13 @@ Rings = Mapping[str, Mapping[int, Ring]]
 
 
 def seen_of_readers(rows: Sequence[LagRow], tree: Tree, changes: Changes, *, measured: bool) -> list[Seen]:
-    """Rules ``lag`` and ``loss``: every reader of a topic with ``slo.lag``. ``measured``: all readers were, at least once."""
+    """Rules ``lag`` and ``loss``: every reader of a topic with ``slo.lag``; mirrors have rules of their own. ``measured``: all
+    readers were, at least once."""
     late: list[Observation] = []
     losing: list[Observation] = []
     for row in rows:
         spec = tree.get(row.topic or "")
-        if spec is None or spec.slo.lag_ms is None:
+        if spec is None or spec.slo.lag_ms is None or row.kind == "mirror":
             continue
         promised_s = spec.slo.lag_ms / 1000
         about = labels_of({"consumer": row.name, "kind": row.kind, "topic": spec.name})

@@ -116,7 +116,9 @@ class ViewLine:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """One moment. ``error`` says why the store cannot be read, None while it can. ``connect`` None: the settings name none."""
+    """One moment. ``error`` says why the store cannot be read, None while it can. ``connect`` None: the settings name none.
+
+    Sums are None, not 0, while nobody was heard whose numbers they would be of."""
 
     at_ms: int
     kafka: KafkaHealth
@@ -126,7 +128,14 @@ class Overview:
     connect: Connect | None = None
 
     @property
-    def live_views(self) -> int:
+    def was_heard(self) -> bool:
+        """Whether Kafka has told its topics since this server started."""
+        return self.kafka.answered_at_ms is not None
+
+    @property
+    def live_views(self) -> int | None:
+        if self.error is not None and not self.views:
+            return None
         return sum(view.state in RUNNING for view in self.views)
 
     @property
@@ -136,8 +145,8 @@ class Overview:
         return max(known, key=lambda lag: (lag.seconds or 0.0, lag.records or 0), default=None)
 
     @property
-    def events(self) -> int:
-        return sum(topic.events for topic in self._published())
+    def events(self) -> int | None:
+        return sum(topic.events for topic in self._published()) if self.was_heard else None
 
     @property
     def events_per_second(self) -> float | None:
@@ -146,8 +155,8 @@ class Overview:
         return sum(known) if known else None
 
     @property
-    def undecodable(self) -> int:
-        return sum(topic.undecodable for topic in self._published())
+    def undecodable(self) -> int | None:
+        return sum(topic.undecodable for topic in self._published()) if self.was_heard else None
 
     @property
     def history(self) -> tuple[float, ...]:

@@ -8,6 +8,7 @@ from hub.observability.anchors import Ring, end_at
 
 WINDOW_MS = 10_000
 STEPS = 40
+STALE_MS = 60_000
 
 
 def arrived(rings: Iterable[Ring], from_ms: float, to_ms: float) -> float | None:
@@ -27,10 +28,13 @@ def arrived(rings: Iterable[Ring], from_ms: float, to_ms: float) -> float | None
 
 
 def per_second(rings: Sequence[Ring], now_ms: int, window_ms: int = WINDOW_MS) -> float | None:
-    """The mean rate of the last ``window_ms``, or of the time since the first poll when that is shorter."""
+    """The mean rate of the last ``window_ms``, or of the time since the first poll when that is shorter. None when nothing was
+    heard for ``STALE_MS``: what came before is no rate of now."""
     first_ms = min((ring[0].seen_ms for ring in rings if ring), default=now_ms)
     # The last poll, not now: events since then are not counted yet and must not dilute the rate.
     to_ms = max((max(ring[-1].seen_ms, ring[-1].still_ms) for ring in rings if ring), default=now_ms)
+    if now_ms - to_ms > STALE_MS:
+        return None
     from_ms = max(to_ms - window_ms, first_ms)
     count = arrived(rings, from_ms, to_ms)
     return None if count is None or to_ms <= from_ms else count * 1000 / (to_ms - from_ms)

@@ -135,8 +135,8 @@ class Reading(Bracketed):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What is known of who reads. ``said``: its own word (``failed``, ``retrying``, …); ``members``: connected ones,
-    None where they are not counted (``connected``: there are some); ``committed_at_ms``: its last sign of work, where it gives one."""
+    """What is known of who reads. ``said``: its own word (``failed``, ``retrying``, …), ``reason``: why, or why nobody is there;
+    ``members``: connected ones, None where they are not counted (``connected``: there are some); ``committed_at_ms``: its last sign of work, where it gives one."""
 
     said: str | None = None
     reason: str | None = None
@@ -253,7 +253,7 @@ def _stuck(last: Reading, moves: Sequence[int], reader: Reader, now_ms: int, rul
     if reader.committed_at_ms is not None and now_ms - reader.committed_at_ms < patience_s * 1000:
         return Verdict(LagState.STALLED, f"{quiet}, though batches are committed")
     if reader.members == 0:
-        return Verdict(LagState.STOPPED, f"{quiet}, and no member is connected")
+        return Verdict(LagState.STOPPED, f"{quiet}, and {reader.reason or 'no member is connected'}")
     if reader.committed_at_ms is not None:
         return Verdict(LagState.STOPPED, f"no batch for {_span((now_ms - reader.committed_at_ms) / 1000)}")
     return Verdict(LagState.STOPPED, quiet)

@@ -103,7 +103,9 @@ def describe(
         config = executor.submit(cluster.config_sources, name)
         begin = executor.submit(cluster.beginning_offsets, [name])
         end = executor.submit(cluster.end_offsets, [name])
-        sizes = executor.submit(lambda: log_sizes(cluster.brokers(), name, numbers, wait_s))
+        sizes = executor.submit(
+            lambda: log_sizes(cluster.brokers(), name, numbers, wait_s, cluster.socket_to)
+        )
         schemas = executor.submit(_subjects, registry, name)
         groups = executor.submit(_groups, cluster, name, deadline - wait_s / 4)
 

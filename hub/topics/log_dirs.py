@@ -2,55 +2,65 @@
 librdkafka does not know.
 
 One request a broker, version 1 (KIP-113), or 4 where the disks are asked for (KIP-827, Kafka 3.3; both messages are in Kafka's
-``DescribeLogDirsRequest.json``), over a plain socket: a broker that wants TLS or a password does not answer, and the caller
-does without sizes.
+``DescribeLogDirsRequest.json``), over a socket that the cluster's client opens (``KafkaCluster.socket_to``), with its TLS and SASL.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from hub.errors import PeerError
+from hub.kafka.sockets import asked
+from hub.kafka.sockets import opened as plain
 from hub.log import LogDir
 
 _API_KEY, _VERSION, _CORRELATION = 35, 1, 7
 _WITH_DISKS = 4
 _MOST_BYTES = 64 << 20
 _MOST_DIRS = 1_000
+_MAY_NOT = 31  # CLUSTER_AUTHORIZATION_FAILED; before version 3 a broker says it by naming no folder
+_NOT_ALLOWED = "this user may not Describe the cluster"
+_HINT = "the hub's user needs Describe on the cluster for it; kafka-log-dirs tells the same"
+
+Connect = Callable[[str, int, float], socket.socket]
 
 
-def log_dirs(host: str, port: int, timeout_s: float) -> tuple[LogDir, ...]:
-    """The folders of one broker. Raises PeerError."""
+def log_dirs(host: str, port: int, timeout_s: float, connect: Connect = plain) -> tuple[LogDir, ...]:
+    """The folders of one broker, over ``connect(host, port, timeout_s)``. Raises PeerError."""
     try:
         try:
-            answer = _asked(host, port, _request_all(_WITH_DISKS), timeout_s)
-            return _dirs(answer, disks=True)
-        except ValueError:  # an older broker hangs up on a version that it does not know
-            return _dirs(_asked(host, port, _request_all(_VERSION), timeout_s), disks=False)
-    except (OSError, struct.error, ValueError) as error:
+            answer = _asked(connect(host, port, timeout_s), _request_all(_WITH_DISKS))
+        except ConnectionResetError:  # an older broker hangs up on a version that it does not know
+            return _dirs(_asked(connect(host, port, timeout_s), _request_all(_VERSION)), disks=False)
+        return _dirs(answer, disks=True)
+    except (OSError, struct.error, ValueError, PeerError) as error:
         raise PeerError(
             f"{host}:{port} does not tell its folders ({error or type(error).__name__})",
-            hint="they are asked for over a plain connection; kafka-log-dirs tells them otherwise",
+            hint=_HINT,
             code="HUB-3015",
         ) from None
 
 
 def log_sizes(
-    brokers: Mapping[int, tuple[str, int]], topic: str, partitions: Sequence[int], timeout_s: float
+    brokers: Mapping[int, tuple[str, int]],
+    topic: str,
+    partitions: Sequence[int],
+    timeout_s: float,
+    connect: Connect = plain,
 ) -> Mapping[int, Mapping[int, int]]:
     """Bytes by partition and broker id. Each broker has ``timeout_s``. Raises PeerError naming the one that fails."""
     sizes: dict[int, dict[int, int]] = {}
     for broker, (host, port) in sorted(brokers.items()):
         try:
-            answer = _asked(host, port, _request(topic, partitions), timeout_s)
+            answer = _asked(connect(host, port, timeout_s), _request(topic, partitions))
             found = _sizes(answer, topic)
-        except (OSError, struct.error, ValueError) as error:
+        except (OSError, struct.error, ValueError, PeerError) as error:
             raise PeerError(
                 f"broker {broker} at {host}:{port} does not tell its log sizes"
                 f" ({error or type(error).__name__})",
-                hint="sizes are asked for over a plain connection; kafka-log-dirs tells them otherwise",
+                hint=_HINT,
                 code="HUB-3015",
             ) from None
         for partition, size in found.items():
@@ -73,27 +83,13 @@ def _request_all(version: int) -> bytes:
     return header + (b"\0\0\0" if version == _WITH_DISKS else struct.pack(">i", -1))
 
 
-def _asked(host: str, port: int, request: bytes, timeout_s: float) -> bytes:
-    with socket.create_connection((host, port), timeout_s) as connection:
-        connection.sendall(struct.pack(">i", len(request)) + request)
-        (size,) = struct.unpack(">i", _exactly(connection, 4))
-        if not 8 <= size <= _MOST_BYTES:
-            raise ValueError(f"an answer of {size} bytes")
-        answer = _exactly(connection, size)
+def _asked(connection: socket.socket, request: bytes) -> bytes:
+    """The answer's body. Raises OSError, ValueError."""
+    with connection:
+        answer = asked(connection, request, _MOST_BYTES)
     if struct.unpack_from(">i", answer)[0] != _CORRELATION:
         raise ValueError("an answer to something else")
     return answer[4:]
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    parts: list[bytes] = []
-    while size:
-        part = connection.recv(min(size, 1 << 16))
-        if not part:
-            raise ValueError("it hung up")
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
 
 
 def _sizes(answer: bytes, topic: str) -> dict[int, int]:
@@ -101,7 +97,10 @@ def _sizes(answer: bytes, topic: str) -> dict[int, int]:
     reader = _Fields(answer)
     reader.take(">i")  # how long the broker held the request back
     found: dict[int, int] = {}
-    for _ in range(reader.take(">i")):
+    folders = reader.take(">i")
+    if not folders:
+        raise ValueError(_NOT_ALLOWED)
+    for _ in range(folders):
         error = reader.take(">h")
         folder = reader.text()
         if error:
@@ -123,7 +122,7 @@ def _dirs(answer: bytes, *, disks: bool) -> tuple[LogDir, ...]:
         reader.skip_tags()  # of the header
     reader.take(">i")  # how long the broker held the request back
     if disks and (error := reader.take(">h")):
-        raise ValueError(f"Kafka's error {error}")
+        raise ValueError(_NOT_ALLOWED if error == _MAY_NOT else f"Kafka's error {error}")
     found = []
     for _ in range(min(_MOST_DIRS, reader.length() if disks else reader.take(">i"))):
         error = reader.take(">h")
@@ -154,7 +153,7 @@ def _dirs(answer: bytes, *, disks: bool) -> tuple[LogDir, ...]:
             )
         )
     if not found:
-        raise ValueError("it names no folder")
+        raise ValueError(_NOT_ALLOWED)
     return tuple(found)
 
 

@@ -1,6 +1,6 @@
 """Make the pictures of the dashboard: ``python -m tests.browser.pictures`` from the repository's root.
 
-Writes docs/images/dashboard*.png. ``--url`` takes a running hub instead of the staged one.
+Writes docs/images/dashboard*.png, and page-*.png of some other pages. ``--url`` takes a running hub instead of the staged one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ SHOTS = {
     "dashboard-dark": (1280, 860, "dark", True),
     "dashboard-phone": (390, 844, "light", True),
 }
+# Those of docs/web.md.
+IN_DOCS = ("lag", "lineage", "completeness", "mirrors")
 # name: address, in the staged estate
 PAGES = {
     "topics": "/topics",
@@ -74,6 +76,13 @@ def main() -> None:
                 page.get_by_test_id("changes").locator("ins").nth(2).wait_for(timeout=30_000)
             page.screenshot(path=chosen.to / f"{name}.png", full_page=whole, animations="allow")
             page.close()
+        if chosen.url is None:
+            url = _estate(stack, min(chosen.warm_up_s, 10.0))
+            for name in IN_DOCS:
+                page = browser.new_page(viewport={"width": 1280, "height": 760}, color_scheme="light")
+                page.goto(url + PAGES[name])
+                page.screenshot(path=chosen.to / f"page-{name}.png")
+                page.close()
         browser.close()
 
 

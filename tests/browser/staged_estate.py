@@ -267,6 +267,13 @@ class StagedViewFacts:
             "stores": [store],
             "changelog": f"views.{view}",
             "positions": "crm.customers:0:1500",
+            "cut": {
+                "name": "shop",
+                "state": "apart",
+                "why": "orders_by_city is 4 s behind",
+                "views": [view, "orders_by_city"],
+                "engine_why": "its batches go one by one",
+            },
         }
 
     def kept(self) -> Mapping[str, Kept]:

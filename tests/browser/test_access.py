@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -107,6 +108,58 @@ def test_a_page_that_stays_open_leads_to_the_sign_in_page_when_its_session_has_g
     expect(opened.get_by_test_id("sign-in")).to_be_visible()
     sign_in(opened, "root")
     expect(opened).to_have_url(f"{url}/")
+
+
+NOT_KNOWN = ("/topics", "/lag", "/lineage", "/completeness", "/cluster")
+SAID_OF_NOTHING = (
+    "No topics yet",
+    "Nobody reads anything yet",
+    "Nothing reads anything yet",
+    "There is nothing to audit yet",
+    "No schema is registered yet",
+    "nothing was lost",
+    "Every partition has a leader",
+)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (375, "light")])
+def test_what_kafka_never_told_is_called_unknown_and_neither_empty_nor_zero(
+    browser: Browser, url: str, width: int, scheme: Any
+) -> None:
+    with browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
+    ) as context:
+        opened = context.new_page()
+        opened.set_default_timeout(30_000)
+        opened.goto(f"{url}/")
+        sign_in(opened, "root")
+        expect(opened.get_by_test_id("banner")).to_contain_text("Kafka does not answer")
+        for tile in ("tile-events", "tile-undecodable", "tile-rate", "tile-lag"):
+            expect(opened.get_by_test_id(tile).locator(".figure")).to_have_text("–")
+        others = (
+            "/",
+            "/schemas",
+            "/views",
+            "/latency",
+            "/mirrors",
+            "/connect",
+            "/alerts",
+            "/query",
+            "/search?q=x",
+        )
+        for path in (*NOT_KNOWN, *others):
+            opened.goto(url + path)
+            if path in NOT_KNOWN:
+                expect(opened.get_by_test_id("unknown"), path).to_be_visible()
+            text = opened.locator("body").inner_text()
+            assert not [words for words in SAID_OF_NOTHING if words in text], path
+            over = opened.evaluate(
+                "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            )
+            assert over == 0, path
+            found = Axe().run(opened)
+            assert found.violations_count == 0, f"{path}: {found.generate_report()}"
+        expect(opened.locator("main")).to_contain_text("Not searched: topics")
 
 
 def test_a_form_of_the_hubs_own_page_is_taken(page: tuple[Page, str]) -> None:

@@ -181,6 +181,7 @@ def test_a_reader_at_the_end_is_ok_with_nothing_waiting(stage: Stage) -> None:
     row = stage.until_state("OK")
     assert (row.records, row.seconds, row.kind, row.owner) == (0, 0.0, "group", "team-lag")
     assert row.error_s is not None and row.error_s < 5
+    assert row.cause == "everything is read"
 
 
 def test_stopped_when_the_reader_closed(stage: Stage) -> None:
@@ -271,6 +272,7 @@ def test_falling_behind_when_more_arrives_than_is_read_then_catching_up(stage: S
     arriving.clear()
     row = stage.until_state("CATCHING_UP")
     assert row.eta_s is not None and row.eta_s > 0
+    assert "are read" in row.cause
     assert len(row.trend) > 2
 
 
@@ -289,7 +291,7 @@ def test_a_late_reader_that_keeps_pace_is_behind(stage: Stage) -> None:
     stage.publish(1)
     stage.commit(0)
     stage.background(step)
-    row = stage.until_state("BEHIND")
+    row = stage.until(lambda row: row.state == "BEHIND" and "records/s arrive" in row.cause)
     assert row.seconds is not None and row.seconds > 1
 
 

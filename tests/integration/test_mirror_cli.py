@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from hub.cli import app
 from hub.completeness.audit import read_ledger, write_entries
 from hub.completeness.ledger import Cells, bucket_of
+from hub.observability.web.pages.mirrors import mirror
 from hub.record import Positions, TopicPartition
 from hub.replication.board import STATUS_TOPIC
 from hub.replication.wire import EARLIEST, Cluster, ClusterAccess
@@ -234,6 +235,13 @@ def test_two_workers_share_and_the_one_that_lives_takes_over(world: World) -> No
     assert found["gaps"] == []
 
 
+def shown(world: World, name: str = "") -> list[list[str]]:
+    """The commands that the page of mirrors offers now, without the words that begin them all."""
+    commands = [each.command.split() for each in mirror(world.status(name)).commands]
+    assert all(each[:2] == ["hub", "mirror"] for each in commands)
+    return [each[2:] for each in commands]
+
+
 @pytest.mark.timeout(300)
 def test_switchover_and_failback_lose_and_repeat_nothing_for_a_group(world: World) -> None:
     topic, group = f"{world.label}.chat", f"{world.label}.readers"
@@ -252,11 +260,16 @@ def test_switchover_and_failback_lose_and_repeat_nothing_for_a_group(world: Worl
         )
     )
     before = everything(world)
-    drilled = world.json("drill", world.name, "--kind", "switchover")
+    # Every command that the page of mirrors shows is right as it stands there.
+    assert {each[0] for each in shown(world)} == {"drill", "failover", "switchover"}
+    for rehearsal in (each for each in shown(world) if each[0] == "drill"):
+        drilled = world.json(*rehearsal)
+    assert drilled["kind"] == "switchover"
     assert (drilled["lost"], drilled["redelivered"], drilled["not_mirrored"]) == (0, 0, {})
     assert everything(world) == before  # a drill changes nothing
 
-    switched = world.json("switchover", world.name)
+    (handing,) = [each for each in shown(world) if each[0] == "switchover"]
+    switched = world.json(*handing)
     assert switched["new"] == "lon" and switched["steps"][-1] == "finish"
     assert world.until(lambda each: each["state"] == "handed over")["ok"]
     world.hub("pause", world.name)
@@ -264,8 +277,12 @@ def test_switchover_and_failback_lose_and_repeat_nothing_for_a_group(world: Worl
     world.hub("resume", world.name)
     with_holes(world, topic, "away-", 40, at="lon")
     read += read_as(world, "lon", topic, group, 20 + 30)
-    back = world.json("failback", world.name)
+    rehearsal, returning = shown(world)
+    assert world.json(*rehearsal)["kind"] == "failback"
+    assert shown(world, f"{world.name}~back") == [rehearsal, returning]
+    back = world.json(*returning)
     assert back["new"] == "nyc"
+    assert {each[0] for each in shown(world)} == {"drill", "failover", "switchover"}
     with_holes(world, topic, "home-again-", 20)
     read += read_as(world, "nyc", topic, group, 10 + 20)
 

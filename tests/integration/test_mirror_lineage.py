@@ -44,6 +44,37 @@ def test_the_way_of_an_event_begins_in_the_other_region(kafka: str, home: str, t
         with running_server(own) as url:
             _told_by_the_command(own, world, topic)
             _followed(url, world, topic, group)
+        # Of its own topics a hub knows how far they reach: it needs no worker to tell what waits.
+        world.produce(topic, 40)
+        there = own.model_copy(
+            update={"home": tmp_path / "at-nyc", "bootstrap": home, "http_port": free_ports(1)[0]}
+        )
+        with running_server(there) as url:
+            _told_at_the_source(there, url, world, topic)
+
+
+def _reader(url: str, world: World, topic: str) -> dict[str, Any]:
+    """The mirror as a reader among all others."""
+    rows = httpx2.get(f"{url}/api/lag", params={"kind": "mirror"}, timeout=30).json()
+    assert {row["name"] for row in rows} <= {world.name}
+    return next((row for row in rows if row["topic"] == topic), {})
+
+
+def _told_at_the_source(own: Settings, url: str, world: World, topic: str) -> None:
+    row: dict[str, Any] = {}
+
+    def stopped() -> bool:
+        row.clear()
+        row.update(_reader(url, world, topic))
+        return row.get("state") == "STOPPED"
+
+    wait_until(stopped, 90.0, lambda: str(row))
+    assert row["records"] == 40 and row["cause"].endswith("nobody mirrors it now: hub mirror run")
+    assert row["seconds"] > 0 and row["error_s"] is not None
+    done = CliRunner().invoke(
+        app, ["lag", "--kind", "mirror"], env=environment_of(own), catch_exceptions=False
+    )
+    assert done.exit_code == 0 and topic in done.output and "STOPPED" in done.output
 
 
 def _told_by_the_command(own: Settings, world: World, topic: str) -> None:
@@ -73,6 +104,9 @@ def _followed(url: str, world: World, topic: str, group: str) -> None:
 
     carried = until("OK")
     assert carried["seconds"] is not None and carried["error_s"] is not None
+    wait_until(lambda: _reader(url, world, topic).get("state") == "OK", 60.0)
+    reader = _reader(url, world, topic)
+    assert (reader["records"], reader["seconds"]) == (0, 0.0) and reader["error_s"] > 0
     path = [each["target"] for each in found["late"]["path"]]
     assert path == [mirror, f"topic:{topic}", f"group:{group}"]
     page = httpx2.get(f"{url}/lineage?of={mirror}", headers={"accept": "text/html"}, timeout=30).text

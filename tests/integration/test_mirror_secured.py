@@ -18,6 +18,7 @@ from hub.errors import PeerError
 from hub.record import NewRecord, Positions
 from hub.replication.clusters import reach
 from hub.replication.mirrors import load
+from hub.topics.log_dirs import log_dirs, log_sizes
 
 # As docs/mirrors.md lists them.
 AT_SOURCE: tuple[Right, ...] = (
@@ -133,6 +134,53 @@ def test_every_way_in_on_either_side(
     assert (verdict["equal"], verdict["different"], verdict["not_compared"]) == (6, 0, 0)
     assert world.json("status", world.name)[0]["state"] == "mirroring"
     assert world.json("drill", world.name)["lost"] == 0
+
+
+@pytest.mark.parametrize("way", ["TLS", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
+def test_folders_and_sizes_are_told_over_every_way_in(
+    world: World, sides: dict[str, SecuredNode], token_url: str, way: Way
+) -> None:
+    """A broker's folders are asked for with the credentials of everything else."""
+    topic = f"{world.label}.sized"
+    world.make(topic)
+    world.produce(topic, 500)
+    declare(world, sides, (way, "TLS"), token_url)
+    kafka = reach(load(world.path), "nyc", os.environ, world.folder).kafka
+    ((broker, where),) = kafka.brokers().items()
+    (folder,) = log_dirs(*where, 20.0, kafka.socket_to)
+    assert folder.bytes is not None and folder.total_bytes is not None and not folder.error
+    sizes = log_sizes({broker: where}, topic, [0, 1], 20.0, kafka.socket_to)
+    assert all(sizes[partition][broker] > 0 for partition in (0, 1))
+    with pytest.raises(PeerError, match="does not tell its folders"):
+        log_dirs(*where, 5.0)  # over a plain connection
+
+
+def test_who_may_not_ask_for_folders_is_told_which_right_is_missing(
+    world: World, sides: dict[str, SecuredNode], token_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(world, sides, ("SCRAM-SHA-512", "TLS"), token_url)
+    kafka = reach(load(world.path), "nyc", os.environ, world.folder).kafka
+    ((broker, where),) = kafka.brokers().items()
+    right = AT_SOURCE[-1]
+    take(sides["nyc"].bootstrap, [right])
+    try:
+
+        def refused() -> str:
+            try:
+                log_dirs(*where, 20.0, kafka.socket_to)
+            except PeerError as error:
+                return f"{error.message} {error.hint}"
+            return ""
+
+        wait_until(lambda: "may not Describe the cluster" in refused(), 60.0, refused)
+        with pytest.raises(PeerError, match="may not Describe the cluster"):
+            log_sizes({broker: where}, f"{world.label}.any", [0], 20.0, kafka.socket_to)
+    finally:
+        give(sides["nyc"].bootstrap, [right])
+    monkeypatch.setenv("MIRROR_PASSWORD", "wrong")
+    stranger = reach(load(world.path), "nyc", os.environ, world.folder).kafka
+    with pytest.raises(PeerError, match="does not let us in"):
+        log_dirs(*where, 20.0, stranger.socket_to)
 
 
 def test_who_does_not_get_in_is_told_which_cluster_and_why(

@@ -87,8 +87,16 @@ def test_every_page_of_a_real_server_answers(hub_server: str, topic: str) -> Non
             f"/schemas/{topic}-value",
             "/views",
             "/lag",
+            "/lineage",
+            "/latency",
+            "/cluster",
+            "/connect",
+            "/completeness",
+            "/alerts",
+            "/alerts/runbooks/lag",
             "/mirrors",
             "/query",
+            "/search?q=flight",
         ):
             answer = http.get(path, headers=HTML)
             assert answer.status_code == 200 and "<main" in answer.text, path

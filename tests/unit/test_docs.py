@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from hub.materializers.delta_inputs import planned
 from hub.materializers.shape import shape
 from hub.materializers.sql_view import SqlSource, SqlView, checked
 from hub.materializers.view import load_view
+from hub.observability.web.pages.views import ways
+
+from .cli.written import commands, trouble
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,3 +65,35 @@ def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
     assert len(text.splitlines()) <= 60
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         assert (ROOT / target).exists(), target
+
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "bench/README.md"]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_that_is_written_down_is_one(document: Path) -> None:
+    assert [each for command in commands(document.read_text()) if (each := trouble(command))] == []
+
+
+def test_every_command_of_the_pages_is_one() -> None:
+    templates = (ROOT / "hub/observability/web/templates").glob("*.html")
+    said = [
+        html.unescape(re.sub(r"\{\{.*?\}\}", "NAME", each))
+        for template in templates
+        for each in re.findall(r"<code>(hub [^<]*)</code>", template.read_text())
+    ]
+    said += [way.command for way in ways("v", ["city"], "K 1", "http://h") if way.command.startswith("hub ")]
+    assert len(said) > 15
+    assert [each for command in said if (each := trouble(command))] == []
+
+
+def test_a_command_that_is_none_is_found() -> None:
+    for wrong in ("hub watch v C-1", "hub lagg", "hub mirror failback m --now", "hub sql --key a | head"):
+        assert trouble(wrong), wrong
+    for right in (
+        "hub lag -s stopped --watch",
+        "hub audit run TOPIC",
+        "hub sql -c 'SELECT 1' | head",
+        "hub topic",
+    ):
+        assert not trouble(right), right

@@ -68,6 +68,7 @@ def one(seen: Seen) -> Observation:
 def test_readers(said: dict[str, Any], late: Verdict, losing: Verdict) -> None:
     tree = {"shop.orders": spec(lag_ms=30_000), "shop.free": spec("shop.free")}
     rows = [row(**said), row(topic="shop.free", seconds=999.0), row(topic="not.ours", seconds=999.0)]
+    rows.append(row(kind="mirror", name="nyc-lon", state="LOST", seconds=999.0))  # has rules of its own
     first, second = seen_of_readers(rows, tree, CHANGES, measured=True)
     assert (one(first).verdict, one(second).verdict) == (late, losing)
     assert dict(one(first).labels) == {"owner": "shop-team", "node": "shop"}

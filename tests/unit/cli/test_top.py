@@ -21,7 +21,7 @@ ROW = {
 OVERVIEW = {
     "kafka": {"state": "up"},
     "connect": {"state": "up", "failed": 2},
-    "totals": {"events_per_second": 210.0, "views_live": 1, "views": 2},
+    "totals": {"events": 9, "events_per_second": 210.0, "views_live": 1, "views": 2},
     "topics": [{}, {}],
     "views": [
         {"name": "[v]", "state": "live", "rows": 40, "batch_ms": None, "lag": None, "doc": ""},

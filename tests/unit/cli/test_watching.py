@@ -14,7 +14,7 @@ from hub.errors import PeerError
 OVERVIEW = {
     "kafka": {"state": "up"},
     "connect": None,
-    "totals": {"events_per_second": 1.0, "views_live": 0, "views": 0},
+    "totals": {"events": 1, "events_per_second": 1.0, "views_live": 0, "views": 0},
     "topics": [],
     "views": [],
 }
@@ -27,6 +27,23 @@ CLUSTER = {
     "bytes": 1,
     "brokers": [{}],
 }
+ALERT = {
+    "key": "3fa1",
+    "alert": "lag",
+    "severity": "page",
+    "state": "firing",
+    "object": "billing on shop.orders",
+    "owner": "shop",
+    "summary": "late",
+    "labels": {"consumer": "billing"},
+    "silenced_by": [],
+    "unknown": False,
+    "since_ms": 1,
+    "fired_at_ms": 2,
+    "ended_at_ms": None,
+    "ended": "",
+}
+RULE = {"alert": "lag", "severity": "page", "on": True, "for_s": 60, "error": "", "doc": "A reader is late."}
 ANSWERS: dict[str, Any] = {
     "/api/lag": [],
     "/api/latency": [],
@@ -34,7 +51,8 @@ ANSWERS: dict[str, Any] = {
     "/api/lineage": {"nodes": [], "edges": [], "cut": False, "missing": [], "late": None, "columns": {}},
     "/api/openlineage": [],
     "/api/canary": {"state": "OK", "cause": "all came", "ways": []},
-    "/api/alerts": {"alerts": [], "past": [], "silences": [], "error": None, "troubles": []},
+    "/api/alerts": {"alerts": [ALERT], "past": [], "silences": [], "error": None, "troubles": []},
+    "/api/alerts/rules": [{**RULE, **dict.fromkeys(("good", "bad", "unknown", "firing"), 1)}],
     "/api/overview": OVERVIEW,
     "/api/cluster": CLUSTER,
 }
@@ -45,6 +63,8 @@ COMMANDS = [
     ["lineage"],
     ["canary"],
     ["alert", "ls"],
+    ["alert", "show", "3fa"],
+    ["alert", "rules"],
     ["top"],
 ]
 
@@ -98,6 +118,16 @@ def test_each_look_is_a_document_of_its_own(looks: list[str], command: list[str]
         assert type(told) is type(one)
         left, found = left[end:].lstrip(), found + 1
     assert found == 4
+
+
+def test_what_is_made_from_files_is_not_watched(looks: list[str]) -> None:
+    done = CliRunner().invoke(app, ["alert", "rules", "-o", "grafana", "--watch"])
+    assert "nothing to watch" in str(done.exception) and looks == []
+
+
+def test_an_alert_that_is_not_there_yet_is_waited_for(looks: list[str]) -> None:
+    done = CliRunner().invoke(app, ["alert", "show", "zz", "--watch"])
+    assert isinstance(done.exception, Over) and 'no alert "zz" is open' in done.output
 
 
 def test_a_server_that_goes_away_meanwhile_is_said_and_asked_again(looks: list[str]) -> None:

@@ -15,6 +15,8 @@ from hub.log import GroupDescription, MemoryCluster
 from hub.observability import monitor as monitor_module
 from hub.observability.collector import Collector
 from hub.observability.consumers import LagRow
+from hub.observability.lineage import Mirrored
+from hub.observability.mirror_readers import readers_of
 from hub.observability.monitor import Monitor, worst_first
 from hub.observability.routes import create_router
 from hub.observability.status import Rules
@@ -93,7 +95,14 @@ class Stage:
     def __init__(self) -> None:
         self.estate, self.views = Estate(now_ms=10**12), Views()
         self.collector = Collector(self.estate, self.views, now_ms=lambda: self.estate.now_ms)
-        self.monitor = Monitor(self.estate, self.collector, Rules(), lambda topic: f"owner of {topic}")
+        self.mirrors = Mirrored()
+        self.monitor = Monitor(
+            self.estate,
+            self.collector,
+            Rules(),
+            lambda topic: f"owner of {topic}",
+            lambda now_ms: readers_of(self.mirrors, now_ms),
+        )
 
     def topic(self, name: str, **config: str) -> None:
         self.estate.create_topic(name, partitions=1, config={}, replication_factor=1)
@@ -104,6 +113,25 @@ class Stage:
 
     def commit(self, group: str, topic: str, position: int) -> None:
         self.estate.committed[group] = Positions.of([(topic, 0, position)])
+
+    def mirror(
+        self, position: int, end: int, *, here: bool = False, seen_s: float = 1.0, **said: Any
+    ) -> None:
+        """What is known now of a mirror that carries ``t`` from nyc to lon; ``seen_s``: how long ago its worker told."""
+        row: dict[str, Any] = {"topic": "t", "partition": 0, "state": "mirroring", "reason": ""}
+        row |= {"source_next": position, "source_end": end, "seen_s": seen_s, **said.pop("row", {})}
+        status = {
+            "mirror": "m",
+            "source": "nyc",
+            "target": "lon",
+            "state": "mirroring",
+            "reason": "",
+            "workers": 1,
+        }
+        told = {**status, "partitions": [row], **said}
+        self.mirrors = Mirrored(
+            [told], frozenset({"nyc" if here else "lon"}), {}, self.estate.now_ms + 10_000
+        )
 
     def rounds(self, count: int = 1) -> None:
         for _ in range(count):
@@ -305,6 +333,100 @@ def test_a_position_past_the_end_is_unknown_unless_a_transaction_is_open(stage: 
     stage.commit("g", "t", 9)
     stage.rounds(2)
     assert stage.row("g").state == "UNKNOWN" and "past the topic's end" in stage.row("g").cause
+
+
+def test_a_mirror_of_this_clusters_topics_is_measured_like_a_group(stage: Stage) -> None:
+    stage.publish("t", 10)
+    stage.commit("g", "t", 4)
+    for _ in range(12):
+        stage.mirror(4, 10, here=True)
+        stage.rounds()
+    mirror, group = stage.row("m", "mirror"), stage.row("g")
+    assert (mirror.records, mirror.seconds, mirror.error_s) == (group.records, group.seconds, group.error_s)
+    assert (mirror.records, mirror.owner, mirror.topic) == (6, "owner of t", "t")
+    assert (mirror.state, group.state) == ("STALLED", "STOPPED")  # a worker is there
+    assert "though 1 member is connected" in mirror.cause
+
+
+def test_a_mirror_from_another_cluster_is_measured_by_what_its_worker_tells(stage: Stage) -> None:
+    stage.publish("t", 500)  # the copy: what is here says nothing of the source
+    stage.mirror(50, 50)
+    stage.rounds()
+    row = stage.row("m", "mirror")
+    assert (row.state, row.records, row.seconds) == ("OK", 0, 0.0)
+    assert row.error_s is not None and 1.0 <= row.error_s <= 4.0
+    for waits in range(1, 4):  # 30 came, and nothing is carried
+        stage.mirror(50, 80)
+        stage.rounds()
+        row = stage.row("m", "mirror")
+        assert row.records == 30 and row.seconds is not None and row.error_s is not None
+        # They came between the worker's last two words, ten seconds apart, and its look before the first.
+        assert row.seconds - row.error_s <= 1 + (waits - 1) * 10 + 0.001
+        assert row.seconds + row.error_s >= 1 + waits * 10 - 0.001
+    for _ in range(9):
+        stage.mirror(50, 80)
+        stage.rounds()
+    assert stage.row("m", "mirror").state == "STALLED"
+
+
+def test_what_was_there_before_a_mirrors_worker_told_has_no_upper_bound(stage: Stage) -> None:
+    stage.mirror(0, 1_000_000)
+    stage.rounds()
+    row = stage.row("m", "mirror")
+    assert (row.records, row.error_s) == (1_000_000, None)
+
+
+def test_a_mirror_that_nobody_carries_stands_and_what_waits_waits_at_least_so_long(stage: Stage) -> None:
+    stage.mirror(50, 80)
+    stage.rounds()
+    gone = {"state": "no worker", "reason": "nobody mirrors it now: hub mirror run", "workers": 0}
+    for number in range(1, 20):
+        stage.mirror(50, 80, seen_s=number * 10.0, **gone)
+        stage.rounds()
+    row = stage.row("m", "mirror")
+    assert (row.state, row.records, row.error_s) == ("STOPPED", 30, None)
+    assert row.cause.endswith("and nobody mirrors it now: hub mirror run")
+    assert row.seconds is not None and row.seconds >= 180
+    # Paused with everything carried is no trouble; then nobody knows what came.
+    stage.mirror(80, 80, seen_s=300.0, state="paused", reason="paused by ana", workers=0)
+    stage.rounds(4)
+    row = stage.row("m", "mirror")
+    assert (row.state, row.records, row.seconds) == ("UNKNOWN", None, None)
+    assert "no worker has told lately" in row.cause
+
+
+def test_mirrors_are_counted_by_state_and_have_series_of_their_own_elsewhere(stage: Stage) -> None:
+    stage.mirror(50, 50)
+    stage.rounds()
+    app = FastAPI()
+    app.include_router(create_router(stage.collector, stage.views, tuple, stage.monitor, 4))
+    with TestClient(app) as client:
+        text = client.get("/metrics").text
+        assert [row["name"] for row in client.get("/api/lag", params={"kind": "mirror"}).json()] == ["m"]
+    assert 'hub_consumers{kind="mirror",state="OK"} 1.0' in text and 'consumer="m"' not in text
+
+
+def test_a_mirrors_broken_topic_says_why_and_its_targets_silence_is_unknown(stage: Stage) -> None:
+    stage.mirror(50, 80, row={"state": "stopped", "reason": "the topic was made again"})
+    stage.rounds()
+    row = stage.row("m", "mirror")
+    assert (row.state, row.cause) == ("STOPPED", "failed: partition 0: the topic was made again")
+    at_ms = stage.estate.now_ms
+    stage.mirrors = Mirrored(
+        [{"mirror": "m", "source": "nyc", "target": "lon", "state": "unknown", "reason": "lon is away"}],
+        frozenset({"lon"}),
+        {},
+        at_ms,
+    )
+    stage.rounds(2)
+    row = stage.row("m", "mirror")
+    assert (row.state, row.records, row.seconds) == ("UNKNOWN", None, None) and "lon is away" in row.cause
+    stage.rounds(8)  # nobody asked the clusters for a while
+    assert "were not heard lately" in stage.row("m", "mirror").cause
+    # Given away: nothing of it is carried, so it reads nothing.
+    stage.mirror(50, 80, row={"state": "left", "reason": "lon acts for nyc now"})
+    stage.rounds()
+    assert [row for row in stage.monitor.rows() if row.kind == "mirror"] == []
 
 
 def test_the_api_filters_and_the_metrics_are_bounded(stage: Stage) -> None:

@@ -14,6 +14,7 @@ from hub.observability.collector import TOPICS_EVERY_S, Collector
 from hub.observability.overview import TopicKind, kind_of
 from hub.observability.reports import reports_of
 from hub.observability.status import LagState
+from hub.observability.web.page import render
 from hub.record import NewRecord, Positions, TopicPartition
 
 
@@ -154,6 +155,21 @@ def test_before_the_first_batch_lag_is_unknown_not_zero(stage: Stage) -> None:
     assert view.lag is None
     assert [(source.state, source.seconds) for source in view.sources] == [(LagState.UNKNOWN, None)]
     assert stage.collector.overview().worst_lag is None
+
+
+def test_what_nobody_has_told_yet_is_unknown_and_not_zero(stage: Stage) -> None:
+    stage.cluster.down, stage.views.broken = True, True
+    stage.pass_s(1)
+    overview = stage.collector.overview()
+    assert (overview.events, overview.undecodable, overview.events_per_second) == (None, None, None)
+    assert overview.live_views is None
+    tiles = render("tiles.html", overview=overview, firing=None)
+    figures = [each.split("<")[0] for each in tiles.split('class="figure">')[1:]]
+    assert figures == ["–"] * 6 and "nothing was lost" not in tiles
+    stage.cluster.down, stage.views.broken = False, False
+    stage.pass_s(1)
+    overview = stage.collector.overview()
+    assert (overview.events, overview.undecodable, overview.live_views) == (0, 0, 1)
 
 
 def test_kafka_down_is_said_with_what_was_known(stage: Stage) -> None:

@@ -31,6 +31,12 @@ def test_idle_is_zero_but_unseen_is_unknown() -> None:
     assert per_second([], NOW) is None
 
 
+def test_a_rate_of_a_while_ago_is_no_rate_of_now() -> None:
+    ring = polled([50 * second for second in range(60)])
+    assert per_second([ring], NOW + 59_000 + 60_000) == pytest.approx(50.0)
+    assert per_second([ring], NOW + 59_000 + 60_001) is None
+
+
 def test_what_was_there_at_the_first_poll_did_not_arrive_now() -> None:
     assert per_second([polled([1_000_000, 1_000_010])], NOW + 1000) == pytest.approx(10.0)
 

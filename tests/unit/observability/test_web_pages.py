@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browser.staged_estate import HOSTILE, ORDERS, StagedEstate, estate, lag_row, spec
@@ -16,7 +17,7 @@ from fastapi.testclient import TestClient
 
 from hub.errors import HubFault
 from hub.observability.health import Health
-from hub.observability.web.pages.mirrors import Known, checks
+from hub.observability.web.pages.mirrors import Known, checks, mirror
 from hub.observability.web.pages.routes import ForBrowsers, create_router, sse, status_of
 from hub.schema_registry.facts import Reference, SchemaStored
 from hub.schema_registry.node import Node
@@ -382,15 +383,54 @@ def test_the_checklist_says_why_a_target_could_not_take_over() -> None:
     ready = {**status, "lag_records": 0, "lag_s": 0.0, "groups": [{**status["groups"][0], "rpo_records": 0}]}
     assert {each.state for each in checks(ready)} == {"ok"}
     stuck = {**ready, "workers": 0, "gaps": [{}], "operations": [{"kind": "failover", "next": "fence"}]}
-    assert [each.state for each in checks(stuck)] == ["bad", "ok", "ok", "bad", "ok", "ok", "bad"]
+    assert [each.state for each in checks(stuck)] == ["bad", "unknown", "ok", "bad", "ok", "ok", "bad"]
     for said, words in (
         ({"restarts": 3}, "A shard does not get on: it was restarted 3 times"),
         ({"different": 2}, "2 partitions differ from the source: hub mirror verify nyc-lon"),
         ({"heartbeats": [{"worker": "w1", "ago_s": 25.0}]}, "A worker was not heard of for 25 s"),
+        ({"trouble": {"nyc.new": "foreign data"}}, "1 topic is not mirrored, first nyc.new: foreign data"),
+        (
+            {"partitions": [{**ready["partitions"][0], "engine_why": "mask email (hash)"}]},
+            f"1 copy is masked, first {ORDERS}: no stand-in for the original, and what is born there is not carried home",
+        ),
     ):
         (found,) = [each for each in checks({**ready, **said}) if each.state != "ok"]
         assert (found.state, found.what) == ("bad", words)
     assert {each.state for each in checks({**ready, "verified_s": None})} == {"ok", "unknown"}
+    # A source that does not answer may have more than was seen of it.
+    unheard = {**ready, "partitions": [{**ready["partitions"][0], "reason": "nyc does not answer"}]}
+    assert [each.what for each in checks(unheard) if each.state == "unknown"] == [
+        "The target has all that was seen at the source; what came since is not known"
+    ]
+
+
+def test_a_mirrors_page_offers_only_what_is_not_refused_now() -> None:
+    status, away = estate_mirrors()
+    where = {"nyc": "nyc-1:9092", "lon": "lon-1:9093"}
+
+    def offered(**said: Any) -> list[str]:
+        found = mirror({**status, **said}, where)
+        assert all(each.what for each in found.commands)
+        return [each.command.removeprefix("hub mirror ") for each in found.commands]
+
+    assert offered() == [
+        "drill nyc-lon",
+        "failover nyc-lon",
+        "drill nyc-lon --kind switchover",
+        "switchover nyc-lon",
+    ]
+    over = mirror(status, where).commands[1]
+    assert "point writers and readers to lon (lon-1:9093)" in over.around
+    home = ["drill nyc-lon --kind failback", "failback nyc-lon"]
+    handed = {"acting": {"nyc": "lon"}, "state": "handed over"}
+    assert offered(**handed) == home
+    assert [each.what for each in checks({**status, **handed})] == ["lon acts for nyc"]
+    back = {"mirror": "nyc-lon~back", "declared": "nyc-lon", "source": "lon", "target": "nyc"}
+    assert offered(**back, acting={"nyc": "lon"}) == home
+    assert "give it back" not in str(mirror(status, where).commands).lower()
+    running = [{"home": "nyc", "kind": "failover", "id": "1", "next": "place_groups"}]
+    assert offered(operations=running) == ["resume nyc-lon", "resume nyc-lon --abort"]
+    assert [each.command for each in mirror(away).commands] == ["hub mirror status lon-tyo"]
 
 
 def test_a_mirrors_page_has_heartbeats_comparisons_bytes_and_groups(client: TestClient) -> None:

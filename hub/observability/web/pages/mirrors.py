@@ -22,19 +22,30 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class Command:
+    """What it is for, the command, and what people do before and after it."""
+
+    what: str
+    command: str
+    around: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Mirror:
     """``status`` is what ``hub mirror status -o json`` tells; its partitions, worst first, are cut here. ``back_of``: the mirror
-    whose way back it is, which nobody declares."""
+    whose way back it is, which nobody declares. ``handed_over``: the target acts for the source. ``commands``: those that
+    are not refused as things are."""
 
     name: str
     status: Mapping[str, Any]
     checks: tuple[Check, ...]
-    commands: tuple[tuple[str, str], ...]
+    commands: tuple[Command, ...]
     partitions: tuple[Mapping[str, Any], ...]
     more_partitions: int
     groups: tuple[Mapping[str, Any], ...] = ()
     more_groups: int = 0
     back_of: str = ""
+    handed_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +74,15 @@ class MirrorsPage:
 def mirrors_page(known: Known) -> MirrorsPage:
     """The page's facts."""
     return MirrorsPage(
-        known.declared, known.asked_at_ms, known.error, tuple(mirror(each) for each in known.mirrors)
+        known.declared,
+        known.asked_at_ms,
+        known.error,
+        tuple(mirror(each, known.clusters) for each in known.mirrors),
     )
 
 
-def mirror(status: Mapping[str, Any]) -> Mirror:
-    """One mirror; ``status`` may be as short as that of a cluster that does not answer."""
+def mirror(status: Mapping[str, Any], clusters: Mapping[str, str] | None = None) -> Mirror:
+    """One mirror; ``status`` may be as short as that of a cluster that does not answer. ``clusters``: addresses by name."""
     name = str(status["mirror"])
     declared = str(status.get("declared", name))
     partitions = sorted(
@@ -80,30 +94,80 @@ def mirror(status: Mapping[str, Any]) -> Mirror:
         name,
         {key: value for key, value in status.items() if key not in ("partitions", "groups")},
         checks(status),
-        (
-            ("Rehearse it: changes nothing", f"hub mirror drill {declared} --kind failback"),
-            ("Give it back", f"hub mirror failback {declared}"),
-            ("It shall stay so", f"hub mirror promote {declared}"),
-        )
-        if declared != name
-        else (
-            ("Rehearse it: changes nothing", f"hub mirror drill {name}"),
-            ("Hand over, the source is well", f"hub mirror switchover {name}"),
-            ("Take over, the source is gone", f"hub mirror failover {name}"),
-            ("Give it back", f"hub mirror failback {name}"),
-        ),
+        commands(status, clusters or {}),
         tuple(partitions[:MOST_PARTITIONS]),
         max(0, len(partitions) - MOST_PARTITIONS),
         tuple(groups[:MOST_GROUPS]),
         max(0, len(groups) - MOST_GROUPS),
         declared if declared != name else "",
+        _handed_over(status),
     )
 
 
+def _handed_over(status: Mapping[str, Any]) -> bool:
+    """Whether the target of a declared mirror acts for its source."""
+    acting = status.get("acting", {})
+    is_back = str(status.get("declared", status["mirror"])) != status["mirror"]
+    return not is_back and "source" in status and acting.get(status["source"]) == status["target"]
+
+
+def commands(status: Mapping[str, Any], clusters: Mapping[str, str]) -> tuple[Command, ...]:
+    """What can be done now. Others would be refused: who acts already cannot take over, who owns has nothing to get back."""
+    declared = str(status.get("declared", status["mirror"]))
+    if "workers" not in status:
+        return (
+            Command(
+                "Nobody can take over or give back while the target does not answer",
+                f"hub mirror status {declared}",
+            ),
+        )
+    for each in status["operations"]:
+        return (
+            Command(f"Go on with the {each['kind']} that is under way", f"hub mirror resume {declared}"),
+            Command("Or undo it, while ownership is as it was", f"hub mirror resume {declared} --abort"),
+        )
+    is_back = declared != status["mirror"]
+    home, away = (status["target"], status["source"]) if is_back else (status["source"], status["target"])
+    at_home, at_away = _address(home, clusters), _address(away, clusters)
+    if is_back or _handed_over(status):
+        return (
+            Command("Rehearse the way home: changes nothing", f"hub mirror drill {declared} --kind failback"),
+            Command(
+                f"Give it back to {home}, which is well again",
+                f"hub mirror failback {declared}",
+                f"What {home} had and nobody mirrored is carried over behind what was born since; --tail discard declares it"
+                f" lost. Stop writers and readers at {at_away} when it says so, start them at {at_home} when it is done.",
+            ),
+        )
+    return (
+        Command("Rehearse a failover: changes nothing", f"hub mirror drill {declared}"),
+        Command(
+            f"Take over: {home} is gone",
+            f"hub mirror failover {declared}",
+            f"It says what is lost and wants the name typed. Then point writers and readers to {at_away}: groups go on where they"
+            f" were. Keep producers out of {home} by its access rules until it is given back.",
+        ),
+        Command("Rehearse a switchover", f"hub mirror drill {declared} --kind switchover"),
+        Command(
+            f"Hand over: {home} is well",
+            f"hub mirror switchover {declared}",
+            f"Stop writers and readers at {at_home} first: it waits until all is carried. Then start them at {at_away}: nothing is"
+            " lost or read twice.",
+        ),
+    )
+
+
+def _address(cluster: str, clusters: Mapping[str, str]) -> str:
+    return f"{cluster} ({clusters[cluster]})" if cluster in clusters else cluster
+
+
 def checks(status: Mapping[str, Any]) -> tuple[Check, ...]:
-    """Could the target take over now?"""
+    """Could the target take over now? Of one that acts already: does it."""
     if "workers" not in status:
         return (Check("bad", f"The target does not answer: {status.get('reason', '')}"),)
+    if _handed_over(status):
+        acts = Check("ok", f"{status['target']} acts for {status['source']}")
+        return (acts, *_under_way(status))
     found = []
     workers = status["workers"]
     found.append(
@@ -114,6 +178,10 @@ def checks(status: Mapping[str, Any]) -> tuple[Check, ...]:
     waiting, late = status["lag_records"], status["lag_s"]
     if waiting is None:
         found.append(Check("unknown", "What the target lacks is not known"))
+    elif waiting == 0 and (not workers or any(row["reason"] for row in status.get("partitions", ()))):
+        found.append(
+            Check("unknown", "The target has all that was seen at the source; what came since is not known")
+        )
     elif waiting == 0:
         found.append(Check("ok", "The target has every record of the source"))
     else:
@@ -140,6 +208,26 @@ def checks(status: Mapping[str, Any]) -> tuple[Check, ...]:
             f"{len(still)} partition{'s stand' if len(still) != 1 else ' stands'} still, first {still[0]['topic']}: {still[0]['reason']}",
         )
     )
+    left = status["trouble"]
+    if left:
+        topic, why = min(left.items())
+        found.append(
+            Check(
+                "bad",
+                f"{len(left)} topic{'s are' if len(left) != 1 else ' is'} not mirrored, first {topic}: {why}",
+            )
+        )
+    masked = sorted(
+        {row["topic"] for row in status.get("partitions", ()) if "mask " in row.get("engine_why", "")}
+    )
+    if masked:
+        found.append(
+            Check(
+                "bad",
+                f"{len(masked)} cop{'ies are' if len(masked) != 1 else 'y is'} masked, first {masked[0]}: no stand-in for the"
+                " original, and what is born there is not carried home",
+            )
+        )
     gaps = status["gaps"]
     found.append(
         Check("ok", "No offsets are missing in between")
@@ -156,8 +244,8 @@ def checks(status: Mapping[str, Any]) -> tuple[Check, ...]:
     elif status["verified_s"] is None:
         found.append(Check("unknown", "Nothing was compared yet"))
     else:
-        left = status["unverified_records"]
-        but = f", {count(left)} offsets were not" if left else ""
+        rest = status["unverified_records"]
+        but = f", {count(rest)} offsets were not" if rest else ""
         found.append(
             Check("ok", f"{count(status['verified_records'])} records were compared and are the same{but}")
         )
@@ -176,6 +264,10 @@ def checks(status: Mapping[str, Any]) -> tuple[Check, ...]:
         )
     else:
         found.append(Check("ok", f"All {len(groups)} consumer groups go on where they are"))
-    for each in status["operations"]:
-        found.append(Check("bad", f"A {each['kind']} is under way, next: {each['next']}"))
-    return tuple(found)
+    return (*found, *_under_way(status))
+
+
+def _under_way(status: Mapping[str, Any]) -> list[Check]:
+    return [
+        Check("bad", f"A {each['kind']} is under way, next: {each['next']}") for each in status["operations"]
+    ]

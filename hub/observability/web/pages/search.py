@@ -47,6 +47,10 @@ def search_page(
     words = q.lower().split()[:20]
     if not words:
         return SearchPage(q, 0, (), missing)
+    if not overview.was_heard:
+        missing += ("topics: Kafka has not told them yet",)
+    if overview.error is not None:
+        missing += (f"views: {overview.error}",)
     groups = (
         ("topics", _topics(words, overview, tree)),
         ("schemas", [_subject(match) for match in search_in(entries, " ".join(words))]),

@@ -146,7 +146,7 @@ def listing(
         tuple(owners[:_MOST_CHOICES]),
         tuple(sorted({tag for spec in tree.values() for tag in spec.tags})[:_MOST_CHOICES]),
         bool(owners),
-        asked=overview.kafka.state != "connecting",
+        asked=overview.was_heard,
     )
 
 

@@ -126,7 +126,7 @@ def ways(view: str, indexes: Sequence[str], key: str, base: str) -> tuple[Way, .
         )
     found += [
         Way("Every change, as it comes", f"curl -sN {shlex.quote(f'{at}/changes')}"),
-        Way("SQL", f"hub sql {shlex.quote(f'SELECT * FROM {view} LIMIT 10')}"),
-        Way("One row in the terminal, live", f"hub watch {shlex.quote(view)} {shlex.quote(key)}"),
+        Way("SQL", f"hub sql -c {shlex.quote(f'SELECT * FROM {view} LIMIT 10')}"),
+        Way("One row in the terminal, live", f"hub watch {shlex.quote(view)} --key {shlex.quote(key)}"),
     ]
     return tuple(found)

@@ -1,0 +1,131 @@
+"""[edge] A socket to one broker with the TLS and SASL of a cluster's settings, for the few requests that librdkafka does not know.
+
+``security`` has librdkafka's names, as Connection does; SASL is kafka-python's, in Kafka's own frames (KIP-43, KIP-152).
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Callable, Mapping
+
+from kafka.errors import KafkaError
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+_HANDSHAKE, _AUTHENTICATE = 17, 36
+_CLIENT = b"hub.admin"
+_MOST_BYTES = 1 << 20
+_MOST_STEPS = 8
+
+
+class Bearer(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is not typed here
+    """Where kafka-python's OAUTHBEARER takes its tokens from."""
+
+    def __init__(self, give: Callable[[], str]) -> None:
+        self._give = give
+
+    def token(self) -> str:
+        return self._give()
+
+
+def opened(
+    host: str,
+    port: int,
+    timeout_s: float,
+    security: Mapping[str, str] | None = None,
+    tokens: Callable[[], str] | None = None,
+) -> socket.socket:
+    """Connected and let in; each of its waits ends after ``timeout_s``. Raises OSError with what the broker says."""
+    said = security or {}
+    protocol = said.get("security.protocol", "PLAINTEXT").upper()
+    made = socket.create_connection((host, port), timeout_s)
+    try:
+        if protocol.endswith("SSL"):
+            made = _context(said).wrap_socket(made, server_hostname=host)
+        if protocol.startswith("SASL"):
+            _let_in(made, host, said, tokens)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def asked(connection: socket.socket, request: bytes, most_bytes: int) -> bytes:
+    """The answer's frame to a request with its header. Raises OSError; ConnectionResetError when the broker hangs up."""
+    connection.sendall(struct.pack(">i", len(request)) + request)
+    (size,) = struct.unpack(">i", _exactly(connection, 4))
+    if not 4 <= size <= most_bytes:
+        raise OSError(f"an answer of {size} bytes")
+    return _exactly(connection, size)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    parts: list[bytes] = []
+    while size:
+        part = connection.recv(min(size, 1 << 16))
+        if not part:
+            raise ConnectionResetError("it hung up")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _context(said: Mapping[str, str]) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=said.get("ssl.ca.location"))
+    context.check_hostname = said.get("ssl.endpoint.identification.algorithm") != "none"
+    certificate = said.get("ssl.certificate.location")
+    if certificate is not None:
+        context.load_cert_chain(certificate, said.get("ssl.key.location"), said.get("ssl.key.password"))
+    return context
+
+
+def _let_in(
+    connection: socket.socket, host: str, said: Mapping[str, str], tokens: Callable[[], str] | None
+) -> None:
+    name = said.get("sasl.mechanism", "PLAIN")
+    text = name.encode()
+    shaken = asked(connection, _header(_HANDSHAKE) + struct.pack(">h", len(text)) + text, _MOST_BYTES)
+    if struct.unpack_from(">h", shaken, 4)[0]:
+        raise OSError(f"it does not offer {name}")
+    try:
+        _authenticated(connection, host, name, said, tokens)
+    except KafkaError as error:  # of the mechanism: what the broker proves of itself is wrong
+        raise OSError(f"{name}: {error}") from None
+
+
+def _authenticated(
+    connection: socket.socket,
+    host: str,
+    name: str,
+    said: Mapping[str, str],
+    tokens: Callable[[], str] | None,
+) -> None:
+    mechanism = get_sasl_mechanism(name)(
+        host=host,
+        sasl_mechanism=name,
+        sasl_plain_username=said.get("sasl.username", ""),
+        sasl_plain_password=said.get("sasl.password", ""),
+        sasl_oauth_token_provider=None if tokens is None else Bearer(tokens),
+    )
+    for _ in range(_MOST_STEPS):
+        if mechanism.is_done():
+            break
+        words = mechanism.auth_bytes()
+        answer = asked(
+            connection, _header(_AUTHENTICATE) + struct.pack(">i", len(words)) + words, _MOST_BYTES
+        )
+        error, length = struct.unpack_from(">hh", answer, 4)
+        at = 8 + max(0, length)
+        if error:
+            raise OSError(f"it does not let us in: {answer[8:at].decode(errors='replace') or error}")
+        (size,) = struct.unpack_from(">i", answer, at)
+        mechanism.receive(answer[at + 4 : at + 4 + max(0, size)])
+    if not mechanism.is_authenticated():
+        raise OSError(f"{name} does not come to an end")
+
+
+def _header(api: int) -> bytes:
+    """Version 1 of a request, as all brokers since 1.0 speak it."""
+    return struct.pack(">hhih", api, 1, 1, len(_CLIENT)) + _CLIENT

@@ -1,0 +1,120 @@
+"""[core] Mirrors as readers of their sources: positions out of their checkpoints, ends as far as they are known here.
+
+Where a mirror's source is this cluster, the rounds measure it like a group, with this cluster's own proofs. How far another
+cluster's topics reach only the mirror's workers tell: each time they do is an anchor, as a poll is, so the same laws hold, and what
+was there before the first one has no upper bound. A worker whose shard hangs may tell an end that it saw some time ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hub.observability.anchors import Ring, arrival, observed
+from hub.observability.consumers import Consumer, ConsumerId
+from hub.observability.lineage import MIRRORS_STALE_MS, Mirrored
+from hub.observability.status import Reader, Reading
+
+# A worker looks at the source's end at least so often while its shard gets on.
+LOOK_MS = 2_000
+_STANDS = ("paused", "no worker")
+_BROKEN = ("stopped", "trouble")
+
+Rings = Mapping[int, Ring]
+
+
+class MirrorReader(NamedTuple):
+    """``ends``: by topic and partition how far the source reaches, and when a worker said so (epoch ms); None: the source is this
+    cluster, which can be asked."""
+
+    consumer: Consumer
+    ends: Mapping[str, Mapping[int, tuple[int, int]]] | None
+
+
+def readers_of(mirrored: Mirrored, now_ms: int) -> Iterator[MirrorReader]:
+    """Every mirror that carries anything, ways back too, as its status was told last."""
+    old = mirrored.at_ms is None or now_ms - mirrored.at_ms > MIRRORS_STALE_MS
+    for status in mirrored.mirrors:
+        id = ConsumerId("mirror", str(status["mirror"]))
+        here = status["source"] in mirrored.here
+        if old:
+            trouble = "the clusters of mirrors.yaml were not heard lately"
+            yield MirrorReader(Consumer(id, {}, trouble=trouble), None if here else {})
+        elif "workers" not in status:
+            trouble = f"its target does not answer: {status.get('reason', '')}"
+            yield MirrorReader(Consumer(id, {}, trouble=trouble), None if here else {})
+        else:
+            by_topic: dict[str, list[Mapping[str, Any]]] = {}
+            for row in status["partitions"]:
+                if row["state"] != "left":
+                    by_topic.setdefault(str(row["topic"]), []).append(row)
+            if by_topic:
+                told_ms = mirrored.at_ms or now_ms
+                yield MirrorReader(
+                    _consumer(id, status, by_topic, here=here), None if here else _ends(by_topic, told_ms)
+                )
+
+
+def _consumer(
+    id: ConsumerId,
+    status: Mapping[str, Any],
+    by_topic: Mapping[str, Sequence[Mapping[str, Any]]],
+    *,
+    here: bool,
+) -> Consumer:
+    positions = {
+        topic: found
+        for topic, rows in by_topic.items()
+        if (found := {row["partition"]: row["source_next"] for row in rows if row["source_next"] is not None})
+    }
+    missing = {topic: "nothing of it is mirrored yet" for topic in by_topic if topic not in positions}
+    if not here:
+        untold = "no worker has told lately how far its source reaches"
+        missing = {**dict.fromkeys(positions, untold), **missing}
+    stands = status["state"] in _STANDS
+    reader = Reader(None, status["reason"] if stands else None, 0 if stands else status["workers"])
+    broken = {
+        topic: Reader("failed", f"partition {row['partition']}: {row['reason']}", status["workers"])
+        for topic, rows in by_topic.items()
+        for row in rows
+        if row["state"] in _BROKEN
+    }
+    return Consumer(id, positions, reader, missing=missing, readers=broken)
+
+
+def _ends(
+    by_topic: Mapping[str, Sequence[Mapping[str, Any]]], told_ms: int
+) -> dict[str, dict[int, tuple[int, int]]]:
+    return {
+        topic: {
+            row["partition"]: (row["source_end"], told_ms - int(row["seen_s"] * 1000))
+            for row in rows
+            if row["source_end"] is not None and row["seen_s"] is not None
+        }
+        for topic, rows in by_topic.items()
+    }
+
+
+def told(rings: Rings, ends: Mapping[int, tuple[int, int]]) -> dict[int, Ring]:
+    """The rings of one topic after what a worker said of its partitions' ends."""
+    found = dict(rings)
+    for partition, (end, at_ms) in ends.items():
+        found[partition] = observed(found.get(partition, ()), end, at_ms - LOOK_MS, at_ms)
+    return found
+
+
+def at_least(positions: Mapping[int, int], rings: Rings, now_ms: int) -> Reading | None:
+    """What a mirror lacks at the least, where nobody has told of its source for a while: what was there then waits. None:
+    nobody ever told of all its partitions, or nothing waited."""
+    if not positions or any(not rings.get(partition) for partition in positions):
+        return None
+    records, low_s = 0, 0.0
+    for partition, position in positions.items():
+        ring = rings[partition]
+        if position < ring[-1].end:
+            records += ring[-1].end - position
+            low_s = max(low_s, arrival(ring, position).waited(position, now_ms)[0])
+    if not records:
+        return None
+    end = sum(rings[partition][-1].end for partition in positions)
+    return Reading(now_ms, sum(positions.values()), end, records, low_s, None, idle_s=low_s)
