@@ -23,7 +23,7 @@ from hub.config import Settings
 from hub.embedded.jars import spark_classpath
 from hub.embedded.java import Java, find_java
 
-MAKE_TIMEOUT_S = 180.0
+MAKE_TIMEOUT_S = 300.0  # longer than it takes, for a machine that others use
 # Of what ``main`` runs: files of an earlier one are not used any more.
 _TRAINING = 2
 # The JVM remarks on every class that it cannot keep; none of it is of use to anyone.
