@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import math
 import os
 import random
 import subprocess
@@ -359,8 +360,9 @@ def measure(
 
 
 def tell(title: str, found: dict[str, float], load: float) -> None:
+    reading = "-" if math.isnan(found["reading"]) else f"{found['reading']:,.0f} ev/s"
     print(
-        f"{title:<46} {found['whole']:>9,.0f} ev/s {found['reading']:>9,.0f} ev/s "
+        f"{title:<46} {found['whole']:>9,.0f} ev/s {reading:>14} "
         f"{found['cpu_us']:>10.1f} us/ev {found['memory_mb']:>9,.0f} MB {load:>6.1f}",
         flush=True,
     )
