@@ -2,6 +2,7 @@
 
 Run: ``.venv/bin/python bench/customer_360.py`` (about six minutes). Each gets a Kafka of its own with the same events
 in it. Prints figures and asserts none on time; rows that differ from those computed here in plain Python end it.
+``--floor``: also what Spark takes that does nothing with these events.
 bench/README.md says what each means.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import math
 import os
 import random
 import subprocess
@@ -22,7 +24,7 @@ from typing import Any, Protocol
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from changelogs import rows_of
-from peers import kafka_streams, quix
+from peers import kafka_streams, quix, spark_floor
 from views import MS, SCHEMAS, Hub, bulk, hub, wait
 
 from hub.cli.up import fetch_jars
@@ -267,6 +269,25 @@ def measure_hub(events: int, keys: int, right: dict[str, Row]) -> dict[str, floa
         }
 
 
+def measure_floor(events: int, keys: int) -> None:
+    """Spark that starts, that reads the seven topics, that counts their events by key; prints their lines."""
+    with loaded(events, keys) as running:
+        for step, title in spark_floor.STEPS.items():
+            load = os.getloadavg()[0]
+            floor = spark_floor.SparkFloor(running.settings, running.folder / step, step, list(TOPICS))
+            try:
+                whole_s = floor.wait() - floor.began_at
+                found = {
+                    "whole": events / whole_s,
+                    "reading": events / floor.read_s if step != "start" else float("nan"),
+                    "cpu_us": floor.cpu_s() * 1e6 / events,
+                    "memory_mb": float(floor.peak_memory_mb()),
+                }
+                tell(title, found, load)
+            finally:
+                floor.stop()
+
+
 @contextlib.contextmanager
 def loaded(events: int, keys: int) -> Iterator[Hub]:
     """A hub whose log is full and whose view does not run yet."""
@@ -284,6 +305,9 @@ def main() -> None:
     arguments.add_argument("--events", type=int, default=1_000_000)
     arguments.add_argument("--keys", type=int, default=100_000)
     arguments.add_argument("--only", nargs="*", choices=PARTICIPANTS, help="default: all")
+    arguments.add_argument(
+        "--floor", action="store_true", help="also a Spark that does nothing with the events"
+    )
     given = arguments.parse_args()
     fetch_jars(Settings())
     right = expected(given.events, given.keys)
@@ -309,6 +333,8 @@ def main() -> None:
                 asked.remove("quix")
         for name in asked:
             measure(name, given.events, given.keys, right, peers)
+    if given.floor:
+        measure_floor(given.events, given.keys)
 
 
 def quix_streams(python: Path) -> Start:
@@ -330,8 +356,13 @@ def measure(
     else:
         title, start = peers[name]
         found = measure_peer(events, keys, right, title, start)
+    tell(title, found, load)
+
+
+def tell(title: str, found: dict[str, float], load: float) -> None:
+    reading = "-" if math.isnan(found["reading"]) else f"{found['reading']:,.0f} ev/s"
     print(
-        f"{title:<46} {found['whole']:>9,.0f} ev/s {found['reading']:>9,.0f} ev/s "
+        f"{title:<46} {found['whole']:>9,.0f} ev/s {reading:>14} "
         f"{found['cpu_us']:>10.1f} us/ev {found['memory_mb']:>9,.0f} MB {load:>6.1f}",
         flush=True,
     )

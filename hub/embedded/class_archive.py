@@ -9,17 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from hub.config import Settings
 from hub.embedded.jars import spark_classpath
 from hub.embedded.java import Java, find_java
 
-MAKE_TIMEOUT_S = 180.0
+MAKE_TIMEOUT_S = 300.0  # longer than it takes, for a machine that others use
+# Of what ``main`` runs: files of an earlier one are not used any more.
+_TRAINING = 2
 # The JVM remarks on every class that it cannot keep; none of it is of use to anyone.
 _QUIET = ["-Xlog:disable", "-Xlog:all=error:stderr"]
 
@@ -27,7 +33,7 @@ _QUIET = ["-Xlog:disable", "-Xlog:all=error:stderr"]
 def archive_path(settings: Settings, java: Java, classpath: str) -> Path:
     """Where the file for this Java and classpath belongs, whether it is there or not."""
     java_stamp = f"{java.path.resolve()} {java.path.stat().st_mtime_ns}"
-    name = hashlib.sha256(f"{java_stamp}\n{classpath}".encode()).hexdigest()[:16]
+    name = hashlib.sha256(f"{_TRAINING}\n{java_stamp}\n{classpath}".encode()).hexdigest()[:16]
     return settings.cache.expanduser().absolute() / "classes" / f"spark-{java.version}-{name}"
 
 
@@ -68,9 +74,48 @@ def make_archive(settings: Settings, jars: Sequence[Path]) -> bool:
     return path.exists()
 
 
+# What expressions of views are made of: a key with a choice in it, the latest event, a set that is folded.
+_KEY = "CASE WHEN value IS NULL THEN 'none' WHEN value < 5 THEN CAST(value % 3 AS STRING) ELSE concat_ws('-', value, 'a') END"
+_FOLDED = (
+    "count(1) AS n",
+    "max_by(struct(value, timestamp), struct(timestamp, value)) FILTER (WHERE value IS NOT NULL) AS latest",
+    "collect_set(struct(timestamp AS at, CAST(value AS STRING) AS id, value)) AS entries",
+)
+_SET = "map_values(map_from_entries(transform(array_sort(entries), _e -> struct(_e.id AS key, _e AS value))))"
+_ROWS = (
+    "latest.value AS value",
+    f"coalesce(aggregate(filter({_SET}, _e -> _e.value > 1), CAST(0 AS BIGINT), (_a, _e) -> _a + _e.value), 0) AS total",
+    "size(entries) AS many",
+)
+
+# Of Kafka's client: what readers and writers are made of. Without a broker they cannot be run here.
+_KAFKA = re.compile(
+    r"org/apache/(kafka/(clients/(consumer/|producer/|[^/]+$)|common/)(?!.*JsonConverter)|spark/sql/kafka010/)"
+)
+
+
+def _kafka_classes(jars: Sequence[Path]) -> Iterator[str]:
+    for jar in jars:
+        with zipfile.ZipFile(jar) as opened:
+            for name in opened.namelist():
+                if name.endswith(".class") and _KAFKA.match(name):
+                    yield name.removesuffix(".class").replace("/", ".")
+
+
+def _load(jvm: Any, names: Iterable[str]) -> None:
+    """Load classes without running any of their code. Those that need a jar that is not there are passed over."""
+    from py4j.protocol import Py4JError
+
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    for name in names:
+        with suppress(Py4JError):
+            jvm.java.lang.Class.forName(name, False, loader)
+
+
 def main(arguments: list[str]) -> None:
     """Run a small stream, so that a view's classes are loaded; its JVM writes the file on its way out."""
     from pyspark.sql import SparkSession
+    from pyspark.sql import functions as F
     from pyspark.sql.avro.functions import from_avro, to_avro
 
     from hub.embedded.spark_gateway import start_spark_gateway
@@ -91,10 +136,11 @@ def main(arguments: list[str]) -> None:
         gateway.install()
         session = SparkSession.builder.getOrCreate()
         numbers = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
-        decoded = numbers.select(from_avro(to_avro("value"), '"long"').alias("value"))
+        decoded = numbers.select(from_avro(to_avro("value"), '"long"').alias("value"), "timestamp")
+        folded = decoded.groupBy(F.expr(_KEY).alias("key")).agg(*(F.expr(sql) for sql in _FOLDED))
+        rows = folded.select("key", *(F.expr(sql) for sql in _ROWS))
         query = (
-            decoded.groupBy("value")
-            .count()
+            rows.select(F.concat(F.lit(b"0"), to_avro(F.struct("*"))).alias("value"))
             .writeStream.outputMode("update")
             .format("noop")
             .option("checkpointLocation", f"{folder}/checkpoint")
@@ -102,6 +148,7 @@ def main(arguments: list[str]) -> None:
             .start()
         )
         query.awaitTermination(60)
+        _load(session.sparkContext._jvm, _kafka_classes(jars))
         session.stop()
         gateway.stop(MAKE_TIMEOUT_S)
         # The folder may be on another disk: copy beside the target, under a name that no other maker has, then rename,

@@ -154,6 +154,11 @@ _COMPILE_LATE = (
 )
 
 
+# Spark writes the loop over a stage's events as one method, and Java never compiles one of more than 8,000 bytes: with seven
+# sources it is longer, and every event went through Java's interpreter.
+_COMPILE_LARGE = ("-XX:-DontCompileHugeMethods",)
+
+
 # A small heap is collected in some ten milliseconds by one thread: state is outside of it. Java's default, G1, marks and
 # refines beside the work and makes each write dearer, and parallel collectors spin while others have the cores. On two
 # cores, a million events of catch-up: serial 30,400 events/s and 1.2 GB, G1 26,100 and 1.5 GB, parallel 23,600.
@@ -165,7 +170,7 @@ def spark_command(
 ) -> list[str]:
     """The command line; only flags that this version of Java knows."""
     flags = ["-XX:+IgnoreUnrecognizedVMOptions", f"-Xmx{settings.spark_heap_mb}m", "-XX:-UsePerfData"]
-    flags += _COMPILE_LATE
+    flags += [*_COMPILE_LATE, *_COMPILE_LARGE]
     if settings.spark_heap_mb <= _SMALL_HEAP_MB:
         flags += ["-XX:+UseSerialGC"]
     flags += [f"--add-opens={package}=ALL-UNNAMED" for package in OPENED]

@@ -30,7 +30,7 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 from hub.materializers import event_formats
 from hub.materializers.avro_shape import PROOF, AvroType, branch_bytes, changelog_schema, project, united
 from hub.materializers.formats import Reading, reading_of
-from hub.materializers.shape import META, ORIGIN, Shape, SourceShape
+from hub.materializers.shape import META, ORIGIN, Shape, SourceShape, steps
 from hub.materializers.view import CHANGELOG_PREFIX
 from hub.record import Positions
 from hub.topics.dead_letter import REPLAY_FOR, REPLAY_LETTER, REPLAY_OF
@@ -300,8 +300,8 @@ def rows(folded: DataFrame, shape: Shape) -> DataFrame:
     """The view: key, the declared columns in order, _version, _sources, _row_deleted; and _bad events beside them."""
     ready = folded.select("*", *(F.expr(sql).alias(name) for name, sql in shape.uniques))
     kept = [name for name, _ in shape.outputs]
-    for name, sql in shape.outputs:
-        ready = ready.withColumn(name, F.expr(sql))
+    for group in steps(shape.outputs):
+        ready = ready.withColumns({name: F.expr(sql) for name, sql in group.items()})
     origins = [
         F.when(
             F.col(source.latest).isNotNull(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.shape import Shape, shape
+from hub.materializers.shape import Shape, shape, steps
 from hub.materializers.view import View
 
 TIMESTAMP = {"type": "long", "logicalType": "timestamp-millis"}
@@ -114,6 +114,21 @@ def test_what_cannot_be_is_refused_with_the_way_out(text: str, said: str, hint: 
     assert 'view "v": field "f"' in caught.value.message
     assert said in caught.value.message
     assert hint in (caught.value.hint or "")
+
+
+def test_what_reads_an_earlier_field_is_computed_after_it_and_all_else_at_once() -> None:
+    result = compiled(
+        fields={"name": "crm.name", "credit": "crm.credit", "half": "credit / 2", "page": "web.page"},
+        computed={"quarter": "half / 2"},
+    )
+    groups = list(steps(result.outputs))
+    assert [list(group) for group in groups] == [["name", "credit"], ["half", "page"], ["quarter"]]
+    assert [each for group in groups for each in group.items()] == list(result.outputs)
+
+
+def test_a_field_of_a_struct_is_no_earlier_field() -> None:
+    outputs = (("name", "l_crm.name"), ("other", "l_web.name"), ("first", "name.first"))
+    assert [list(group) for group in steps(outputs)] == [["name", "other"], ["first"]]
 
 
 def test_a_key_cannot_aggregate() -> None:
