@@ -458,15 +458,16 @@ def steps(outputs: Sequence[tuple[str, str]]) -> Iterable[Mapping[str, str]]:
     """The outputs, in their order, in as few groups as can be computed at once: none of a group may read another of it.
 
     Whether one reads another is judged by words, so it may seem so where it is not: that is a group more. Spark looks
-    through the whole query again for each group, which in a new JVM takes it a tenth of a second.
+    through the whole query again for each group.
     """
     group: dict[str, str] = {}
+    made: set[str] = set()  # their names, as Spark compares names
     for name, sql in outputs:
-        words = {word.lower() for word in _WORD.findall(sql)}
-        if not words.isdisjoint(group):
+        if not made.isdisjoint(word.lower() for word in _WORD.findall(sql)):
             yield group
-            group = {}
+            group, made = {}, set()
         group[name] = sql
+        made.add(name.lower())
     yield group
 
 

@@ -131,6 +131,11 @@ def test_a_field_of_a_struct_is_no_earlier_field() -> None:
     assert [list(group) for group in steps(outputs)] == [["name", "other"], ["first"]]
 
 
+def test_names_are_compared_as_spark_compares_them() -> None:
+    outputs = (("Name", "l_crm.name"), ("first", "substr(NAME, 1, 1)"))
+    assert [list(group) for group in steps(outputs)] == [["Name"], ["first"]]
+
+
 def test_a_key_cannot_aggregate() -> None:
     with pytest.raises(ConfigError, match="key: `max\\(id\\)` aggregates"):
         compiled(sources={"crm": {"topic": "t", "key": "max(id)"}})
