@@ -27,6 +27,7 @@ from typing import Literal
 
 from sqlglot import exp
 
+from hub.materializers import real_time
 from hub.materializers.sql_view import (
     VERSION,
     Origin,
@@ -90,8 +91,11 @@ class Classified:
 
 
 def classify(query: Query) -> Classified:
-    """The class of a view's SQL. Raises ConfigError (HUB-2114) for what no engine maintains."""
+    """The class of a view's SQL. Raises ConfigError: HUB-2114 for what no engine maintains, HUB-2108 for what ``mode: realtime``
+    is asked of and cannot be."""
     shape = _Classifier(query).of(query.tree)
+    if query.view.mode == "realtime":
+        real_time.check(query, shape.name, shape.reason, shape.nearest)
     key, key_from = _key(query, shape)
     sql = with_columns(query, _versions(query)) if shape.name != "D" else ""
     return Classified(

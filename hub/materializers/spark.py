@@ -21,6 +21,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from hub.config import Settings
 from hub.embedded import SparkGateway, ensure_jars, find_java, start_spark_gateway
@@ -314,8 +315,7 @@ def start(
     elif mode == "live":
         writing = writing.trigger(processingTime=f"{settings.trigger_ms} milliseconds")
     else:
-        # pyspark has it, its type stubs do not
-        writing = writing.trigger(realTime=f"{round(settings.realtime_checkpoint_s * 1000)} milliseconds")  # type: ignore[call-overload]
+        writing = in_real_time(writing, settings)
     with _starting:
         session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
         for key, value in _CODE["realtime" if warming else mode].items():
@@ -328,6 +328,14 @@ def start(
             raise refusal(plan.shape.view, error) or error from None
         finally:
             session.conf.unset(_EXCLUDED_RULES)
+
+
+def in_real_time(writing: DataStreamWriter, settings: Settings) -> DataStreamWriter:
+    """With the trigger of real-time mode, which has its interval between two checkpoints. (pyspark has it, its stubs do not.)"""
+    triggered: DataStreamWriter = writing.trigger(
+        realTime=f"{round(settings.realtime_checkpoint_s * 1000)} milliseconds"  # type: ignore[call-overload]
+    )
+    return triggered
 
 
 def _rows(events: DataFrame, shape: Shape, inputs: Sequence[Input], answered: Answered) -> DataFrame:

@@ -10,7 +10,8 @@ A query's main plan is the author's, so nothing is spliced into it. What must le
 taken and events that came behind the watermark, is *swept* after each batch (``sweep``): Spark reports how many there
 were; when there were any, the batch's own offsets are read once more, judged the same way, and written to
 ``<topic>.dlq`` and ``views.<view>.late``. A batch without such events costs nothing. Which events were late is no
-guess: Spark's offset log has the watermark that the batch ran with.
+guess: Spark's offset log has the watermark that the batch ran with. In real-time mode a batch is what lies between two
+checkpoints: rows leave as events come, what is not taken leaves at the checkpoint, before the position is told.
 
 Temp views and settings live in a Spark session of the query's own, so two views may call their sources the same.
 """
@@ -48,7 +49,15 @@ from hub.materializers.dataframes import (
 from hub.materializers.delta_plan import DeltaPlan
 from hub.materializers.progress import Mode
 from hub.materializers.shape import META, SourceShape
-from hub.materializers.spark import code_settings, executed, logged_offsets, reading, sink_options
+from hub.materializers.spark import (
+    code_settings,
+    executed,
+    in_real_time,
+    logged_offsets,
+    reading,
+    refusal,
+    sink_options,
+)
 from hub.materializers.sql_view import VERSION, Query, SqlSource, SqlView
 from hub.materializers.transform_functions import register
 from hub.record import Positions, TopicPartition, lag_records
@@ -126,22 +135,23 @@ def row_schema(
     return changelog_schema(view.name, fields, required=("_version",))
 
 
-def start(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode) -> StreamingQuery:
-    """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` goes on.
+def start(
+    session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode, *, warming: bool = False
+) -> StreamingQuery:
+    """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` and ``realtime`` go on. ``warming``: live,
+    with the code that ``realtime`` will run.
 
-    Raises ConfigError when Spark does not take the query's shape.
+    Raises ConfigError when Spark does not take the query's shape (HUB-2105), or its real-time mode does not (HUB-2108).
     """
     own = register(session.newSession(), plan.view)
     for key, value in {
-        **code_settings(mode),
+        **code_settings("realtime" if warming else mode),
         "spark.sql.shuffle.partitions": str(plan.partitions),
         f"{_STREAMING}.minBatchesToRetain": str(_KEPT_BATCHES),
         # A window, a session, a row without partner: they are written when the watermark has moved on without an event.
         f"{_STREAMING}.noDataMicroBatches.enabled": str(plan.classified.has_state).lower(),
     }.items():
         own.conf.set(key, value)
-    per_batch = settings.bulk_events_per_batch if mode == "bulk" else settings.live_events_per_batch
-    tasks = settings.bulk_tasks if mode == "bulk" else settings.live_tasks
     streams = [each for each in plan.inputs if plan.source(each).read_as == "stream"]
     for given in plan.inputs:
         source = plan.source(given)
@@ -150,20 +160,12 @@ def start(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode) 
                 given.source.name
             )
             continue
-        events = (
-            own.readStream.format("kafka")
-            .options(**reading(settings))
-            .option("subscribe", ",".join(given.topics))
-            .option("startingOffsets", "earliest")
-            .option("failOnDataLoss", "true")
-            .option("maxOffsetsPerTrigger", str(max(1, per_batch // len(streams))))
-            .load()
-        )
-        events = taken_by(events, plan.view.name).coalesce(tasks)
+        events = taken_by(_events(own, settings, given, mode, len(streams)), plan.view.name)
         events_ = typed(events, given, source, plan.answered)
         observed = events_.observe(_metric(given), F.count(WHY).alias("bad"))
         rows = taken(observed)
-        if source.event_time is not None and source.watermark is not None:
+        # Real-time mode has no watermarks, and is refused for a view that needs one: of stateless rows none is late.
+        if source.event_time is not None and source.watermark is not None and mode != "realtime":
             rows = rows.withWatermark(source.event_time, source.watermark)
         rows.createOrReplaceTempView(given.source.name)
     try:
@@ -175,13 +177,39 @@ def start(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode) 
             .option("kafka.linger.ms", "20" if mode == "bulk" else "0")
             .options(**sink_options())
             .option("checkpointLocation", str(plan.checkpoint))
-            .outputMode(plan.classified.mode or "append")
         )
+        if mode == "realtime":  # it knows no other output; of stateless rows each is new in every mode
+            return in_real_time(writing.outputMode("update"), settings).start()
+        writing = writing.outputMode(plan.classified.mode or "append")
         if mode == "bulk":
             return writing.trigger(availableNow=True).start()
         return writing.trigger(processingTime=f"{settings.trigger_ms} milliseconds").start()
-    except AnalysisException as error:
-        raise refused(plan.view, error) from None
+    except PySparkException as error:
+        if (not_taken := refusal(plan.view.name, error)) is not None:
+            raise not_taken from None
+        if isinstance(error, AnalysisException):
+            raise refused(plan.view, error) from None
+        raise
+
+
+def _events(session: SparkSession, settings: Settings, given: Input, mode: Mode, streams: int) -> DataFrame:
+    """The events of a stream, which is one of so many. In real time a task a partition: it has a slot of its own and waits
+    there; in batches few tasks, since each has a cost of its own."""
+    source = (
+        session.readStream.format("kafka")
+        .options(**reading(settings, mode))
+        .option("subscribe", ",".join(given.topics))
+        .option("startingOffsets", "earliest")
+        .option("failOnDataLoss", "true")
+    )
+    if mode == "realtime":
+        return source.load()
+    per_batch, tasks = (
+        (settings.bulk_events_per_batch, settings.bulk_tasks)
+        if mode == "bulk"
+        else (settings.live_events_per_batch, settings.live_tasks)
+    )
+    return source.option("maxOffsetsPerTrigger", str(max(1, per_batch // streams))).load().coalesce(tasks)
 
 
 def refused(view: SqlView, error: PySparkException) -> ConfigError:
