@@ -38,6 +38,7 @@ from hub.materializers.classify import Classified, Late
 from hub.materializers.dataframes import (
     DLQ_SUFFIX,
     GENERATION_SHIFT,
+    SOURCES_HEADER,
     VERSION_HEADER,
     Answered,
     Input,
@@ -58,7 +59,7 @@ from hub.materializers.spark import (
     refusal,
     sink_options,
 )
-from hub.materializers.sql_view import VERSION, Query, SqlSource, SqlView
+from hub.materializers.sql_view import FROM, ORIGIN, VERSION, Query, SqlSource, SqlView
 from hub.materializers.transform_functions import register
 from hub.record import Positions, TopicPartition, lag_records
 
@@ -87,6 +88,12 @@ class SqlPlan:
     checkpoint: Path
     partitions: int
     delta: DeltaPlan | None = None
+
+    @property
+    def sql(self) -> str:
+        """What Spark runs. A stateless view that is to run in real time says of each row which event made it, in every mode:
+        its positions are told at checkpoints only."""
+        return (self.view.mode == "realtime" and self.classified.traced) or self.classified.sql
 
     @property
     def topics(self) -> list[str]:
@@ -169,7 +176,7 @@ def start(
             rows = rows.withWatermark(source.event_time, source.watermark)
         rows.createOrReplaceTempView(given.source.name)
     try:
-        out = _records(own.sql(plan.classified.sql), plan)
+        out = _records(own.sql(plan.sql), plan)
         writing = (
             out.writeStream.queryName(plan.view.table)
             .format("kafka")
@@ -311,12 +318,20 @@ def _records(frame: DataFrame, plan: SqlPlan) -> DataFrame:
     columns = [field["name"] for field in plan.row_schema["fields"]]
     body = to_avro(F.struct(*columns), orjson.dumps(plan.row_schema).decode())
     version = F.col("_version") + F.lit(plan.generation << GENERATION_SHIFT)
+    headers = [_header(VERSION_HEADER, version)]
+    if FROM in rows.columns:
+        headers.append(_header(SOURCES_HEADER, _origin(F.col(FROM))))
     return rows.select(
         F.lit(plan.view.changelog).alias("topic"),
         key_text(rows, plan.classified.key).cast("binary").alias("key"),
         F.concat(F.lit(Writer(plan.row_schema_id, None).head), body).alias("value"),
-        F.array(_header(VERSION_HEADER, version)).alias("headers"),
+        F.array(*headers).alias("headers"),
     )
+
+
+def _origin(event: Column) -> Column:
+    """As ``_sources`` of an entity view's row: JSON by the source's name."""
+    return F.to_json(F.create_map(event["source"], F.struct(*(event[name] for name in ORIGIN))))
 
 
 def _header(name: str, value: Column) -> Column:

@@ -36,6 +36,8 @@ _MOST_DEPTH = 40  # brackets within brackets: the parser is recursive
 
 # The column that carries a row's version through the SQL, out of the way of every other name.
 VERSION = "_hub_version"
+# And the one with the event that a stateless row is made of: its source's name, and its META of these names.
+FROM, ORIGIN = "_hub_from", ("topic", "partition", "offset", "timestamp")
 
 As = Literal["stream", "table", "static"]
 

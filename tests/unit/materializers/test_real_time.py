@@ -79,8 +79,7 @@ def test_it_takes_stateless_views_and_one_aggregation(sql: str, key: tuple[str, 
             "an entity view",
         ),
         (
-            "SELECT id, session_window(t, '10 minutes').start AS s, count(*) AS n FROM timed "
-            "GROUP BY id, session_window(t, '10 minutes')",
+            "SELECT id, session_window(t, '9 minutes').start AS s FROM timed GROUP BY id, session_window(t, '9 minutes')",
             (),
             "class B-session: a session is written when a watermark has closed it",
             "window(t, '10 minutes')",
@@ -114,3 +113,17 @@ def test_it_refuses_the_others_with_the_reason_and_the_nearest_form(
     assert why in refused.value.message
     assert form in (refused.value.hint or "") and "write `mode: live`" in (refused.value.hint or "")
     classify(query_of(view(sql, *key, mode="live")))  # as it says
+
+
+def test_a_stateless_row_says_which_event_made_it() -> None:
+    found = classify(
+        query_of(view("SELECT id FROM (SELECT id, x FROM e) i WHERE x > 3 UNION ALL SELECT id FROM f", "id"))
+    )
+    origin = "named_struct('source', '{0}', 'topic', `{0}`._topic, 'partition', `{0}`._partition, "
+    assert origin.format("e") in found.traced and origin.format("f") in found.traced
+    assert "`i`._hub_from AS _hub_from" in found.traced
+    assert found.sql == "\n".join(
+        line.split(", named_struct")[0].split(", `i`._hub_from")[0] for line in found.traced.splitlines()
+    )
+    grouped = classify(query_of(view("SELECT id, count(*) AS n FROM e GROUP BY id")))
+    assert grouped.traced == "" and grouped.sql
