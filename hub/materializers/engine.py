@@ -903,16 +903,27 @@ class Runner:
             self._report(plan, committed, "bulk" if unread > _BULK_FROM else "live")
         return unread
 
-    def _follow(self, plan: AnyPlan, mode: Mode) -> bool:
-        """Run the query and report its batches. True when it was stopped because the plan is stale."""
+    def _replay(self, plan: AnyPlan) -> None:
+        """What real-time mode may have read past its last checkpoint, in one batch, where events may come too late.
+
+        It judged them all by the watermark of that checkpoint, and so does one batch. Cut into several, the later ones would
+        be judged by what the first have moved: a count would stay behind the one that a store has already, for ever."""
+        if isinstance(plan, SqlPlan) and plan.classified.late and _realtime_mark(plan).exists():
+            self._follow(plan, "bulk", whole=True)
+            self._unread(plan)  # tells how far that is, if nothing comes any more
+
+    def _follow(self, plan: AnyPlan, mode: Mode, *, whole: bool = False) -> bool:
+        """Run the query and report its batches. True when it was stopped because the plan is stale. ``whole``: bulk, as one batch."""
         assert self.view is not None
+        if not whole:
+            self._replay(plan)
         warming = mode == "live" and self.view.mode == "realtime" and not self.warm
         if mode == "realtime":
             if not (self.has_slots and self.slots.enter(self.path.stem, self.table)):
                 return self._follow(plan, "live")  # another version is still in them: asked again meanwhile
             _realtime_mark(plan).touch()
         try:
-            query = self._started(plan, mode, warming=warming)
+            query = self._started(plan, mode, warming=warming, whole=whole)
         except BaseException:
             self.slots.leave(self.path.stem, self.table)
             raise
@@ -968,11 +979,11 @@ class Runner:
             return None
         return "in micro-batches: real-time mode is for the version that is served"
 
-    def _started(self, plan: AnyPlan, mode: Mode, *, warming: bool) -> StreamingQuery:
+    def _started(self, plan: AnyPlan, mode: Mode, *, warming: bool, whole: bool) -> StreamingQuery:
         if not isinstance(plan, SqlPlan):
             return spark.start(self.session, plan, self.settings, mode, warming=warming)
         if plan.delta is None:
-            return sql_stream.start(self.session, plan, self.settings, mode, warming=warming)
+            return sql_stream.start(self.session, plan, self.settings, mode, warming=warming, whole=whole)
         self._know_live(set(self._read_versions().values()))
         begins, ends = self.cluster.beginning_offsets(plan.topics), self.cluster.end_offsets(plan.topics)
         writer = self.cluster.writer()

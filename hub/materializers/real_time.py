@@ -1,8 +1,8 @@
 """[core] What of a SQL view Spark's real-time mode takes; everything else is refused, with the reason and the nearest form.
 
-Read off Spark 4.3's own list of operators and what it does with each (``tests/integration/test_realtime_sql.py`` asks the
-real one): filters, projections, generators, unions and one aggregation. It has no watermark, no join of streams, no
-session, and reads a source once. A view is refused when its file is read, not when Spark is asked an hour later.
+Read off Spark 4.3's own list of operators and what it does with each: filters, projections, generators, unions and one
+aggregation, by key or window, which a watermark may close. No join of streams, no session, and each source is read once.
+A view is refused when its file is checked, not when Spark is asked after an hour of bulk.
 """
 
 from __future__ import annotations
@@ -42,14 +42,8 @@ def refused(query: Query, kind: str, reason: str, nearest: str) -> tuple[str, st
         )
     if kind == "B-session":
         return (
-            "class B-session: a session is written when a watermark has closed it, and it has no watermarks",
-            "window(t, '10 minutes') without `event_time` and `watermark` at the source gives each window's row as it grows",
-        )
-    timed = [name for name, source in query.view.sources.items() if source.watermark is not None]
-    if kind == "B" and timed:
-        return (
-            f'source "{timed[0]}" has a watermark, and it has none (Spark refuses EventTimeWatermarkExec)',
-            "leave `event_time` and `watermark` out: then no event is too late, and the state of every window is kept",
+            "class B-session: a session is written when the watermark has closed it, and it writes rows as they grow",
+            "GROUP BY window(event_time, '10 minutes') gives each window's row as it grows",
         )
     twice = next((name for name, times in Counter(_read(query, query.tree)).items() if times > 1), None)
     if twice is not None:

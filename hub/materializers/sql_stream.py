@@ -143,10 +143,16 @@ def row_schema(
 
 
 def start(
-    session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode, *, warming: bool = False
+    session: SparkSession,
+    plan: SqlPlan,
+    settings: Settings,
+    mode: Mode,
+    *,
+    warming: bool = False,
+    whole: bool = False,
 ) -> StreamingQuery:
     """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` and ``realtime`` go on. ``warming``: live,
-    with the code that ``realtime`` will run.
+    with the code that ``realtime`` will run. ``whole``: what there is in one batch.
 
     Raises ConfigError when Spark does not take the query's shape (HUB-2105), or its real-time mode does not (HUB-2108).
     """
@@ -167,12 +173,13 @@ def start(
                 given.source.name
             )
             continue
-        events = taken_by(_events(own, settings, given, mode, len(streams)), plan.view.name)
+        events = taken_by(
+            _events(own, settings, given, mode, None if whole else len(streams)), plan.view.name
+        )
         events_ = typed(events, given, source, plan.answered)
         observed = events_.observe(_metric(given), F.count(WHY).alias("bad"))
         rows = taken(observed)
-        # Real-time mode has no watermarks, and is refused for a view that needs one: of stateless rows none is late.
-        if source.event_time is not None and source.watermark is not None and mode != "realtime":
+        if source.event_time is not None and source.watermark is not None:
             rows = rows.withWatermark(source.event_time, source.watermark)
         rows.createOrReplaceTempView(given.source.name)
     try:
@@ -199,8 +206,10 @@ def start(
         raise
 
 
-def _events(session: SparkSession, settings: Settings, given: Input, mode: Mode, streams: int) -> DataFrame:
-    """The events of a stream, which is one of so many. In real time a task a partition: it has a slot of its own and waits
+def _events(
+    session: SparkSession, settings: Settings, given: Input, mode: Mode, streams: int | None
+) -> DataFrame:
+    """The events of a stream, which is one of so many that share a batch's limit; None: there is none. In real time a task a partition: it has a slot of its own and waits
     there; in batches few tasks, since each has a cost of its own."""
     source = (
         session.readStream.format("kafka")
@@ -216,7 +225,9 @@ def _events(session: SparkSession, settings: Settings, given: Input, mode: Mode,
         if mode == "bulk"
         else (settings.live_events_per_batch, settings.live_tasks)
     )
-    return source.option("maxOffsetsPerTrigger", str(max(1, per_batch // streams))).load().coalesce(tasks)
+    if streams is not None:
+        source = source.option("maxOffsetsPerTrigger", str(max(1, per_batch // streams)))
+    return source.load().coalesce(tasks)
 
 
 def refused(view: SqlView, error: PySparkException) -> ConfigError:

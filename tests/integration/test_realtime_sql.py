@@ -62,7 +62,7 @@ VIEWS: dict[str, dict[str, Any]] = {
         "(SELECT shop, sale_id, cents FROM s UNION ALL SELECT shop, sale_id, -cents AS cents FROM r) e GROUP BY shop",
     },
     "till_hours": {
-        "sources": {"s": {"topic": SALES}},
+        "sources": {"s": {"topic": SALES, "event_time": "sold_at", "watermark": "12 hours"}},
         "sql": "SELECT shop, window(sold_at, '1 hour', '30 minutes').start AS since, count(*) AS sales FROM s "
         "GROUP BY shop, window(sold_at, '1 hour', '30 minutes')",
     },
@@ -75,7 +75,8 @@ def hub(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     stores = {"duck": "duckdb", "lake": "parquet"}
     if BINARIES:
         stores["warehouse"] = request.getfixturevalue("postgres").database("realtime")
-    with running_hub(tmp_path_factory.mktemp("realtime-sql"), stores=stores, expiry_every_s=0.3) as running:
+    more: dict[str, Any] = {"stores": stores, "expiry_every_s": 0.3, "live_events_per_batch": 40}
+    with running_hub(tmp_path_factory.mktemp("realtime-sql"), **more) as running:
         yield running
 
 
@@ -101,10 +102,11 @@ def is_return(n: int) -> bool:
 class Till:
     """Sales and returns, written a few at a time until it ends."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, name: str = "till") -> None:
+        self.sales, self.returns = f"{name}.sales", f"{name}.returns"
         self.writer = pipeline.cluster.writer()
         self.ids = {}
-        for topic in (SALES, RETURNS):
+        for topic in (self.sales, self.returns):
             pipeline.cluster.create_topic(topic, partitions=2, config={}, replication_factor=1)
             self.ids[topic] = pipeline.registry.register(f"{topic}-value", json.dumps(SALE))
         self.sold = 0
@@ -112,13 +114,17 @@ class Till:
         self.thread = threading.Thread(target=self._goes_on, daemon=True)
 
     def write(self, count: int) -> Positions:
-        records = []
-        for n in range(self.sold, self.sold + count):
-            topic, event = RETURNS if is_return(n) else SALES, sale(n)
-            value = encode(self.ids[topic], parsed(SALE), event)
-            records.append(NewRecord(topic, event["shop"].encode(), value))
+        numbers = range(self.sold, self.sold + count)
         self.sold += count
-        return self.writer.append(records)
+        return self.append([(self.returns if is_return(n) else self.sales, sale(n)) for n in numbers])
+
+    def append(self, events: list[tuple[str, Event]]) -> Positions:
+        return self.writer.append(
+            [
+                NewRecord(topic, event["shop"].encode(), encode(self.ids[topic], parsed(SALE), event))
+                for topic, event in events
+            ]
+        )
 
     def _goes_on(self) -> None:
         while not self.stop.wait(0.2):
@@ -208,6 +214,70 @@ def test_rows_of_sql_views_are_those_of_plain_python_whatever_dies_between_check
     finally:
         till.stop.set()
         hub.remove_views(*VIEWS)
+
+
+def test_events_that_come_too_late_are_told_and_no_death_makes_more_of_them(hub: Hub) -> None:
+    till = Till(hub.pipeline, "late")
+    name, late = "till_days", "views.till_days.late"
+    body = {
+        "sources": {"s": {"topic": till.sales, "event_time": "sold_at", "watermark": "1 hour"}},
+        "sql": "SELECT shop, window(sold_at, '1 day').start AS day, count(*) AS sales FROM s GROUP BY shop, window(sold_at, '1 day')",
+    }
+
+    def sold(shop: str, days: int, count: int) -> Positions:
+        at = START // DAY_MS * DAY_MS + days * DAY_MS
+        return till.append([(till.sales, {**sale(n), "shop": shop, "sold_at": at}) for n in range(count)])
+
+    def days(shop: str) -> list[int]:
+        rows = hub.pipeline.rows(name).values()
+        return [row["sales"] for row in sorted(rows, key=lambda row: row["day"]) if row["shop"] == shop]
+
+    def told() -> list[bytes]:
+        return [each.key or b"" for each in records_of(hub.pipeline.cluster, late)]
+
+    def stands_at(days_: list[int], shop: str) -> None:
+        hub.until(lambda: days(shop) == days_, 120.0, lambda: f"{days(shop)} {hub.pipeline.state(name)}")
+
+    hub.write_view(name, json.dumps({"view": name, "mode": "realtime", **body}))
+    try:
+        sold("a", 0, 1)
+        hub.reaches(name, "realtime")
+        stands_at([1], "a")
+        # All of one interval: the first moves the watermark past the others when the interval ends, not before. A checkpoint
+        # that comes in between is waited for, and it begins anew with the next days.
+        for first in range(1, 40, 4):
+            hub.until(lambda: covers(hub, name, hub.pipeline.cluster.end_offsets([till.sales])), 120.0)
+            shop = f"b{first}"
+            token = till.append(
+                [(till.sales, {**sale(0), "shop": shop, "sold_at": START + (first + 2) * DAY_MS})]
+            )
+            token = sold(shop, first, 200)
+            stands_at([200, 1], shop)
+            hub.kill("materializer")
+            if not covers(hub, name, token):
+                break
+            hub.reaches(name, "realtime")
+        else:
+            pytest.fail("each time a checkpoint was faster than the kill")
+        hub.until(lambda: hub.pipeline.state(name).get("state") != "realtime", 240.0)
+        hub.reaches(name, "realtime")
+        hub.until(lambda: covers(hub, name, token), 120.0)
+        assert days(shop) == [200, 1]
+        assert told() == [], "they were in time before the process died"
+
+        # Now they are late, and are told so at the checkpoint, as written.
+        token = sold(shop, first, 3)
+        hub.until(lambda: covers(hub, name, token), 120.0)
+        if days(shop) == [203, 1]:  # the checkpoint before had not moved the watermark yet
+            token = sold(shop, first, 3)
+            hub.until(lambda: covers(hub, name, token), 120.0)
+        taken = days(shop)
+        assert taken[0] in (200, 203) and told() == [shop.encode()] * 3
+        assert hub.pipeline.state(name)["last_batch"]["late_records"] == 3
+        proven = call_hub(hub.settings, "view", "verify", name)
+        assert proven.returncode == 0, (proven.stdout, proven.stderr)
+    finally:
+        hub.remove_views(name)
 
 
 def covers(hub: Hub, view: str, written: Positions) -> bool:
