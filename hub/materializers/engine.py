@@ -903,12 +903,14 @@ class Runner:
             self._report(plan, committed, "bulk" if unread > _BULK_FROM else "live")
         return unread
 
-    def _replay(self, plan: AnyPlan) -> None:
-        """What real-time mode may have read past its last checkpoint, in one batch, where events may come too late.
+    def _replay(self, plan: AnyPlan, mode: Mode) -> None:
+        """What real-time mode may have read past its last checkpoint, in one batch, where events may come too late; and before
+        it begins, the batch that was begun in another mode.
 
         It judged them all by the watermark of that checkpoint, and so does one batch. Cut into several, the later ones would
         be judged by what the first have moved: a count would stay behind the one that a store has already, for ever."""
-        if isinstance(plan, SqlPlan) and plan.classified.late and _realtime_mark(plan).exists():
+        begun = mode == "realtime" and spark.is_uncommitted(plan.checkpoint)
+        if isinstance(plan, SqlPlan) and plan.classified.late and (begun or _realtime_mark(plan).exists()):
             self._follow(plan, "bulk", whole=True)
             self._unread(plan)  # tells how far that is, if nothing comes any more
 
@@ -916,11 +918,16 @@ class Runner:
         """Run the query and report its batches. True when it was stopped because the plan is stale. ``whole``: bulk, as one batch."""
         assert self.view is not None
         if not whole:
-            self._replay(plan)
+            self._replay(plan, mode)
+            if self.stopping.is_set():
+                return False
         warming = mode == "live" and self.view.mode == "realtime" and not self.warm
         if mode == "realtime":
             if not (self.has_slots and self.slots.enter(self.path.stem, self.table)):
                 return self._follow(plan, "live")  # another version is still in them: asked again meanwhile
+            if spark.is_uncommitted(plan.checkpoint):
+                # That batch may have written rows, and is not read again as it was: the same caution.
+                self.untold = self.cluster.end_offsets(plan.topics)
             _realtime_mark(plan).touch()
         try:
             query = self._started(plan, mode, warming=warming, whole=whole)

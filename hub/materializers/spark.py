@@ -68,6 +68,8 @@ _SESSION: Mapping[str, str] = {
     # room for its tasks is made before it starts, not judged by what live views happen to have queued.
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "5",
     "spark.scheduler.pipelinedGroup.slotCheck.enabled": "false",
+    # Of stateless queries it would write offsets behind their batch: what is told is read from there, and swept by it.
+    f"{_STREAMING}.realTimeMode.asyncProgressTrackingByDefault.enabled": "false",
 }
 
 _SINK = {
@@ -387,6 +389,16 @@ def committed_batch(checkpoint: Path) -> Batch | None:
     last = max(commits)
     reached, _ = logged_offsets(checkpoint, last)
     return Batch(last, reached, 0, 0)
+
+
+def is_uncommitted(checkpoint: Path) -> bool:
+    """Whether a batch was begun and not committed. Micro-batches read its very offsets again; real-time mode forgets where it
+    was to end, and reads on from its begin."""
+    begun, done = (
+        max((int(path.name) for path in (checkpoint / kind).glob("*") if path.name.isdecimal()), default=-1)
+        for kind in ("offsets", "commits")
+    )
+    return begun > done
 
 
 def logged_offsets(checkpoint: Path, batch_id: int) -> tuple[Positions, int]:
