@@ -987,6 +987,7 @@ class Runner:
         return "in micro-batches: real-time mode is for the version that is served"
 
     def _started(self, plan: AnyPlan, mode: Mode, *, warming: bool, whole: bool) -> StreamingQuery:
+        spark.forget_state_of_no_batch(plan.checkpoint, mode)
         if not isinstance(plan, SqlPlan):
             return spark.start(self.session, plan, self.settings, mode, warming=warming)
         if plan.delta is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import shutil
 import socket
 import threading
 import time
@@ -394,11 +395,20 @@ def committed_batch(checkpoint: Path) -> Batch | None:
 def is_uncommitted(checkpoint: Path) -> bool:
     """Whether a batch was begun and not committed. Micro-batches read its very offsets again; real-time mode forgets where it
     was to end, and reads on from its begin."""
-    begun, done = (
-        max((int(path.name) for path in (checkpoint / kind).glob("*") if path.name.isdecimal()), default=-1)
-        for kind in ("offsets", "commits")
-    )
-    return begun > done
+    return _last(checkpoint / "offsets") > _last(checkpoint / "commits")
+
+
+def forget_state_of_no_batch(checkpoint: Path, mode: Mode) -> None:
+    """Remove the state of a query that died in its first batch, where that batch is not run again as it was (real-time mode
+    notes its offsets at its end). It counts for nothing, and Spark refuses to begin beside it (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY)."""
+    nothing_begun = mode == "realtime" or _last(checkpoint / "offsets") < 0
+    if nothing_begun and _last(checkpoint / "commits") < 0:
+        shutil.rmtree(checkpoint / "state", ignore_errors=True)
+
+
+def _last(log: Path) -> int:
+    """The last batch in one of Spark's logs; -1: none."""
+    return max((int(path.name) for path in log.glob("*") if path.name.isdecimal()), default=-1)
 
 
 def logged_offsets(checkpoint: Path, batch_id: int) -> tuple[Positions, int]:

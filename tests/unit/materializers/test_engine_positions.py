@@ -103,6 +103,29 @@ def test_a_batch_that_was_begun_before_real_time_is_waited_for_as_well(stage: St
     assert spark.is_uncommitted(stage.plan.checkpoint)
 
 
+@pytest.mark.parametrize(
+    ("mode", "begun", "done", "kept"),
+    [
+        ("realtime", (), (), False),
+        ("live", (), (), False),
+        ("live", (0,), (), True),  # that batch is run again, on what it wrote
+        ("realtime", (0,), (), False),  # it is not
+        ("realtime", (0,), (0,), True),
+        ("live", (0, 1), (0,), True),
+    ],
+)
+def test_state_that_no_batch_has_committed_does_not_keep_a_view_from_beginning(
+    tmp_path: Path, mode: Mode, begun: tuple[int, ...], done: tuple[int, ...], kept: bool
+) -> None:
+    (tmp_path / "state/0/0/_metadata").mkdir(parents=True)
+    for kind, batches in (("offsets", begun), ("commits", done)):
+        (tmp_path / kind).mkdir()
+        for batch in batches:
+            (tmp_path / kind / str(batch)).touch()
+    spark.forget_state_of_no_batch(tmp_path, mode)
+    assert (tmp_path / "state").exists() == kept
+
+
 def test_real_time_is_the_served_versions_once_it_is_warm_and_the_other_one_has_left(stage: Stage) -> None:
     runner = stage.runner
     runner.view = runner.view.model_copy(update={"mode": "realtime"}) if runner.view else None
