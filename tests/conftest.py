@@ -19,6 +19,7 @@ MARK_OF_FOLDER = {"integration": "integration", "browser": "browser", "faults": 
 # The files that take longest, in seconds alone: `./run test --durations=0` tells them anew. They begin first, or one side
 # of a run would end with one of them while the other has nothing left.
 SECONDS = {
+    "integration/test_realtime_sql.py": 260,
     "integration/test_realtime.py": 217,
     "integration/test_mirror_cli.py": 182,
     "integration/test_mirror_import.py": 129,

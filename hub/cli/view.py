@@ -308,6 +308,7 @@ def _told(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]:
         told |= _delta(found, schemas)
     told |= {
         "engine": f"Spark, {found.mode} mode" if found.native else "the delta operator",
+        "real time": _in_real_time(found),
         "key": list(found.key),
         "key from": found.key_from,
         "columns": list(found.query.columns),
@@ -325,6 +326,16 @@ def _told(view: SqlView, schemas: Mapping[str, Any]) -> dict[str, object]:
     if found.late:
         told["late events"] = view.late_topic
     return told
+
+
+def _in_real_time(found: Classified) -> str:
+    """Whether `mode: realtime` takes it, whatever its file says now."""
+    from hub.materializers.real_time import refused
+
+    if found.query.view.mode == "realtime":
+        return "yes: its file says so"
+    no = refused(found.query, found.name, found.reason, found.nearest)
+    return "possible: mode: realtime" if no is None else f"no: {no[0]}"
 
 
 def _delta(found: Classified, schemas: Mapping[str, Any]) -> dict[str, object]:

@@ -32,7 +32,7 @@ from hub.materializers.cut_hold import Hold, Standing
 from hub.materializers.cuts import CUT, GroupCut, cut_of
 from hub.materializers.latency import MOST_ROWS, Due, Latencies, latest_event
 from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState, progress_of, seen_record
-from hub.materializers.row_decoder import RowDecoder, unreadable
+from hub.materializers.row_decoder import RowDecoder, provenance, unreadable
 from hub.materializers.sql_view import SqlView
 from hub.materializers.stores.port import ViewStore
 from hub.materializers.stores.sql import Change, StoreRefused, ViewBatch
@@ -49,7 +49,6 @@ _POLL_S = 0.25
 _SEEN_EVERY_MS = 500
 # Applied batches of a view whose contexts the store holds, for who pushes their rows.
 MOST_TRACED = 16
-SOURCES_HEADER = "hub.sources"
 # How long, and how many of a view, rows of a group wait for its cut where nobody says otherwise.
 CUT_WAIT_S, MOST_WAITING = 10.0, 50_000
 # hub.version is generation · 2⁴⁰ + events folded into the key.
@@ -404,7 +403,9 @@ class Applier:
         """How long the events took that are readable now."""
         if self.latencies is None:
             return
-        if isinstance(followed.view, SqlView):  # its rows name no events
+        # Rows of SQL views name no events, but for stateless ones in real time: of those that group events there nothing is
+        # counted, for their positions are told at checkpoints, and that is no delay of rows.
+        if isinstance(followed.view, SqlView) and followed.view.mode != "realtime":
             self.latencies.covered(followed.view.table, followed.covered, now_ms)
         else:
             self.latencies.applied(followed.view.table, followed.due, now_ms)
@@ -510,7 +511,8 @@ class Applier:
         changes, followed.due = [], []
         every = -(-len(newest) // MOST_ROWS) if self.latencies is not None else 0
         for index, (version, record) in enumerate(newest.values()):
-            row, deleted_by = self._decoder.row(record), _deleted_by(record)
+            row = self._decoder.row(record)
+            deleted_by = provenance(record) if row is None else None
             changes.append(Change(key_of(record), version, record.partition, record.offset, row, deleted_by))
             if every and index % every == 0:
                 origins = deleted_by if row is None else row.get("_sources")
@@ -606,16 +608,6 @@ def version_of(record: Record) -> int:
     if header is None or not header.isdigit() or len(header) > 18:
         raise unreadable(record, "it has no header hub.version that is a number")
     return int(header)
-
-
-def _deleted_by(record: Record) -> dict[str, Any] | None:
-    """The provenance that a tombstone carries beside it. None: a row, or a tombstone of before it did."""
-    told = record.header(SOURCES_HEADER) if record.value is None else None
-    try:
-        origins = orjson.loads(told) if told is not None else None
-    except ValueError:
-        raise unreadable(record, f"its header {SOURCES_HEADER} is no JSON") from None
-    return origins if isinstance(origins, dict) else None
 
 
 def key_of(record: Record) -> str:

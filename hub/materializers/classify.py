@@ -27,7 +27,10 @@ from typing import Literal
 
 from sqlglot import exp
 
+from hub.materializers import real_time
 from hub.materializers.sql_view import (
+    FROM,
+    ORIGIN,
     VERSION,
     Origin,
     Query,
@@ -67,7 +70,8 @@ class Late:
 @dataclass(frozen=True, slots=True)
 class Classified:
     """How a SQL view is kept. ``sql`` is what Spark runs: the author's text and the column ``_hub_version``;
-    empty for class D, whose operator has its own. ``nearest`` says how it would be native, when it could."""
+    empty for class D, whose operator has its own. ``traced``: of class A the same and ``_hub_from``, the event that made the row.
+    ``nearest`` says how it would be native, when it could."""
 
     query: Query
     name: Class
@@ -78,6 +82,7 @@ class Classified:
     key_from: str
     sql: str
     late: tuple[Late, ...]
+    traced: str = ""
 
     @property
     def native(self) -> bool:
@@ -90,10 +95,15 @@ class Classified:
 
 
 def classify(query: Query) -> Classified:
-    """The class of a view's SQL. Raises ConfigError (HUB-2114) for what no engine maintains."""
+    """The class of a view's SQL. Raises ConfigError: HUB-2114 for what no engine maintains, HUB-2108 for what ``mode: realtime``
+    is asked of and cannot be."""
     shape = _Classifier(query).of(query.tree)
+    if query.view.mode == "realtime":
+        real_time.check(query, shape.name, shape.reason, shape.nearest)
     key, key_from = _key(query, shape)
-    sql = with_columns(query, _versions(query)) if shape.name != "D" else ""
+    versions = _versions(query) if shape.name != "D" else {}
+    sql = with_columns(query, versions) if versions else ""
+    traced = with_columns(query, _origins(query, versions)) if shape.name == "A" else ""
     return Classified(
         query,
         shape.name,
@@ -104,6 +114,7 @@ def classify(query: Query) -> Classified:
         key_from,
         sql,
         shape.late,
+        traced,
     )
 
 
@@ -671,6 +682,22 @@ def _versions(query: Query) -> dict[int, str]:
         return " + ".join(terms[1:] if aggregated else terms)
 
     of(query.tree)
+    return made
+
+
+def _origins(query: Query, versions: Mapping[int, str]) -> dict[int, str]:
+    """By SELECT of a stateless query, its version and the expression of ``_hub_from``: each row is made of one event."""
+    made: dict[int, str] = {}
+    for select in query.tree.find_all(exp.Select):
+        if id(select) not in versions:
+            continue
+        (relation,) = _read(query, select)
+        if relation.source is None:
+            origin = _qualified(relation, FROM)
+        else:
+            named = ", ".join(f"'{name}', {_qualified(relation, f'_{name}')}" for name in ORIGIN)
+            origin = f"named_struct('source', '{relation.source}', {named})"
+        made[id(select)] = f"{versions[id(select)]}, {origin} AS {FROM}"
     return made
 
 

@@ -58,7 +58,7 @@ from hub.materializers.slots import Slots, local_slots
 from hub.materializers.span_counts import telling
 from hub.materializers.spark_ends import SparkEnds
 from hub.materializers.sql_stream import SqlPlan, Swept
-from hub.materializers.sql_view import SqlSource, SqlView, checked
+from hub.materializers.sql_view import SqlSource, SqlView, checked, query_of
 from hub.materializers.transform_functions import failure, own_session
 from hub.materializers.transforms import digest
 from hub.materializers.version_ledger import Ledger
@@ -139,7 +139,8 @@ def run(settings: Settings, stop: threading.Event) -> None:
             for key, runner in list(runners.items()):
                 if key not in wanted:
                     runner.stop()
-                    slots.release(runner.table)
+                    if all(path != key[0] for path, _ in wanted):
+                        slots.release(key[0].stem)
                     board.forget(runner.table)
                     del runners[key]
             try:
@@ -200,6 +201,23 @@ class _Remover:
         log.info("view %s: topic %s, its subject and its checkpoint removed", view, topic)
 
 
+def _slots_of(view: View | SqlView, topics: Mapping[str, TopicDescription], state: int) -> tuple[int, int]:
+    """(source partitions, state partitions) that a view in real time holds a slot each for, with so many partitions of
+    state where it has any. An entity view reads a topic once, a SQL view as often as it has sources of it.
+
+    Raises ConfigError when its SQL cannot be read."""
+    read = [
+        topic.name
+        for source in view.all_sources.values()
+        for topic in topics.values()
+        if _feeds(source.topic, topic.name)
+    ]
+    if isinstance(view, SqlView):
+        return sum(topics[name].partitions for name in read), state * (classify(query_of(view)).name != "A")
+    to_come = view.expiry_topic is not None and view.expiry_topic not in topics
+    return sum(topics[name].partitions for name in set(read)) + to_come, state
+
+
 def _stop_all(runners: Runners) -> None:
     for runner in runners.values():
         runner.stopping.set()
@@ -221,12 +239,10 @@ def _slots(settings: Settings, cluster: KafkaCluster) -> Slots:
         except HubError:
             continue  # its thread says what is wrong with it
         if view.mode == "realtime":
-            sources = sum(
-                topic.partitions
-                for topic in topics.values()
-                if any(matches(source.topic, topic.name) for source in view.sources.values())
-            ) + (view.expiry_topic is not None)
-            slots.foresee(view.name, sources, view.partitions or settings.view_partitions)
+            with suppress(HubError):  # the same
+                slots.foresee(
+                    view.name, *_slots_of(view, topics, view.partitions or settings.view_partitions)
+                )
     slots.widen()
     return slots
 
@@ -349,6 +365,7 @@ class Runner:
         self.asked_ids: set[int] = set()
         self.partitions = 0  # of all source topics, as planned
         self.warm = False
+        self.has_slots = False  # they were claimed when it was planned
         self.untold = Positions()  # no batch is told of until it covers this
         self.swept = Swept()
         self.sweeping: SparkSession | None = None  # made when there is something to sweep
@@ -421,9 +438,11 @@ class Runner:
         self._say("stopped")
 
     def _mode(self) -> Mode:
-        """What comes after the catch-up."""
+        """What comes after the catch-up. Real time is for the version that is served: the others, those that are built and those
+        that are kept for the way back, follow in micro-batches and take no slots."""
         assert self.view is not None
-        return "realtime" if self.view.mode == "realtime" and self.warm else "live"
+        its_turn = self.served and self.slots.open_to(self.path.stem, self.table)
+        return "realtime" if self.view.mode == "realtime" and self.warm and its_turn else "live"
 
     # ---- plan
 
@@ -475,10 +494,7 @@ class Runner:
         if known is None:
             self.ledger.tell(self.path.stem, Opened(generation, self._definition(made, text)))
         self.partitions = sum(topics[topic].partitions for topic in read)
-        if view.mode == "realtime":
-            self.slots.claim(self.table, self.partitions, partitions)
-        else:
-            self.slots.release(self.table)
+        self._claim(view, topics, partitions)
         # An id that was asked for and became no writer is judged like one that the registry does not have.
         answered = Answered(self.answered.ids - self.asked_ids, self.answered.until)
         ready = (made.inputs, answered, made.row_schema, schema_id, generation, checkpoint, partitions)
@@ -488,6 +504,21 @@ class Runner:
             return SqlPlan(view, made.classified, *ready, made.delta)
         assert made.shape is not None
         return spark.Plan(made.shape, *ready, self.table)
+
+    def _claim(self, view: View | SqlView, topics: Mapping[str, TopicDescription], state: int) -> None:
+        """Hold the view's slots, when this version is the one that they are for. One that is built is refused when it could not
+        have them at the swap: the version that is served goes on meanwhile."""
+        self.has_slots = view.mode == "realtime" and self.served
+        if self.has_slots:
+            self.slots.claim(self.path.stem, *_slots_of(view, topics, state))
+        elif self.served:
+            self.slots.release(self.path.stem)
+        elif view.mode == "realtime" and self._is_built():
+            self.slots.check(self.path.stem, *_slots_of(view, topics, state))
+
+    def _is_built(self) -> bool:
+        version = self.ledger.version(self.path.stem, self.suffix)
+        return version is not None and version.state in ("building", "ready")
 
     # ---- which definition of the view this version has (versions.py)
 
@@ -575,6 +606,8 @@ class Runner:
             return _Made(view, inputs, schema, fingerprint, shape=compiled)
         view = self._resolved(view, pinned)
         classified, inputs = self._sql_inputs(view, topics, pinned)
+        if view.mode == "realtime":
+            _check_realtime(view, inputs)
         delta: DeltaPlan | None = None
         if classified.native:
             schema = sql_stream.row_schema(self.session, view, classified, inputs)
@@ -868,15 +901,40 @@ class Runner:
             self._report(plan, committed, "bulk" if unread > _BULK_FROM else "live")
         return unread
 
-    def _follow(self, plan: AnyPlan, mode: Mode) -> bool:
-        """Run the query and report its batches. True when it was stopped because the plan is stale."""
-        warming = mode == "live" and self.view is not None and self.view.mode == "realtime"
+    def _replay(self, plan: AnyPlan, mode: Mode) -> None:
+        """What real-time mode may have read past its last checkpoint, in one batch, where events may come too late; and before
+        it begins, the batch that was begun in another mode.
+
+        It judged them all by the watermark of that checkpoint, and so does one batch. Cut into several, the later ones would
+        be judged by what the first have moved: a count would stay behind the one that a store has already, for ever."""
+        begun = mode == "realtime" and spark.is_uncommitted(plan.checkpoint)
+        if isinstance(plan, SqlPlan) and plan.classified.late and (begun or _realtime_mark(plan).exists()):
+            self._follow(plan, "bulk", whole=True)
+            self._unread(plan)  # tells how far that is, if nothing comes any more
+
+    def _follow(self, plan: AnyPlan, mode: Mode, *, whole: bool = False) -> bool:
+        """Run the query and report its batches. True when it was stopped because the plan is stale. ``whole``: bulk, as one batch."""
+        assert self.view is not None
+        if not whole:
+            self._replay(plan, mode)
+            if self.stopping.is_set():
+                return False
+        warming = mode == "live" and self.view.mode == "realtime" and not self.warm
         if mode == "realtime":
+            if not (self.has_slots and self.slots.enter(self.path.stem, self.table)):
+                return self._follow(plan, "live")  # another version is still in them: asked again meanwhile
+            if spark.is_uncommitted(plan.checkpoint):
+                # That batch may have written rows, and is not read again as it was: the same caution.
+                self.untold = self.cluster.end_offsets(plan.topics)
             _realtime_mark(plan).touch()
-        query = self._started(plan, mode, warming=warming)
+        try:
+            query = self._started(plan, mode, warming=warming, whole=whole)
+        except BaseException:
+            self.slots.leave(self.path.stem, self.table)
+            raise
         if mode == "live" and self.label is not None:
             self._join(plan, query)
-        self._say(mode, "warms up for real-time mode" if warming else None)
+        self._say(mode, "warms up for real-time mode" if warming else self._beside(mode))
         reported = -1
         check_at = time.monotonic() + _STALE_CHECK_S
         # Real-time mode plans anew at each checkpoint only, and everything waits for it: it begins in a JVM that has
@@ -889,10 +947,14 @@ class Runner:
                 if self.stopping.is_set():
                     return False
                 if warming and time.monotonic() >= warm_at:
-                    self.warm = True
-                    return True
+                    warming, self.warm = False, True
+                    if self._mode() != mode:
+                        return True
+                    self._say(mode, self._beside(mode))
                 if time.monotonic() >= check_at:
                     check_at = time.monotonic() + _STALE_CHECK_S
+                    if mode != "bulk" and self._mode() != mode:
+                        return True  # a swap: its turn has come, or is over
                     if self.delta is not None:
                         self.delta.expire(self._live())
                     if self._stale(plan):
@@ -908,17 +970,26 @@ class Runner:
         finally:
             self._leave()  # before another query of the view can begin
             query.stop()
+            self.slots.leave(self.path.stem, self.table)
             if self.delta is not None:
                 self.delta.close()
                 self.delta = None
             elif isinstance(plan, SqlPlan):
                 sql_stream.keep(plan.checkpoint, self.swept)
 
-    def _started(self, plan: AnyPlan, mode: Mode, *, warming: bool) -> StreamingQuery:
+    def _beside(self, mode: Mode) -> str | None:
+        """Why a version that is to run in real time does not."""
+        assert self.view is not None
+        if mode != "live" or self.view.mode != "realtime" or self.served:
+            return None
+        return "in micro-batches: real-time mode is for the version that is served"
+
+    def _started(self, plan: AnyPlan, mode: Mode, *, warming: bool, whole: bool) -> StreamingQuery:
+        spark.forget_state_of_no_batch(plan.checkpoint, mode)
         if not isinstance(plan, SqlPlan):
             return spark.start(self.session, plan, self.settings, mode, warming=warming)
         if plan.delta is None:
-            return sql_stream.start(self.session, plan, self.settings, mode)
+            return sql_stream.start(self.session, plan, self.settings, mode, warming=warming, whole=whole)
         self._know_live(set(self._read_versions().values()))
         begins, ends = self.cluster.beginning_offsets(plan.topics), self.cluster.end_offsets(plan.topics)
         writer = self.cluster.writer()
@@ -1193,7 +1264,7 @@ def _with_functions(fingerprint: str, view: View | SqlView) -> str:
     return hashlib.sha256(f"{fingerprint} {digest(view.transforms.text)}".encode()).hexdigest()
 
 
-def _check_realtime(view: View, inputs: Sequence[Input]) -> None:
+def _check_realtime(view: View | SqlView, inputs: Sequence[Input]) -> None:
     """Raises ConfigError for what real-time mode would hold back until a batch is full."""
     for given in inputs:
         if given.reading is not None and given.reading.form == "protobuf":

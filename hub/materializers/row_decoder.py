@@ -21,6 +21,8 @@ from hub.materializers.stores.columns import as_numbers
 from hub.record import Record
 from hub.schema_registry.codec import Undecodable, decode, parsed
 
+SOURCES_HEADER = "hub.sources"
+
 Read = Callable[[bytes, int], tuple[dict[str, Any], int]]
 
 
@@ -36,12 +38,18 @@ class RowDecoder:
         self._known: dict[int, tuple[Any, Read | None]] = {}
 
     def row(self, record: Record) -> Mapping[str, Any] | None:
-        """The record's row, times and dates of its columns as numbers; None: deleted.
+        """The record's row, times and dates of its columns as numbers; None: deleted. The columns of a SQL view are its author's:
+        which event made a row of it is told beside the row, and is ``_sources`` here as in all rows.
 
         Raises HubFault naming topic, partition and offset."""
-        value = record.value
-        if value is None:
+        if record.value is None:
             return None
+        row = self._row(record, record.value)
+        if "_sources" not in row and (origins := provenance(record)) is not None:
+            row["_sources"] = origins
+        return row
+
+    def _row(self, record: Record, value: bytes) -> dict[str, Any]:
         try:
             if len(value) >= 5 and value[0] == 0:
                 _, read = self._of(int.from_bytes(value[1:5], "big"))
@@ -65,6 +73,16 @@ class RowDecoder:
             schema = as_numbers(orjson.loads(self.schemas.schema(schema_id)))
             found = self._known[schema_id] = (parsed(schema), reader_of(schema))
         return found
+
+
+def provenance(record: Record) -> dict[str, Any] | None:
+    """What a record says beside its row of the events that made it, or that deleted it. Raises HubFault when it is no JSON."""
+    told = record.header(SOURCES_HEADER)
+    try:
+        origins = orjson.loads(told) if told is not None else None
+    except ValueError:
+        raise unreadable(record, f"its header {SOURCES_HEADER} is no JSON") from None
+    return origins if isinstance(origins, dict) else None
 
 
 def unreadable(record: Record, why: str) -> HubFault:

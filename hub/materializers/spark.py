@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import shutil
 import socket
 import threading
 import time
@@ -21,6 +22,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from hub.config import Settings
 from hub.embedded import SparkGateway, ensure_jars, find_java, start_spark_gateway
@@ -67,6 +69,8 @@ _SESSION: Mapping[str, str] = {
     # room for its tasks is made before it starts, not judged by what live views happen to have queued.
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "5",
     "spark.scheduler.pipelinedGroup.slotCheck.enabled": "false",
+    # Of stateless queries it would write offsets behind their batch: what is told is read from there, and swept by it.
+    f"{_STREAMING}.realTimeMode.asyncProgressTrackingByDefault.enabled": "false",
 }
 
 _SINK = {
@@ -314,8 +318,7 @@ def start(
     elif mode == "live":
         writing = writing.trigger(processingTime=f"{settings.trigger_ms} milliseconds")
     else:
-        # pyspark has it, its type stubs do not
-        writing = writing.trigger(realTime=f"{round(settings.realtime_checkpoint_s * 1000)} milliseconds")  # type: ignore[call-overload]
+        writing = in_real_time(writing, settings)
     with _starting:
         session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
         for key, value in _CODE["realtime" if warming else mode].items():
@@ -328,6 +331,14 @@ def start(
             raise refusal(plan.shape.view, error) or error from None
         finally:
             session.conf.unset(_EXCLUDED_RULES)
+
+
+def in_real_time(writing: DataStreamWriter, settings: Settings) -> DataStreamWriter:
+    """With the trigger of real-time mode, which has its interval between two checkpoints. (pyspark has it, its stubs do not.)"""
+    triggered: DataStreamWriter = writing.trigger(
+        realTime=f"{round(settings.realtime_checkpoint_s * 1000)} milliseconds"  # type: ignore[call-overload]
+    )
+    return triggered
 
 
 def _rows(events: DataFrame, shape: Shape, inputs: Sequence[Input], answered: Answered) -> DataFrame:
@@ -379,6 +390,25 @@ def committed_batch(checkpoint: Path) -> Batch | None:
     last = max(commits)
     reached, _ = logged_offsets(checkpoint, last)
     return Batch(last, reached, 0, 0)
+
+
+def is_uncommitted(checkpoint: Path) -> bool:
+    """Whether a batch was begun and not committed. Micro-batches read its very offsets again; real-time mode forgets where it
+    was to end, and reads on from its begin."""
+    return _last(checkpoint / "offsets") > _last(checkpoint / "commits")
+
+
+def forget_state_of_no_batch(checkpoint: Path, mode: Mode) -> None:
+    """Remove the state of a query that died in its first batch, where that batch is not run again as it was (real-time mode
+    notes its offsets at its end). It counts for nothing, and Spark refuses to begin beside it (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY)."""
+    nothing_begun = mode == "realtime" or _last(checkpoint / "offsets") < 0
+    if nothing_begun and _last(checkpoint / "commits") < 0:
+        shutil.rmtree(checkpoint / "state", ignore_errors=True)
+
+
+def _last(log: Path) -> int:
+    """The last batch in one of Spark's logs; -1: none."""
+    return max((int(path.name) for path in log.glob("*") if path.name.isdecimal()), default=-1)
 
 
 def logged_offsets(checkpoint: Path, batch_id: int) -> tuple[Positions, int]:

@@ -10,7 +10,8 @@ A query's main plan is the author's, so nothing is spliced into it. What must le
 taken and events that came behind the watermark, is *swept* after each batch (``sweep``): Spark reports how many there
 were; when there were any, the batch's own offsets are read once more, judged the same way, and written to
 ``<topic>.dlq`` and ``views.<view>.late``. A batch without such events costs nothing. Which events were late is no
-guess: Spark's offset log has the watermark that the batch ran with.
+guess: Spark's offset log has the watermark that the batch ran with. In real-time mode a batch is what lies between two
+checkpoints: rows leave as events come, what is not taken leaves at the checkpoint, before the position is told.
 
 Temp views and settings live in a Spark session of the query's own, so two views may call their sources the same.
 """
@@ -37,6 +38,7 @@ from hub.materializers.classify import Classified, Late
 from hub.materializers.dataframes import (
     DLQ_SUFFIX,
     GENERATION_SHIFT,
+    SOURCES_HEADER,
     VERSION_HEADER,
     Answered,
     Input,
@@ -48,8 +50,16 @@ from hub.materializers.dataframes import (
 from hub.materializers.delta_plan import DeltaPlan
 from hub.materializers.progress import Mode
 from hub.materializers.shape import META, SourceShape
-from hub.materializers.spark import code_settings, executed, logged_offsets, reading, sink_options
-from hub.materializers.sql_view import VERSION, Query, SqlSource, SqlView
+from hub.materializers.spark import (
+    code_settings,
+    executed,
+    in_real_time,
+    logged_offsets,
+    reading,
+    refusal,
+    sink_options,
+)
+from hub.materializers.sql_view import FROM, ORIGIN, VERSION, Query, SqlSource, SqlView
 from hub.materializers.transform_functions import register
 from hub.record import Positions, TopicPartition, lag_records
 
@@ -78,6 +88,12 @@ class SqlPlan:
     checkpoint: Path
     partitions: int
     delta: DeltaPlan | None = None
+
+    @property
+    def sql(self) -> str:
+        """What Spark runs. A stateless view that is to run in real time says of each row which event made it, in every mode:
+        its positions are told at checkpoints only."""
+        return (self.view.mode == "realtime" and self.classified.traced) or self.classified.sql
 
     @property
     def topics(self) -> list[str]:
@@ -126,22 +142,29 @@ def row_schema(
     return changelog_schema(view.name, fields, required=("_version",))
 
 
-def start(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode) -> StreamingQuery:
-    """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` goes on.
+def start(
+    session: SparkSession,
+    plan: SqlPlan,
+    settings: Settings,
+    mode: Mode,
+    *,
+    warming: bool = False,
+    whole: bool = False,
+) -> StreamingQuery:
+    """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` and ``realtime`` go on. ``warming``: live,
+    with the code that ``realtime`` will run. ``whole``: what there is in one batch.
 
-    Raises ConfigError when Spark does not take the query's shape.
+    Raises ConfigError when Spark does not take the query's shape (HUB-2105), or its real-time mode does not (HUB-2108).
     """
     own = register(session.newSession(), plan.view)
     for key, value in {
-        **code_settings(mode),
+        **code_settings("realtime" if warming else mode),
         "spark.sql.shuffle.partitions": str(plan.partitions),
         f"{_STREAMING}.minBatchesToRetain": str(_KEPT_BATCHES),
         # A window, a session, a row without partner: they are written when the watermark has moved on without an event.
         f"{_STREAMING}.noDataMicroBatches.enabled": str(plan.classified.has_state).lower(),
     }.items():
         own.conf.set(key, value)
-    per_batch = settings.bulk_events_per_batch if mode == "bulk" else settings.live_events_per_batch
-    tasks = settings.bulk_tasks if mode == "bulk" else settings.live_tasks
     streams = [each for each in plan.inputs if plan.source(each).read_as == "stream"]
     for given in plan.inputs:
         source = plan.source(given)
@@ -150,16 +173,9 @@ def start(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode) 
                 given.source.name
             )
             continue
-        events = (
-            own.readStream.format("kafka")
-            .options(**reading(settings))
-            .option("subscribe", ",".join(given.topics))
-            .option("startingOffsets", "earliest")
-            .option("failOnDataLoss", "true")
-            .option("maxOffsetsPerTrigger", str(max(1, per_batch // len(streams))))
-            .load()
+        events = taken_by(
+            _events(own, settings, given, mode, None if whole else len(streams)), plan.view.name
         )
-        events = taken_by(events, plan.view.name).coalesce(tasks)
         events_ = typed(events, given, source, plan.answered)
         observed = events_.observe(_metric(given), F.count(WHY).alias("bad"))
         rows = taken(observed)
@@ -167,7 +183,7 @@ def start(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode) 
             rows = rows.withWatermark(source.event_time, source.watermark)
         rows.createOrReplaceTempView(given.source.name)
     try:
-        out = _records(own.sql(plan.classified.sql), plan)
+        out = _records(own.sql(plan.sql), plan)
         writing = (
             out.writeStream.queryName(plan.view.table)
             .format("kafka")
@@ -175,13 +191,43 @@ def start(session: SparkSession, plan: SqlPlan, settings: Settings, mode: Mode) 
             .option("kafka.linger.ms", "20" if mode == "bulk" else "0")
             .options(**sink_options())
             .option("checkpointLocation", str(plan.checkpoint))
-            .outputMode(plan.classified.mode or "append")
         )
+        if mode == "realtime":  # it knows no other output; of stateless rows each is new in every mode
+            return in_real_time(writing.outputMode("update"), settings).start()
+        writing = writing.outputMode(plan.classified.mode or "append")
         if mode == "bulk":
             return writing.trigger(availableNow=True).start()
         return writing.trigger(processingTime=f"{settings.trigger_ms} milliseconds").start()
-    except AnalysisException as error:
-        raise refused(plan.view, error) from None
+    except PySparkException as error:
+        if (not_taken := refusal(plan.view.name, error)) is not None:
+            raise not_taken from None
+        if isinstance(error, AnalysisException):
+            raise refused(plan.view, error) from None
+        raise
+
+
+def _events(
+    session: SparkSession, settings: Settings, given: Input, mode: Mode, streams: int | None
+) -> DataFrame:
+    """The events of a stream, which is one of so many that share a batch's limit; None: there is none. In real time a task a partition: it has a slot of its own and waits
+    there; in batches few tasks, since each has a cost of its own."""
+    source = (
+        session.readStream.format("kafka")
+        .options(**reading(settings, mode))
+        .option("subscribe", ",".join(given.topics))
+        .option("startingOffsets", "earliest")
+        .option("failOnDataLoss", "true")
+    )
+    if mode == "realtime":
+        return source.load()
+    per_batch, tasks = (
+        (settings.bulk_events_per_batch, settings.bulk_tasks)
+        if mode == "bulk"
+        else (settings.live_events_per_batch, settings.live_tasks)
+    )
+    if streams is not None:
+        source = source.option("maxOffsetsPerTrigger", str(max(1, per_batch // streams)))
+    return source.load().coalesce(tasks)
 
 
 def refused(view: SqlView, error: PySparkException) -> ConfigError:
@@ -283,12 +329,20 @@ def _records(frame: DataFrame, plan: SqlPlan) -> DataFrame:
     columns = [field["name"] for field in plan.row_schema["fields"]]
     body = to_avro(F.struct(*columns), orjson.dumps(plan.row_schema).decode())
     version = F.col("_version") + F.lit(plan.generation << GENERATION_SHIFT)
+    headers = [_header(VERSION_HEADER, version)]
+    if FROM in rows.columns:
+        headers.append(_header(SOURCES_HEADER, _origin(F.col(FROM))))
     return rows.select(
         F.lit(plan.view.changelog).alias("topic"),
         key_text(rows, plan.classified.key).cast("binary").alias("key"),
         F.concat(F.lit(Writer(plan.row_schema_id, None).head), body).alias("value"),
-        F.array(_header(VERSION_HEADER, version)).alias("headers"),
+        F.array(*headers).alias("headers"),
     )
+
+
+def _origin(event: Column) -> Column:
+    """As ``_sources`` of an entity view's row: JSON by the source's name."""
+    return F.to_json(F.create_map(event["source"], F.struct(*(event[name] for name in ORIGIN))))
 
 
 def _header(name: str, value: Column) -> Column:

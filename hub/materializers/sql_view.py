@@ -28,7 +28,7 @@ from hub.errors import ConfigError, nearest
 from hub.materializers.avro_shape import AvroType, field_types, kind
 from hub.materializers.shape import META
 from hub.materializers.transforms import misused
-from hub.materializers.view import CHANGELOG_PREFIX, Declared, EventFormat, Name, RunMode
+from hub.materializers.view import CHANGELOG_PREFIX, Declared, EventFormat, Name
 from hub.yaml import load_model, place
 
 _SPARK = Dialect.get_or_raise("spark")
@@ -36,6 +36,8 @@ _MOST_DEPTH = 40  # brackets within brackets: the parser is recursive
 
 # The column that carries a row's version through the SQL, out of the way of every other name.
 VERSION = "_hub_version"
+# And the one with the event that a stateless row is made of: its source's name, and its META of these names.
+FROM, ORIGIN = "_hub_from", ("topic", "partition", "offset", "timestamp")
 
 As = Literal["stream", "table", "static"]
 
@@ -165,16 +167,6 @@ class SqlView(Declared):
                 "or say in WHERE which events count"
             )
         return ttl
-
-    @field_validator("mode")
-    @classmethod
-    def _in_batches(cls, mode: RunMode) -> RunMode:
-        if mode == "realtime":
-            raise ValueError(
-                "a SQL view runs in micro-batches: what is late or undecodable is found a batch at a time, and its rows do "
-                "not say which events made them; write `mode: live`, or the same as an entity view with `fields:`"
-            )
-        return mode
 
     @model_validator(mode="after")
     def _in_step(self) -> SqlView:

@@ -62,6 +62,8 @@ class Ledger:
     compared: dict[str, tuple[int, str, Mapping[str, Any]]] = field(default_factory=dict)
     # What was told last of each version.
     told: dict[str, Progress] = field(default_factory=dict)
+    # Of versions that are built beside one in real-time mode: how far the log reached when they had nearly caught up.
+    shown: dict[str, Positions] = field(default_factory=dict)
     # The views of this project.
     own: frozenset[str] = frozenset()
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -137,7 +139,7 @@ class Ledger:
                 if (
                     told is not None
                     and told.mode != "bulk"
-                    and (other is None or _covers(told, self._to_read(state.served, other)))
+                    and (other is None or self._has_read(told, state.served, other))
                 ):
                     self.tell(view, CaughtUp(coming.number, told.changelog))
             number, at, report = self.compared.get(view, (0, "", {}))
@@ -151,6 +153,24 @@ class Ledger:
             former = state.former
             if former is not None and (former.until_ms or 0) <= time.time_ns() // 1_000_000:
                 self.tell(view, Ticked())
+
+    def _has_read(self, told: Progress, served: Version, other: Progress) -> bool:
+        """Whether a version that is built (``told``) has read what the served one (``other``) shows."""
+        if not _covers(told, self._to_read(served, other)):
+            return False
+        if other.mode != "realtime":
+            return True
+        # What it tells is as old as its last checkpoint, its rows are not: nothing that they may show by now is to go back
+        # at the swap. They show no more than there is in the log.
+        if told.view not in self.shown:
+            self.shown[told.view] = self._ends(told)
+        return _covers(told, self.shown[told.view])
+
+    def _ends(self, told: Progress) -> Positions:
+        try:
+            return self.cluster.end_offsets(sorted({tp.topic for tp, _ in told.sources}))
+        except HubError:  # a topic is gone: what it has read is all there is
+            return told.sources
 
     def _to_read(self, served: Version, told: Progress) -> Positions:
         """What a version that is to be served must have read: what the served one has. One that has lost its state may speak
@@ -170,6 +190,7 @@ class Ledger:
     def removed(self, view: str, suffix: int | None) -> None:
         """Nothing is left of a version: neither what was told of it."""
         table = table_of(view, suffix)
+        self.shown.pop(table, None)
         keys = [f"{kind}:{table}".encode() for kind in ("progress", "state")]
         self.writer.append([NewRecord(PROGRESS_TOPIC, key, None) for key in keys])
         self.tell(view, Removed(suffix))

@@ -8,23 +8,18 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx2
-import psutil
 import pytest
-from pipeline import Pipeline, iso, plain, records_of, wait_until
-from processes import own_settings
+from pipeline import iso, plain, records_of
+from realtime_hub import Hub, running_hub
 
-from hub.cli.up import children, server_url
-from hub.config import Settings
 from hub.demo import customers
 from hub.demo.feeder import Feeder
-from hub.embedded import ensure_jars
 from hub.errors import HubError
 from hub.record import NewRecord, Positions
-from hub.runtime import Supervisor
 from hub.schema_registry.codec import encode, parsed
 
 SEED, CUSTOMERS = 23, 150
@@ -40,43 +35,10 @@ WIDER = {
 }
 
 
-class Hub:
-    """A supervised hub and how far its customers' events were fed."""
+class Customers(Hub):
+    """And how far its customers' events were fed."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.supervisor = Supervisor(settings.home, print)
-        self.fed = 0
-
-    def start(self) -> None:
-        for child in children(self.settings):
-            self.supervisor.start(child)
-        self.pipeline = Pipeline(self.settings, server_url(self.settings))
-
-    def until(
-        self, done: Callable[[], bool], timeout_s: float, say: Callable[[], str] = lambda: "no"
-    ) -> None:
-        def looked_after() -> bool:
-            self.supervisor.step()
-            return done()
-
-        wait_until(looked_after, timeout_s, say)
-
-    def write_view(self, name: str, text: str) -> None:
-        (self.settings.project / "views" / f"{name}.yaml").write_text(text)
-
-    def switch(self, view: str, mode: str) -> None:
-        """By editing the file, as a user does."""
-        file = self.settings.project / "views" / f"{view}.yaml"
-        lines = [line for line in file.read_text().splitlines() if not line.startswith("mode:")]
-        file.write_text("\n".join([lines[0], f"mode: {mode}", *lines[1:], ""]))
-
-    def reaches(self, view: str, state: str) -> None:
-        self.until(
-            lambda: self.pipeline.state(view).get("state") == state,
-            300.0,
-            lambda: f"{view} is not {state}: {self.pipeline.state(view)}",
-        )
+    fed = 0
 
     def feed(self, upto: int) -> None:
         self.pipeline.feed(customers.TOPICS, customers.generate(SEED, CUSTOMERS, upto))
@@ -97,30 +59,16 @@ class Hub:
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
-    folder = tmp_path_factory.mktemp("realtime")
-    settings = own_settings(
-        folder / "home",
-        folder / "project",
-        realtime_checkpoint_s=6.0,
-        realtime_warm_up_s=2.0,  # of four starts; what is warmed up is speed, which nothing here is about
-    )
-    (settings.project / "views").mkdir(parents=True)
-    ensure_jars(settings)
-    running = Hub(settings)
-    try:
-        running.start()
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Customers]:
+    with running_hub(tmp_path_factory.mktemp("realtime"), kind=Customers) as running:
         running.pipeline.install("customer-360")
         running.switch(VIEW, "realtime")
         running.feed(2_000)
         yield running
-        running.pipeline.close()
-    finally:
-        running.supervisor.stop()
 
 
 @pytest.mark.timeout(1_200)
-def test_realtime_and_live_take_turns_on_one_state_and_equal_the_fold(hub: Hub) -> None:
+def test_realtime_and_live_take_turns_on_one_state_and_equal_the_fold(hub: Customers) -> None:
     hub.switch(VIEW, "realtime")
     for mode in ("realtime", "live", "realtime"):
         hub.switch(VIEW, mode)
@@ -132,7 +80,7 @@ def test_realtime_and_live_take_turns_on_one_state_and_equal_the_fold(hub: Hub) 
 
 
 @pytest.mark.timeout(1_200)
-def test_no_death_in_the_middle_of_a_checkpoint_changes_a_row(hub: Hub) -> None:
+def test_no_death_in_the_middle_of_a_checkpoint_changes_a_row(hub: Customers) -> None:
     hub.switch(VIEW, "realtime")
     hub.reaches(VIEW, "realtime")
     stop = threading.Event()
@@ -141,8 +89,8 @@ def test_no_death_in_the_middle_of_a_checkpoint_changes_a_row(hub: Hub) -> None:
     feeding.start()
     try:
         for victim in ("spark", "materializer"):
-            rows_flow(hub)
-            kill(hub, victim)
+            hub.flows(VIEW)
+            hub.kill(victim)
             hub.until(lambda: hub.pipeline.state(VIEW).get("state") != "realtime", 240.0)  # a JVM starts
             hub.reaches(VIEW, "realtime")
     finally:
@@ -153,7 +101,7 @@ def test_no_death_in_the_middle_of_a_checkpoint_changes_a_row(hub: Hub) -> None:
 
 
 @pytest.mark.timeout(1_200)
-def test_bad_events_new_schemas_and_reads_of_ones_own_writes(hub: Hub) -> None:
+def test_bad_events_new_schemas_and_reads_of_ones_own_writes(hub: Customers) -> None:
     """A second realtime view in the same session, made while that runs: Spark becomes wider for it."""
     cluster, registry = hub.pipeline.cluster, hub.pipeline.registry
     cluster.create_topic("plant.fast", partitions=2, config={}, replication_factor=1)
@@ -184,7 +132,7 @@ def test_bad_events_new_schemas_and_reads_of_ones_own_writes(hub: Hub) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_a_view_without_room_is_refused_with_what_it_needs(hub: Hub) -> None:
+def test_a_view_without_room_is_refused_with_what_it_needs(hub: Customers) -> None:
     hub.pipeline.cluster.create_topic("plant.wide", partitions=1, config={}, replication_factor=1)
     hub.pipeline.registry.register("plant.wide-value", json.dumps(READING))
     hub.write_view(
@@ -200,7 +148,7 @@ def test_a_view_without_room_is_refused_with_what_it_needs(hub: Hub) -> None:
         (hub.settings.project / "views" / "wide.yaml").unlink()
 
 
-def read(hub: Hub, key: str, after: Positions) -> dict[str, Any]:
+def read(hub: Customers, key: str, after: Positions) -> dict[str, Any]:
     """The row that includes a write; asked again while the view is planned anew."""
     answers: list[httpx2.Response] = []
 
@@ -214,7 +162,7 @@ def read(hub: Hub, key: str, after: Positions) -> dict[str, Any]:
     return row
 
 
-def feed_slowly(hub: Hub, stop: threading.Event) -> None:
+def feed_slowly(hub: Customers, stop: threading.Event) -> None:
     """About a hundred events a second for as long as it takes; a feeder that meets a fault is started again, as a user
     would. At the end ``hub.fed`` tells how far it came."""
     while True:
@@ -230,23 +178,3 @@ def feed_slowly(hub: Hub, stop: threading.Event) -> None:
         except HubError as error:
             print(f"the feeder meets: {error.message}")
             time.sleep(1.0)
-
-
-def rows_flow(hub: Hub) -> None:
-    """Wait until rows were written that no checkpoint covers: that is where a death hurts."""
-
-    def uncovered() -> bool:
-        end = hub.pipeline.cluster.end_offsets([f"views.{VIEW}"])
-        told = (hub.pipeline.state(VIEW).get("last_batch") or {}).get("changelog", {})
-        return sum(offset for _, offset in end) > sum(told.values()) + 20
-
-    hub.until(uncovered, 240.0, lambda: f"{hub.fed} events fed, {hub.pipeline.state(VIEW)}")
-
-
-def kill(hub: Hub, victim: str) -> None:
-    """SIGKILL the materializer, or Spark's JVM below it."""
-    materializer = psutil.Process(hub.supervisor.pids()["materializer"])
-    if victim == "materializer":
-        materializer.kill()
-        return
-    next(each for each in materializer.children(recursive=True) if "java" in each.name()).kill()

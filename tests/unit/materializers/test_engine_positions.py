@@ -89,3 +89,54 @@ def test_a_micro_batch_past_it_ends_the_caution_a_checkpoint_does_not(stage: Sta
     assert mark.exists()
     stage.commits(10, "live")
     assert not mark.exists()
+
+
+def test_a_batch_that_was_begun_before_real_time_is_waited_for_as_well(stage: Stage) -> None:
+    """Real-time mode forgets where that batch was to end, and its rows may be in a store."""
+    for kind, last in (("commits", 3), ("offsets", 3)):
+        (stage.plan.checkpoint / kind).mkdir()
+        (stage.plan.checkpoint / kind / str(last)).touch()
+    assert not spark.is_uncommitted(stage.plan.checkpoint)
+    (stage.plan.checkpoint / "offsets" / ".4.crc").touch()
+    assert not spark.is_uncommitted(stage.plan.checkpoint)
+    (stage.plan.checkpoint / "offsets" / "4").touch()
+    assert spark.is_uncommitted(stage.plan.checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("mode", "begun", "done", "kept"),
+    [
+        ("realtime", (), (), False),
+        ("live", (), (), False),
+        ("live", (0,), (), True),  # that batch is run again, on what it wrote
+        ("realtime", (0,), (), False),  # it is not
+        ("realtime", (0,), (0,), True),
+        ("live", (0, 1), (0,), True),
+    ],
+)
+def test_state_that_no_batch_has_committed_does_not_keep_a_view_from_beginning(
+    tmp_path: Path, mode: Mode, begun: tuple[int, ...], done: tuple[int, ...], kept: bool
+) -> None:
+    (tmp_path / "state/0/0/_metadata").mkdir(parents=True)
+    for kind, batches in (("offsets", begun), ("commits", done)):
+        (tmp_path / kind).mkdir()
+        for batch in batches:
+            (tmp_path / kind / str(batch)).touch()
+    spark.forget_state_of_no_batch(tmp_path, mode)
+    assert (tmp_path / "state").exists() == kept
+
+
+def test_real_time_is_the_served_versions_once_it_is_warm_and_the_other_one_has_left(stage: Stage) -> None:
+    runner = stage.runner
+    runner.view = runner.view.model_copy(update={"mode": "realtime"}) if runner.view else None
+    assert runner._mode() == "live", "it is not warm"
+    runner.warm = True
+    assert runner._mode() == "realtime"
+    assert runner.slots.enter("v", "v@2")
+    assert runner._mode() == "live"
+    runner.slots.leave("v", "v@2")
+    assert runner.slots.enter("v", "v")
+    assert runner._mode() == "realtime"
+    runner.table = "v@2"  # a version beside the one that is served
+    runner.slots.leave("v", "v")
+    assert runner._mode() == "live" and "version that is served" in (runner._beside("live") or "")

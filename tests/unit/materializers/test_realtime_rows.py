@@ -18,6 +18,7 @@ from hub.materializers.push import Watcher
 from hub.materializers.routes import create_router
 from hub.materializers.tokens import row_covers
 from hub.record import NewRecord, Positions
+from hub.schema_registry.codec import encode, parsed
 
 ORIGIN = {
     "type": "record",
@@ -105,3 +106,19 @@ def test_a_delete_that_cannot_be_read_stops_the_view(bench: Bench) -> None:
     delete(bench, "a", 1, b"{junk")
     bench.drain()
     assert "hub.sources" in bench.store.progress()["state:v"]["reason"]
+
+
+def test_a_row_of_a_sql_view_has_the_event_that_made_it_beside_it(bench: Bench) -> None:
+    """Its columns are its author's. The store, the proof and the latency of its rows know the event all the same."""
+    told = schema()
+    told["fields"] = [each for each in told["fields"] if each["name"] != "_sources"]
+    bench.schemas.texts = [json.dumps(told)]
+    value = encode(1, parsed(told), {"city": None, "points": 1, "_version": 8})
+    event = {"s": {"topic": "in", "partition": 0, "offset": 7, "timestamp": "2024-03-01T10:00:00.000Z"}}
+    headers = (("hub.version", b"8"), ("hub.sources", json.dumps(event).encode()))
+    bench.cluster.writer().append([NewRecord(CHANGELOG, b"a", value, headers)])
+    bench.drain()
+    kept = bench.store.get("v", "a")
+    assert kept is not None and kept.sources == event
+    assert row_covers(kept.sources, Positions.parse("in:0:8"))
+    assert not row_covers(kept.sources, Positions.parse("in:0:9"))

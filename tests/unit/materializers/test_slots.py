@@ -73,3 +73,24 @@ def test_a_cluster_cannot_be_made_wider() -> None:
     slots.claim("a", 4, 2)
     with pytest.raises(ConfigError, match="more cores"):
         slots.claim("b", 1, 1)
+
+
+def test_a_versions_turn_comes_when_the_other_one_has_left() -> None:
+    slots = Slots(14, 4, 14)
+    slots.claim("a", 8, 2)
+    assert slots.enter("a", "a") and slots.enter("b", "b")
+    assert slots.open_to("a", "a") and not slots.open_to("a", "a@2")
+    assert not slots.enter("a", "a@2")
+    slots.leave("a", "a@2")  # it never was
+    assert not slots.enter("a", "a@2")
+    slots.leave("a", "a")
+    assert slots.open_to("a", "a@2") and slots.enter("a", "a@2") and not slots.enter("a", "a")
+
+
+def test_what_a_version_will_need_is_asked_before_its_swap_and_holds_nothing() -> None:
+    slots = Slots(14, 4, 14)
+    slots.claim("a", 8, 2)
+    slots.check("a", 8, 2)  # instead of what the view has
+    with pytest.raises(ConfigError, match="11 in all; 10 of Spark's 14 are free"):
+        slots.check("a", 9, 2)
+    assert slots.wanted == 14

@@ -110,7 +110,6 @@ def test_a_mistake_in_the_sql_names_the_file(tmp_path: Path) -> None:
         ("key: flight_id", "key: [flight]", 'did you mean "flight_id"'),
         ("key: flight_id", "key: flight_id\nindexes: [seat]", 'did you mean "seats"'),
         ("sources:", "source:", 'unknown key "source"'),
-        ("sources:", "mode: realtime\nsources:", "runs in micro-batches"),
         (
             "sources:",
             "cut: shop\nsources:\n  other: {view: late_flights}",

@@ -133,6 +133,34 @@ def test_a_version_beside_one_of_a_topic_made_anew_is_ready_at_the_topics_end(wo
     assert states == ["building", "ready"]
 
 
+def test_a_version_beside_one_in_real_time_is_ready_when_it_has_what_that_one_shows(world: World) -> None:
+    """Its rows are ahead of what it tells at its checkpoints, at most by what is in the log."""
+    world.cluster.create_topic("in", partitions=1, config={}, replication_factor=1)
+
+    def events(count: int) -> None:
+        world.cluster.writer().append([NewRecord("in", b"a", b"1", partition=0)] * count)
+
+    events(8)
+    world.write("views.v", "a", 1, 1)
+    world.ledger.tell("v", Opened(1, world.definition("one")))
+    world.told("v", 5, "realtime")
+    world.apply()
+    world.ledger.tell("v", Changed(world.definition("two"), "changed"))
+    world.write("views.v.v2", "a", 2, 1)
+    states = []
+    for reached in (4, 5, 7, 8):
+        world.told("v@2", reached)
+        world.ledger.step()
+        events(1)  # it need not wait for these: it follows by now
+        coming = world.ledger.state["v"].coming
+        states.append(None if coming is None else coming.state)
+    assert states == ["building", "building", "building", "building"]
+    world.told("v@2", 9)  # the end when it had read what was told
+    world.ledger.step()
+    coming = world.ledger.state["v"].coming
+    assert coming is not None and coming.state == "ready"
+
+
 def test_a_definition_comes_back_from_the_log_as_it_was(world: World) -> None:
     view = world.bench.view
     assert view_of(body_of(view)) == view

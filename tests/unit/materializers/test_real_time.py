@@ -1,0 +1,128 @@
+"""Which SQL views real-time mode takes, and with which reason and way out it refuses the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hub.errors import ConfigError
+from hub.materializers.classify import classify
+from hub.materializers.sql_view import SqlView, query_of
+
+WATCHED = {"event_time": "t", "watermark": "10 minutes"}
+SOURCES: dict[str, dict[str, Any]] = {
+    "e": {"topic": "shop.events"},
+    "f": {"topic": "shop.more"},
+    "timed": {"topic": "shop.timed", **WATCHED},
+    "other": {"topic": "shop.other", **WATCHED},
+    "names": {"topic": "ref.names", "as": "static"},
+    "c360": {"view": "customer_360"},
+    "changes": {"view": "customer_360", "as": "stream"},
+}
+
+
+def view(sql: str, *key: str, mode: str = "realtime") -> SqlView:
+    words = set(sql.replace(",", " ").replace(")", " ").replace("(", " ").split())
+    used = {name: source for name, source in SOURCES.items() if name in words}
+    return SqlView.model_validate({"view": "v", "mode": mode, "sources": used, "sql": sql, "key": list(key)})
+
+
+@pytest.mark.parametrize(
+    ("sql", "key", "kind"),
+    [
+        ("SELECT id, upper(x) AS x FROM e WHERE y > 3", ("id",), "A"),
+        ("SELECT id, i.sku AS sku FROM e LATERAL VIEW explode(items) l AS i", ("id", "sku"), "A"),
+        ("SELECT id, x FROM e UNION ALL SELECT id, x FROM f", ("id",), "A"),
+        ("SELECT id, name FROM changes", ("id",), "A"),
+        ("SELECT id, x FROM timed", ("id",), "A"),
+        ("WITH big AS (SELECT id FROM e WHERE x > 9) SELECT id FROM big", ("id",), "A"),
+        ("SELECT id, count(*) AS n, max_by(x, t, 3) AS top FROM e GROUP BY id", (), "B"),
+        ("SELECT window(t, '1 hour').start AS h, count(*) AS n FROM e GROUP BY window(t, '1 hour')", (), "B"),
+        (
+            "SELECT window(t, '1 hour').start AS h, count(*) AS n FROM timed GROUP BY window(t, '1 hour')",
+            (),
+            "B",
+        ),
+        ("SELECT DISTINCT id FROM e", (), "B"),
+        (
+            "SELECT id, count(*) AS n FROM (SELECT id FROM e UNION ALL SELECT id FROM f) u GROUP BY id",
+            (),
+            "B",
+        ),
+    ],
+)
+def test_it_takes_stateless_views_and_one_aggregation(sql: str, key: tuple[str, ...], kind: str) -> None:
+    assert classify(query_of(view(sql, *key))).name == kind
+
+
+@pytest.mark.parametrize(
+    ("sql", "key", "why", "form"),
+    [
+        (
+            "SELECT id, x FROM c360",
+            ("id",),
+            'class D, reads the view "customer_360"',
+            "with {as: stream} every change",
+        ),
+        (
+            "SELECT id, count(*) AS n FROM e GROUP BY id HAVING count(*) > 3",
+            (),
+            "class D, HAVING: a row leaves",
+            "leave HAVING out",
+        ),
+        (
+            "SELECT e.id, n.name FROM e LEFT JOIN names n ON n.id = e.id",
+            ("id",),
+            "class C, each event is enriched by static tables",
+            "an entity view",
+        ),
+        (
+            "SELECT a.id, b.x FROM timed a JOIN other b ON a.id = b.id AND b.t BETWEEN a.t AND a.t + INTERVAL 1 HOUR",
+            ("id",),
+            "class C, inner join of two streams",
+            "an entity view",
+        ),
+        (
+            "SELECT id, session_window(t, '9 minutes').start AS s FROM timed GROUP BY id, session_window(t, '9 minutes')",
+            (),
+            "class B-session: a session is written when the watermark has closed it",
+            "window(event_time, '10 minutes')",
+        ),
+        (
+            "SELECT id, x FROM e WHERE x > 3 UNION ALL SELECT id, -x AS x FROM e WHERE x < 3",
+            ("id",),
+            'reads source "e" more than once',
+            "e_again: {topic: shop.events}",
+        ),
+        (
+            "WITH c AS (SELECT id, x FROM e) SELECT id, x FROM c UNION ALL SELECT id, -x AS x FROM c",
+            ("id",),
+            'reads source "e" more than once',
+            "e_again: {topic: shop.events}",
+        ),
+    ],
+)
+def test_it_refuses_the_others_with_the_reason_and_the_nearest_form(
+    sql: str, key: tuple[str, ...], why: str, form: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        classify(query_of(view(sql, *key)))
+    assert refused.value.code == "HUB-2108"
+    assert why in refused.value.message
+    assert form in (refused.value.hint or "") and "write `mode: live`" in (refused.value.hint or "")
+    classify(query_of(view(sql, *key, mode="live")))  # as it says
+
+
+def test_a_stateless_row_says_which_event_made_it() -> None:
+    found = classify(
+        query_of(view("SELECT id FROM (SELECT id, x FROM e) i WHERE x > 3 UNION ALL SELECT id FROM f", "id"))
+    )
+    origin = "named_struct('source', '{0}', 'topic', `{0}`._topic, 'partition', `{0}`._partition, "
+    assert origin.format("e") in found.traced and origin.format("f") in found.traced
+    assert "`i`._hub_from AS _hub_from" in found.traced
+    assert found.sql == "\n".join(
+        line.split(", named_struct")[0].split(", `i`._hub_from")[0] for line in found.traced.splitlines()
+    )
+    grouped = classify(query_of(view("SELECT id, count(*) AS n FROM e GROUP BY id")))
+    assert grouped.traced == "" and grouped.sql
