@@ -290,11 +290,14 @@ class MemoryCluster:
                         found.setdefault(record.topic_partition, record.offset)
         return Positions(found)
 
+    def next_records(self, positions: Positions, timeout_s: float) -> Positions:
+        """The offset of the first record to read at or after each position, or the end."""
+        return positions
+
     def reader(self) -> MemoryReader:
         return MemoryReader(self)
 
-    def follower(self, wait_ms: int = 0) -> MemoryReader:
-        return self.reader()
+    follower = reader
 
     def writer(self, name: str | None = None) -> MemoryWriter:
         """A writer; with a name, it fences every earlier writer of that name."""

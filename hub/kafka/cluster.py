@@ -296,10 +296,10 @@ class KafkaCluster(Offsets, Groups, Acls):
         """A reader that holds at most ``queue_kb`` of a partition, and the batch it is fetching, in memory."""
         return KafkaReader(self, queue_kb)
 
-    def follower(self, wait_ms: int = FOLLOWING_WAIT_MS) -> KafkaReader:
+    def follower(self) -> KafkaReader:
         """A reader for who assigns once and polls for ever: it hears of records as soon, and asks more rarely whether there are
-        any. Its position passes marks of transactions ``wait_ms`` late."""
-        return KafkaReader(self, wait_ms=wait_ms)
+        any. Its position passes marks of transactions a second late."""
+        return KafkaReader(self, wait_ms=FOLLOWING_WAIT_MS)
 
     def writer(self, transactional_id: str | None = None) -> KafkaWriter:
         """A writer; with a name, transactional, and every earlier writer of that name is fenced."""

@@ -39,8 +39,8 @@ WRITER_NAME = "hub.schema-registry"
 _LOG = TopicPartition(SCHEMAS_TOPIC, 0)
 _MOST_PAUSE_S = 0.2
 _PAUSE_S = 0.001  # after a poll that found nothing: a log in memory does not wait by itself
-# Before an answer a node reads to the end of the log, and that may be the mark of another node's transaction.
-_MARKS_MS = 100
+_RECORDS_S = 0.05  # by then records that there are have come, mostly
+_MARKS_S = 1.0
 
 
 class Log(Cluster, Protocol):
@@ -48,7 +48,9 @@ class Log(Cluster, Protocol):
 
     def reader(self) -> Reader: ...
 
-    def follower(self, wait_ms: int) -> Reader: ...
+    def follower(self) -> Reader: ...
+
+    def next_records(self, positions: Positions, timeout_s: float) -> Positions: ...
 
     def writer(self, name: str | None = None) -> Writer: ...
 
@@ -82,6 +84,7 @@ class Node:
         self.registry = Registry()
         self.rules = rules
         self.position = 0
+        self._appended = -1  # the position after this node's last append
         self._changed = threading.Condition()
         self._writing = threading.Lock()
         self._writer: Writer | None = None
@@ -272,6 +275,7 @@ class Node:
                     record = Record(SCHEMAS_TOPIC, 0, offset, 0, new.key, new.value, tuple(new.headers))
                     self.registry.apply(fact_of(record))
             self.position = max(self.position, after)
+            self._appended = after
             self._changed.notify_all()
 
     def _be_ready(self) -> None:
@@ -288,36 +292,56 @@ class Node:
     def _reach(self, position: int) -> None:
         """Wait until the state covers a position of the log."""
         deadline = time.monotonic() + self.timeout_s
-        with self._changed:
-            while self.position < position:
+        while True:
+            with self._changed:
+                # An append ends with the mark of its transaction: where one offset follows it, that is the mark.
+                if self.position == self._appended == position - 1:
+                    self.position = position
                 remaining = deadline - time.monotonic()
-                if remaining <= 0 or self._stop.is_set():
-                    raise PeerError(
-                        f"the registry's log is read up to {self.position} of {position}",
-                        hint="is Kafka well? hub doctor tells",
-                        code="HUB-3031",
-                    )
-                self._changed.wait(remaining)
+                if self._changed.wait_for(
+                    lambda: self.position >= position or self._stop.is_set(), min(_RECORDS_S, remaining)
+                ):
+                    if self.position >= position:
+                        return
+                    remaining = 0.0
+            if remaining <= 0:
+                raise PeerError(
+                    f"the registry's log is read up to {self.position} of {position}",
+                    hint="is Kafka well? hub doctor tells",
+                    code="HUB-3031",
+                )
+            self._pass_marks(min(_MARKS_S, remaining))
+
+    def _pass_marks(self, timeout_s: float) -> None:
+        """To the next record or the end of the log. Who follows hears of records at once, and late that there are only marks
+        of transactions."""
+        before = self.position
+        reached = self.cluster.next_records(Positions({_LOG: before}), timeout_s).get(_LOG)
+        with self._changed:
+            if self.position == before:
+                self.position = max(before, reached)
+                self._changed.notify_all()
 
     def _follow(self) -> None:
         """The one place that applies: read on, for ever; what fails is tried again after a pause."""
         while not self._stop.is_set():
-            reader: Reader | None = None
             try:
                 self._ensure_topic()
                 end = self._end()
-                reader = self.cluster.follower(_MARKS_MS)
-                reader.assign(Positions({_LOG: self.position}))
-                while not self._stop.is_set():
-                    self._take(reader)
-                    if self.position >= end:
-                        self._ready.set()
+                self._read_on(self.cluster.reader(), end)
+                if self.position >= end:
+                    self._ready.set()
+                self._read_on(self.cluster.follower(), None)
             except HubError as error:
                 log.warning("%s: read again in a second", error.message)
                 self._stop.wait(1.0)
-            finally:
-                if reader is not None:
-                    reader.close()
+
+    def _read_on(self, reader: Reader, end: int | None) -> None:
+        """Up to ``end``, or for ever."""
+        with contextlib.closing(reader):
+            reader.assign(Positions({_LOG: self.position}))
+            while not self._stop.is_set() and (end is None or self.position < end):
+                self._take(reader)
 
     def _take(self, reader: Reader) -> None:
         records = reader.poll(1_000, 0.2)

@@ -19,7 +19,9 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from hub.kafka import KafkaCluster
+from hub.record import Positions
 from hub.schema_registry.node import Node
+from hub.schema_registry.registry import RegisterSchema
 
 
 def schema(*fields: dict[str, object]) -> str:
@@ -89,3 +91,34 @@ def test_the_client_finds_schemas_in_every_way_it_knows(hub_server: str) -> None
     with SchemaRegistryClient({"url": hub_server}) as other, pytest.raises(SchemaRegistryError) as gone:
         other.get_versions(name)
     assert (gone.value.http_status_code, gone.value.error_code) == (404, 40401)
+
+
+class Counting(KafkaCluster):
+    """Counts the looks past what a node has read."""
+
+    looks = 0
+
+    def next_records(self, positions: Positions, timeout_s: float) -> Positions:
+        self.looks += 1
+        return super().next_records(positions, timeout_s)
+
+
+def test_a_schema_that_is_there_is_answered_without_waiting_for_the_mark_of_the_transaction_that_wrote_it(
+    kafka: str,
+) -> None:
+    """Nodes follow the log and hear late that only a mark is left of it; its end is known nevertheless."""
+    mine, others = Counting(kafka, 15.0), Counting(kafka, 15.0)
+    first, second = Node(mine), Node(others)
+    assert first.start(30.0) and second.start(30.0)
+    try:
+        for number in range(3):
+            command = RegisterSchema(f"marks-{number}", '{"type": "string"}')
+            made, after = first.submit(command)
+            same, end = first.submit(command)
+            assert (same, mine.looks) == (made, 0)  # its own mark it knows
+            assert end == after + 1
+            assert second.submit(command) == (made, end)
+        assert others.looks >= 1  # another's it looks for
+    finally:
+        first.stop()
+        second.stop()

@@ -71,7 +71,7 @@ class Failing(MemoryCluster):
 
     failures = 1
 
-    def follower(self, wait_ms: int = 0) -> MemoryReader:
+    def follower(self) -> MemoryReader:
         if self.failures:
             self.failures -= 1
             raise PeerError("the log is away")
