@@ -623,6 +623,9 @@ def main(words: Sequence[str] | None = None) -> None:
         help="of each dense topic of 1 KB; of 200 B thrice, the tiny ones a quarter. Default: 400,000, quick 100,000",
     )
     arguments.add_argument("--quick", action="store_true", help="two cases, lz4 only: a few minutes")
+    arguments.add_argument(
+        "--only", default="", metavar="WORDS", help='cases with these words in their name: "1 KB, none"'
+    )
     arguments.add_argument("--no-peer", action="store_true", help="without MirrorMaker 2")
     arguments.add_argument(
         "--warm-up", type=int, help="MirrorMaker's warm-up at most. Default: 1,000,000, quick 300,000"
@@ -645,7 +648,9 @@ def main(words: Sequence[str] | None = None) -> None:
     os.environ.pop("JAVA_TOOL_OPTIONS", None)
     records = given.records or (100_000 if given.quick else 400_000)
     warm_up = given.warm_up or (300_000 if given.quick else 1_000_000)
-    cases = cases_of(records, given.quick)
+    cases = [case for case in cases_of(records, given.quick) if given.only in case.name]
+    if not cases:
+        arguments.error(f'no case has "{given.only}" in its name')
     folder = Path(tempfile.mkdtemp(prefix="hub-bench-"))
     found: dict[tuple[Case, str], Figures] = {}
     lags: dict[str, tuple[float, float]] = {}
