@@ -334,7 +334,8 @@ def begin(
     if owner.acting == new:
         raise Conflict(
             f"{new} owns the topics of {home} already (epoch {owner.epoch})",
-            hint="`hub mirror status` shows who acts for whom",
+            hint="`hub mirror status` shows who acts for whom"
+            + ("; to leave it there for good take the mirror out of the file" if kind == "promote" else ""),
             code="HUB-1962",
         )
     if kind == "failback" and new != home:
