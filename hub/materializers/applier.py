@@ -409,6 +409,7 @@ class Applier:
             self.latencies.covered(followed.view.table, followed.covered, now_ms)
         else:
             self.latencies.applied(followed.view.table, followed.due, now_ms)
+            self.latencies.told(followed.view.table, followed.covered)
 
     def _apply(self, batches: Sequence[ViewBatch], told: dict[str, Any]) -> None:
         """All in one transaction; one view at a time when the store refuses that, to stop only who it is."""

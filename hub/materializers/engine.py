@@ -1060,6 +1060,12 @@ class Runner:
         assert self.view is not None
         if self.replaced or not batch.sources.covers(self.untold):
             return
+        # What real-time mode notes is no time of reading, and it may have begun the first batch after it, too.
+        read_at_ms = (
+            None
+            if mode == "realtime" or _realtime_mark(plan).exists()
+            else spark.logged_read_ms(plan.checkpoint, batch.batch_id)
+        )
         if mode != "realtime":
             _realtime_mark(plan).unlink(missing_ok=True)
         if self.delta is not None:
@@ -1081,6 +1087,7 @@ class Runner:
             _now_ms(),
             self.swept.dead,
             self.swept.late,
+            read_at_ms=read_at_ms,
         )
         self.board.report(progress, self.view.changelog)
 

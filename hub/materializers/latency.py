@@ -2,15 +2,19 @@
 
 ::
 
-    event's time ─────────────▶ row in the changelog ─────▶ row readable in a store
-    (its timestamp in Kafka)     "changelog"                "readable"
+    event's time ───────▶ taken by a batch ──▶ row in the changelog ──▶ row readable in a store
+    (its timestamp in Kafka)   "read"           "changelog"               "readable"
 
 A keyed view's row names the events that made it (``_sources``), with their timestamps: each change of a row counts once,
 from the latest event in it; of a step of more than ``MOST_ROWS`` every k-th row counts for k, so that a bulk load pays
 nothing to speak of. A SQL view's rows name none: of its batches a few events are looked up (latency_samples.py),
-so its counts are those of a sample. An event that was older than ``REPLAY_S`` when it got there is a *replay* (a view or a
-store filled anew, history loaded): it is counted apart, else it would burn the objective. What was late for longer than that
-through a failure is therefore told by freshness alone.
+so its counts are those of a sample. When an event was read is when its batch took its events, which the view's progress tells
+after the row: until then a keyed view's changes wait here, at most ``MOST_UNREAD`` of them. Not counted as read, for nobody knows
+it: what real time read, what a batch read of which nothing was told, and what was read again after its row was made.
+
+An event that was older than ``REPLAY_S`` when it got there is a *replay* (a view or a store filled anew, history loaded): it
+is counted apart, else it would burn the objective. What was late for longer than that through a failure is therefore told by
+freshness alone.
 
 Times are of several clocks: what comes out negative counts as 0 and in ``skewed``.
 """
@@ -28,7 +32,7 @@ import orjson
 
 from hub.histogram import Histogram, edges_with
 from hub.materializers.progress import PROGRESS_TOPIC, Progress
-from hub.record import NewRecord, Positions
+from hub.record import NewRecord, TopicPartition
 from hub.tracing import Trace
 
 PREFIX = "latency:"
@@ -39,16 +43,18 @@ MOST_NAMED = 4
 MOST_ROWS = 500
 # Stretches of source offsets that wait to be sampled, over all SQL views of a store.
 MOST_WAITING = 256
+# Changes of a keyed view that wait to hear when their batch read them. Of more every second one stands for two. Even.
+MOST_UNREAD = 2_048
 # Events of keyed views that wait to have their trace looked up, the newest.
 MOST_UNSEEN = 8
 
-Stage = Literal["changelog", "readable"]
+Stage = Literal["read", "changelog", "readable"]
 Origin = Literal["live", "replay"]
 
 
 class Due(NamedTuple):
     """A changed row's latest event, and when the row was appended to the changelog (epoch ms). ``rows``: it stands for
-    so many."""
+    so many. ``read_ms``: when its batch took the event; None: not known (yet)."""
 
     topic: str
     partition: int
@@ -56,6 +62,11 @@ class Due(NamedTuple):
     event_ms: int
     changelog_ms: int
     rows: int = 1
+    read_ms: int | None = None
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 class Stretch(NamedTuple):
@@ -68,6 +79,7 @@ class Stretch(NamedTuple):
     end: int
     committed_ms: int
     readable_ms: int
+    read_ms: int | None = None
 
 
 @dataclass
@@ -104,7 +116,8 @@ class Latencies:
     ) -> None:
         self.store, self.since_ms, self.objective_of, self.replay_s = store, since_ms, objective_of, replay_s
         self._views: dict[str, _View] = {}
-        self._reached: dict[str, Positions] = {}
+        self._reached: dict[str, Progress] = {}
+        self._unread: dict[str, list[Due]] = {}
         self._waiting: deque[Stretch] = deque(maxlen=MOST_WAITING)
         self._unseen: deque[tuple[str, Due, int]] = deque(maxlen=MOST_UNSEEN)
         self._lock = threading.Lock()
@@ -114,25 +127,54 @@ class Latencies:
     def applied(self, view: str, due: Iterable[Due], readable_ms: int) -> None:
         """Rows of a keyed view are readable since ``readable_ms``."""
         with self._lock:
-            known = self._of(view, sampled=False)
+            known, unread = self._of(view, sampled=False), self._unread.setdefault(view, [])
             for each in due:
                 self._count(known, each, readable_ms)
                 self._unseen.append((view, each, readable_ms))
+                unread.append(each)
+                if len(unread) >= MOST_UNREAD:
+                    pairs = zip(unread[::2], unread[1::2], strict=True)
+                    unread[:] = [one._replace(rows=one.rows + other.rows) for one, other in pairs]
+
+    def told(self, view: str, progress: Iterable[Progress]) -> None:
+        """The store covers what these say (of a keyed view): so it is known when their batches read their events."""
+        with self._lock:
+            for each in progress:
+                before, self._reached[view] = self._reached.get(view), each
+                if before is not None:
+                    self._read(view, before, each)
+                waiting = self._unread.get(view, ())
+                self._unread[view] = [due for due in waiting if due.offset >= each.sources.get(due.place)]
+
+    def _read(self, view: str, before: Progress, after: Progress) -> None:
+        known = self._views.get(view)
+        if known is None:
+            return
+        for due in self._unread.get(view, ()):
+            read_ms = _read_ms(before, after, due.place, due.offset, due.changelog_ms)
+            if read_ms is not None:
+                self._add(known, "read", due, read_ms)
+                known.counted += due.rows
+        for index, (name, due, readable_ms) in enumerate(self._unseen):
+            if name == view and due.read_ms is None:
+                read_ms = _read_ms(before, after, due.place, due.offset, due.changelog_ms)
+                self._unseen[index] = (name, due._replace(read_ms=read_ms), readable_ms)
 
     def covered(self, view: str, progress: Iterable[Progress], readable_ms: int) -> None:
         """The store covers what these say (of a SQL view). The first one says only where counting begins."""
         with self._lock:
             for each in progress:
-                before, after = self._reached.get(view), each.sources
-                self._reached[view] = after
+                before, self._reached[view] = self._reached.get(view), each
                 if before is None:
                     continue
-                for tp, end in after:
+                for tp, end in each.sources:
                     # A partition that was not named before was empty, or is read from its start: a replay, not counted.
-                    first = before.get(tp, end)
+                    first = before.sources.get(tp, end)
                     if first < end:
+                        committed_ms = each.committed_at_ms
+                        read_ms = _read_ms(before, each, tp, first, committed_ms)
                         self._waiting.append(
-                            Stretch(view, *tp, first, end, each.committed_at_ms, readable_ms)
+                            Stretch(view, *tp, first, end, committed_ms, readable_ms, read_ms)
                         )
 
     @property
@@ -147,6 +189,7 @@ class Latencies:
             for view in views:
                 self._views.pop(view, None)
                 self._reached.pop(view, None)
+                self._unread.pop(view, None)
 
     # ---- sampling
 
@@ -160,7 +203,7 @@ class Latencies:
     def sampled(self, of: Stretch, offset: int, event_ms: int, trace: Trace | None = None) -> None:
         """The time of one event of a stretch, and the trace that it is of."""
         with self._lock:
-            due = Due(of.topic, of.partition, offset, event_ms, of.committed_ms)
+            due = Due(of.topic, of.partition, offset, event_ms, of.committed_ms, read_ms=of.read_ms)
             self._count(self._of(of.view, sampled=True), due, of.readable_ms)
             self._exemplify(of.view, due, of.readable_ms, trace)
 
@@ -229,15 +272,32 @@ class Latencies:
 
     def _count(self, known: _View, due: Due, readable_ms: int) -> None:
         for stage, at_ms in _stages(due, readable_ms):
-            span_ms = at_ms - due.event_ms
-            known.add(stage, self._origin(span_ms), span_ms, due.rows)
+            self._add(known, stage, due, at_ms)
         known.named.append(due)
         known.counted += due.rows
         known.newest_event_ms = max(known.newest_event_ms or 0, due.event_ms)
 
+    def _add(self, known: _View, stage: Stage, due: Due, at_ms: int) -> None:
+        span_ms = at_ms - due.event_ms
+        known.add(stage, self._origin(span_ms), span_ms, due.rows)
+
 
 def _stages(due: Due, readable_ms: int) -> tuple[tuple[Stage, int], ...]:
-    return (("changelog", due.changelog_ms), ("readable", readable_ms))
+    told: tuple[tuple[Stage, int], ...] = (("changelog", due.changelog_ms), ("readable", readable_ms))
+    return told if due.read_ms is None else (("read", due.read_ms), *told)
+
+
+def _read_ms(
+    before: Progress, after: Progress, place: TopicPartition, offset: int, changelog_ms: int
+) -> int | None:
+    """When the batch of ``after`` read the event (epoch ms). None when it is none of its events, when there were other batches
+    between the two, and when it was read after its row was made: clocks, or an event that is read in two places."""
+    if (after.generation, after.batch_id) != (before.generation, before.batch_id + 1):
+        return None
+    if not before.sources.get(place) <= offset < after.sources.get(place):
+        return None
+    at_ms = after.read_at_ms
+    return at_ms if at_ms is not None and at_ms <= changelog_ms else None
 
 
 def latest_event(origins: Mapping[str, Any] | None) -> tuple[str, int, int, int] | None:

@@ -28,7 +28,8 @@ class Progress:
     """One committed batch of a view. ``generation`` counts the view's recomputations from the start of its log.
 
     Of a SQL view, ``dead_records`` and ``late_records`` count the events of this generation that were not taken and
-    that came behind the watermark. ``trace``: the traceparent of the batch's span, where it has one.
+    that came behind the watermark. ``trace``: the traceparent of the batch's span, where it has one. ``read_at_ms``: when the
+    batch took its events, all of which were in the log by then; None where that is not known (real time).
     """
 
     view: str
@@ -43,6 +44,7 @@ class Progress:
     dead_records: int = 0
     late_records: int = 0
     trace: str = ""
+    read_at_ms: int | None = None
 
     def record(self) -> NewRecord:
         body = {
@@ -61,6 +63,8 @@ class Progress:
         }
         if self.trace:
             body["trace"] = self.trace
+        if self.read_at_ms is not None:
+            body["read_at_ms"] = self.read_at_ms
         return NewRecord(PROGRESS_TOPIC, f"progress:{self.view}".encode(), orjson.dumps(body))
 
 
@@ -131,6 +135,7 @@ def progress_of(record: Record, changelog: str) -> Progress | None:
             body.get("dead_records", 0),
             body.get("late_records", 0),
             str(body.get("trace", "")),
+            None if body.get("read_at_ms") is None else int(body["read_at_ms"]),
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise HubFault(

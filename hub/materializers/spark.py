@@ -438,6 +438,16 @@ def logged_watermark_ms(checkpoint: Path, batch_id: int) -> int:
         return 0
 
 
+def logged_read_ms(checkpoint: Path, batch_id: int) -> int | None:
+    """When a micro-batch took its events (epoch milliseconds): Spark notes the time once it has asked where its topics end,
+    so all of them were in the log by then. A batch that is run again keeps its first time. None where that is not logged."""
+    try:
+        noted = orjson.loads((checkpoint / "offsets" / str(batch_id)).read_text().splitlines()[1])
+        return int(noted["batchTimestampMs"]) or None
+    except (OSError, IndexError, KeyError, TypeError, ValueError):
+        return None
+
+
 def _watermark_ms(lines: Sequence[str]) -> int:
     return int(orjson.loads(lines[1]).get("batchWatermarkMs", 0))
 

@@ -2,8 +2,8 @@
 
 ::
 
-    event ─▶ appended ─▶ changelog ─▶ readable (each store) ─▶ pushed
-      └──────────┴───────────┴────────────────┴──────────────────┘   each stage is measured from the event's own time
+    event ─▶ appended ─▶ read ─▶ changelog ─▶ readable (each store) ─▶ pushed
+      └──────────┴─────────┴─────────┴────────────────┴──────────────────┘   each stage is measured from the event's own time
 
 Cumulative counts come in; of each series a few earlier states are kept, and a row tells of what was added since the
 oldest of them (``WINDOW_MS``). Limits: ``MOST_SERIES`` series, ``KEPT`` states each. What was never counted has no row
@@ -28,7 +28,9 @@ KEPT = WINDOW_MS // STEP_MS
 MOST_SERIES = 4_000
 # Counts that were not told again for so long are of an applier that is gone.
 SILENT_MS = 90_000
-STAGES = ("appended", "changelog", "readable", "pushed")
+STAGES = ("appended", "read", "changelog", "readable", "pushed")
+# What each store's applier counts of the view itself: taken from one of them.
+_ONCE = ("read", "changelog")
 SERVING = "serving"
 _SHARES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
@@ -137,8 +139,8 @@ class Tracks:
                 traced = {(each["stage"], each["origin"]): each for each in told.get("exemplars", ())}
                 for each in told["counts"]:
                     stage = str(each["stage"])
-                    if stage == "changelog" and store != SERVING:
-                        continue  # each store's applier counts it: once is enough
+                    if stage in _ONCE and store != SERVING:
+                        continue  # once is enough
                     series = Series(view, stage, store if stage == "readable" else "", str(each["origin"]))
                     self.put(
                         series,
@@ -248,5 +250,5 @@ def _row(series: Series, track: Track | None, lag: LagRow | None, now_ms: int) -
         skewed=track.skewed,
         window_s=round(window_s, 1),
         exemplar=track.exemplar,
-        silent=series.stage in ("changelog", "readable") and now_ms - track.heard_ms > SILENT_MS,
+        silent=series.stage in (*_ONCE, "readable") and now_ms - track.heard_ms > SILENT_MS,
     )

@@ -160,7 +160,7 @@ class LatencyBoard:
         shown = set(views[:MOST_VIEWS])
         latency = HistogramMetricFamily(
             "hub_view_latency_seconds",
-            "From an event's time to the stage: appended, changelog, readable in a store, pushed",
+            "From an event's time to the stage: appended, read, changelog, readable in a store, pushed",
             labels=["view", "stage", "store", "origin"],
         )
         skewed = CounterMetricFamily(

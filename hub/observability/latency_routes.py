@@ -25,7 +25,7 @@ def create_router(board: HasLatency) -> APIRouter:
     def latency(
         view: Annotated[str | None, Query(description="Only this view.")] = None,
         stage: Annotated[
-            Literal["appended", "changelog", "readable", "pushed"] | None,
+            Literal["appended", "read", "changelog", "readable", "pushed"] | None,
             Query(description="Only this stage."),
         ] = None,
         origin: Annotated[Literal["live", "replay"] | None, Query(description="live or replay.")] = None,

@@ -6,19 +6,21 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from pipeline import Pipeline, wait_until
+from pipeline import Pipeline, records_of, wait_until
 from plant import Plant
 from typer.testing import CliRunner
 
 from hub.cli import app
 from hub.cli.context import environment_of
 from hub.client import Hub
-from hub.record import NewRecord
+from hub.materializers.progress import PROGRESS_TOPIC, progress_of
+from hub.record import NewRecord, Positions, TopicPartition
 
 PATIENCE_S = 240.0
 
@@ -78,9 +80,12 @@ def test_every_stage_is_measured_and_history_apart(plant: Plant) -> None:
         plant.covered("s-1", plant.write("s-1", plant.reading("s-1", float(written))))
         known = rows(plant)
         wanted = [
-            *((plant.view, stage, "live") for stage in ("appended", "changelog", "readable", "pushed")),
+            *(
+                (plant.view, stage, "live")
+                for stage in ("appended", "read", "changelog", "readable", "pushed")
+            ),
             (plant.view, "readable", "replay"),
-            *(("plant_latency_sql", stage, "live") for stage in ("readable", "pushed")),
+            *(("plant_latency_sql", stage, "live") for stage in ("read", "readable", "pushed")),
         ]
         return all(known.get(each, {}).get("total") for each in wanted)
 
@@ -94,12 +99,15 @@ def test_every_stage_is_measured_and_history_apart(plant: Plant) -> None:
     live = known[plant.view, "readable", "live"]
     assert live["total"] <= written + 1
     assert not live["sampled"]
-    for stage in ("readable", "pushed"):
+    for stage in ("read", "readable", "pushed"):
         assert known["plant_latency_sql", stage, "live"]["sampled"]
     assert not known[plant.view, "pushed", "live"]["sampled"]
     assert live["objective_s"] == 45.0
     # Each stage is measured from the event's own time, so a later one is never earlier.
     assert known[plant.view, "changelog", "live"]["p50_s"] <= live["p50_s"]
+    read = known[plant.view, "read", "live"]
+    assert 0 < read["total"] <= known[plant.view, "changelog", "live"]["total"]
+    assert not read["sampled"] and read["store"] == "" and read["objective_s"] == 45.0
     assert known[plant.view, "readable", "replay"]["total"] == 1
     text = httpx2.get(f"{pipeline.url}/metrics", timeout=60.0).text
     assert (
@@ -109,11 +117,55 @@ def test_every_stage_is_measured_and_history_apart(plant: Plant) -> None:
     assert f'hub_view_latency_objective_seconds{{view="{plant.view}"}} 45.0' in text
 
 
+def test_a_batch_takes_an_event_after_it_was_written_and_before_its_row_is(plant: Plant) -> None:
+    """One event a batch: each was written before its batch took it, and the batch wrote its row after."""
+    pipeline, said = plant.pipeline, []
+    for number in range(6):
+        after = plant.write("s-read", plant.reading("s-read", 100.0 + number))
+        plant.covered("s-read", after)
+        wait_until(lambda after=after: reached(plant).covers(after), PATIENCE_S, lambda: str(reached(plant)))
+        said.append(after)
+    progress = [
+        told
+        for record in records_of(pipeline.cluster, PROGRESS_TOPIC)
+        if record.key == f"progress:{plant.view}".encode()
+        and (told := progress_of(record, f"views.{plant.view}")) is not None
+    ]
+    events = {record.offset: record.timestamp_ms for record in records_of(pipeline.cluster, plant.topic)}
+    rows_at = [record for record in pipeline.changelog(plant.view) if record.key == b"s-read"]
+    place = TopicPartition(plant.topic, 0)
+    proven = 0
+    for before, batch in pairwise(progress):
+        taken = range(before.sources.get(place), batch.sources.get(place))
+        if batch.batch_id != before.batch_id + 1 or not taken:
+            continue
+        assert batch.read_at_ms is not None
+        assert all(events[offset] <= batch.read_at_ms for offset in taken)
+        assert batch.read_at_ms <= batch.committed_at_ms
+        # Of one key and one event a write, so the newest row before the batch's end is its own.
+        made = [row for row in rows_at if row.offset < batch.changelog.get(row.topic_partition)]
+        if made and taken[-1] >= said[0].get(place) - 1:
+            assert batch.read_at_ms <= made[-1].timestamp_ms
+            proven += 1
+    assert proven > 0, progress
+
+
+def reached(plant: Plant) -> Positions:
+    """How far the view's progress tells that its sources are read."""
+    newest = [
+        told
+        for record in records_of(plant.pipeline.cluster, PROGRESS_TOPIC)
+        if (told := progress_of(record, f"views.{plant.view}")) is not None and told.view == plant.view
+    ]
+    return newest[-1].sources if newest else Positions()
+
+
 def test_the_command_shows_them(plant: Plant, tmp_path: Path) -> None:
     environment = environment_of(plant.pipeline.settings)
     shown = CliRunner().invoke(app, ["latency", plant.view], env=environment)
     assert shown.exit_code == 0, shown.output
     assert "45 s" in shown.stdout
+    assert {"read", "changelog", "readable"} <= set(shown.stdout.split())
     assert "replay" in shown.stdout
     # Of a view its rows are compared wherever the command is run, and of a topic that is only called like one nothing is.
     audited = ["audit", "run", f"views.{plant.view}", "-o", "json"]

@@ -57,6 +57,10 @@ class Stage:
         progress = self.board.progress.get("v")
         return None if progress is None else dict(progress[0].sources)[next(iter(progress[0].sources))[0]]
 
+    @property
+    def read_at_ms(self) -> int | None:
+        return self.board.progress["v"][0].read_at_ms
+
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
@@ -89,6 +93,36 @@ def test_a_micro_batch_past_it_ends_the_caution_a_checkpoint_does_not(stage: Sta
     assert mark.exists()
     stage.commits(10, "live")
     assert not mark.exists()
+
+
+def test_when_a_batch_took_its_events_is_told_where_spark_notes_it_and_never_of_real_time(
+    stage: Stage,
+) -> None:
+    stage.commits(2, "live")
+    assert stage.read_at_ms is None  # nothing is logged
+    (stage.plan.checkpoint / "offsets").mkdir()
+    noted = stage.plan.checkpoint / "offsets" / "1"
+    for unreadable in (
+        "",
+        "v1",
+        "v1\n[]",
+        "v1\n{}",
+        'v1\n{"batchTimestampMs":0}',
+        'v1\n{"batchTimestampMs":"x"}',
+    ):
+        noted.write_text(unreadable)
+        stage.commits(2, "live")
+        assert stage.read_at_ms is None, unreadable
+    noted.write_text('v1\n{"batchWatermarkMs":0,"batchTimestampMs":1795338371070}\n{"in":{"0":3}}')
+    stage.commits(3, "live")
+    assert stage.read_at_ms == 1_795_338_371_070
+    stage.commits(4, "realtime")
+    assert stage.read_at_ms is None
+    (stage.plan.checkpoint / "hub.realtime").touch()
+    stage.commits(5, "live")  # real-time mode may have begun it
+    assert stage.read_at_ms is None
+    stage.commits(6, "live")
+    assert stage.read_at_ms == 1_795_338_371_070
 
 
 def test_a_batch_that_was_begun_before_real_time_is_waited_for_as_well(stage: Stage) -> None:

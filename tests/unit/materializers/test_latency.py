@@ -6,6 +6,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,16 @@ from typing import Any
 import changelog
 import pytest
 from changelog import CHANGELOG, Bench
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hub.histogram import Histogram, histogram_of
 from hub.materializers.applier import Applier
-from hub.materializers.latency import Due, Latencies, event_ms, latest_event
+from hub.materializers.latency import MOST_UNREAD, Due, Latencies, event_ms, latest_event
 from hub.materializers.latency_samples import Sampler
-from hub.materializers.progress import Progress
+from hub.materializers.progress import PROGRESS_TOPIC, Progress, progress_of
 from hub.materializers.store_threads import objectives
-from hub.record import NewRecord, Positions
+from hub.record import NewRecord, Positions, Record
 from hub.schema_registry.codec import encode, parsed
 from hub.topics.tree import LiveTree
 from hub.tracing import Trace
@@ -136,6 +139,113 @@ def test_of_rows_that_name_no_events_some_are_looked_up(bench: Bench) -> None:
     sampler.close()
 
 
+def batch(number: int, reached: int, read_at_ms: int | None, generation: int = 0) -> Progress:
+    told = replace(progress(reached, 1_000_900), batch_id=number, generation=generation)
+    return replace(told, read_at_ms=read_at_ms)
+
+
+def test_a_change_counts_as_read_when_its_batch_is_told_of(bench: Bench) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    latencies = Latencies("serving", now_ms, lambda _view: 2.0, replay_s=600.0)
+    applier = Applier(bench.cluster, bench.schemas, bench.store, latencies=latencies)
+    applier.follow([bench.view])
+
+    def tell(done: Progress) -> None:
+        end = bench.cluster.end_offsets([CHANGELOG])
+        bench.cluster.writer().append([replace(done, changelog=end).record()])
+        while applier.step(0):
+            pass
+
+    write(bench, "a", 10, now_ms - 9_000, now_ms)  # of a batch before the first that is told: not known
+    tell(batch(4, 11, now_ms - 8_000))
+    write(bench, "b", 11, now_ms - 1_500, now_ms - 1_000)
+    write(bench, "c", 12, now_ms - 3_600_000, now_ms - 1_000)  # history
+    write(bench, "d", 13, now_ms + 60_000, now_ms)  # a producer's clock is ahead
+    write(bench, "e", 14, now_ms - 500, now_ms)  # of the batch after
+    while applier.step(0):
+        pass
+    assert ("read", "live") not in told(latencies)
+    news = latencies.counted
+    tell(batch(5, 14, now_ms - 1_200))
+    counts = told(latencies)
+    assert counts["read", "live"].count == 2 and counts["read", "replay"].count == 1
+    assert counts["read", "live"].sum_s == pytest.approx(0.3)  # b, and d as 0
+    assert latencies.counted > news  # else it would be told with the next row only
+    assert json.loads(latencies.record(1).value or b"")["views"]["v"]["skewed"] == 3  # at each stage
+    tell(batch(6, 15, now_ms - 100))
+    assert told(latencies)["read", "live"].sum_s == pytest.approx(0.7)
+
+
+def test_when_it_was_read_is_unknown_rather_than_guessed() -> None:
+    unknown = [
+        batch(6, 9, 1_000_300),  # nothing was told of batch 5
+        batch(5, 9, 1_000_300, generation=1),
+        batch(5, 9, None),  # real time, or a record of before
+        batch(5, 9, 1_000_401),  # after its row was made
+        batch(5, 7, 1_000_300),  # the event is of a later batch
+    ]
+    for after in unknown:
+        keyed, looked_up = Latencies("serving", 0), Latencies("serving", 0)
+        keyed.applied("v", [Due("in", 0, 7, 1_000_000, 1_000_400)], 1_000_900)
+        keyed.told("v", [batch(4, 5, 1_000_100), after])
+        assert sorted(told(keyed)) == [("changelog", "live"), ("readable", "live")], after
+        before, committed = batch(4, 5, 1_000_100), replace(after, committed_at_ms=1_000_400)
+        looked_up.covered("v", [before, committed], 1_000_900)
+        (stretch,) = looked_up.waiting()
+        looked_up.sampled(stretch, stretch.first, 1_000_000)
+        assert (("read", "live") in told(looked_up)) == (after is unknown[-1])
+    known = Latencies("serving", 0)
+    known.applied("v", [Due("in", 0, 7, 1_000_000, 1_000_400)], 1_000_900)
+    known.told("v", [batch(4, 5, 1_000_100), batch(5, 9, 1_000_300)])
+    known.told("v", [batch(5, 9, 1_000_300), batch(6, 12, 1_000_350)])
+    assert told(known)["read", "live"].sum_s == pytest.approx(0.3)  # once
+
+
+TIMES = st.integers(0, 4_000_000)
+
+
+@given(event_ms=TIMES, read_ms=TIMES, changelog_ms=TIMES, more_ms=TIMES, keyed=st.booleans())
+def test_no_event_is_read_after_its_row_was_made(
+    event_ms: int, read_ms: int, changelog_ms: int, more_ms: int, keyed: bool
+) -> None:
+    latencies = Latencies("serving", 0)
+    first, then = batch(4, 5, 1), replace(batch(5, 9, read_ms), committed_at_ms=changelog_ms)
+    if keyed:
+        latencies.applied("v", [Due("in", 0, 7, event_ms, changelog_ms)], changelog_ms + more_ms)
+        latencies.told("v", [first, then])
+    else:
+        latencies.covered("v", [first, then], changelog_ms + more_ms)
+        (stretch,) = latencies.waiting()
+        latencies.sampled(stretch, 7, event_ms)
+    spans = {stage: counts.sum_s for (stage, _), counts in told(latencies).items()}
+    assert ("read" in spans) == (read_ms <= changelog_ms)
+    assert spans.get("read", 0.0) <= spans["changelog"] <= spans["readable"]
+    assert all(span >= 0 for span in spans.values())
+
+
+def test_changes_that_wait_to_hear_of_their_batch_are_bounded_and_none_is_lost() -> None:
+    latencies, total = Latencies("serving", 0), 5 * MOST_UNREAD + 3
+    latencies.told("v", [batch(4, 0, 1_000_000)])
+    for offset in range(total):
+        latencies.applied("v", [Due("in", 0, offset, 1_000_000, 1_000_400, 2)], 1_000_900)
+        assert len(latencies._unread["v"]) < MOST_UNREAD
+    latencies.told("v", [batch(5, total, 1_000_300)])
+    assert told(latencies)["read", "live"].count == 2 * total
+    assert latencies._unread["v"] == []
+
+
+def test_progress_says_when_its_batch_read_and_records_of_before_say_nothing() -> None:
+    def kept(of: Progress) -> tuple[Progress | None, dict[str, Any]]:
+        made = of.record()
+        record = Record(PROGRESS_TOPIC, 0, 0, 1, made.key, made.value, ())
+        return progress_of(record, CHANGELOG), json.loads(made.value or b"")
+
+    known, body = kept(batch(5, 9, 1_000_300))
+    assert known == batch(5, 9, 1_000_300) and body["read_at_ms"] == 1_000_300
+    known, body = kept(batch(5, 9, None))
+    assert known is not None and known.read_at_ms is None and "read_at_ms" not in body
+
+
 class Offset:
     """The cluster as the sampler sees it."""
 
@@ -177,3 +287,14 @@ def test_a_looked_up_event_that_was_traced_is_named_and_one_that_was_not_is_not(
     (first, second) = json.loads(latencies.record(1).value or b"")["views"]["v"]["exemplars"]
     assert (first["stage"], first["seconds"], first["trace_id"]) == ("changelog", 0.4, "a" * 32)
     assert (second["stage"], second["seconds"], second["at_ms"]) == ("readable", 0.9, 1_000_900)
+    # One whose batch was told of before it was looked up is named at that stage, too.
+    latencies.applied("v", [due], 1_000_900)
+    latencies.told("v", [batch(4, 5, 1_000_100), batch(5, 9, 1_000_300)])
+    ((view, waits, readable_ms),) = latencies.unseen()
+    latencies.exemplify(view, waits, readable_ms, Trace("c" * 32, "b" * 16))
+    named = json.loads(latencies.record(1).value or b"")["views"]["v"]["exemplars"]
+    assert [(each["stage"], each["seconds"]) for each in named] == [
+        ("changelog", 0.4),
+        ("read", 0.3),
+        ("readable", 0.9),
+    ]

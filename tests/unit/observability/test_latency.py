@@ -37,7 +37,9 @@ def told(
     for each in spans:
         counts.add(each)
     about = {"objective_s": 2.0, "sampled": False, "skewed": 0, "named": [], **more}
-    series = [{"stage": stage, "origin": "live", **counts.body()} for stage in ("changelog", "readable")]
+    series = [
+        {"stage": stage, "origin": "live", **counts.body()} for stage in ("read", "changelog", "readable")
+    ]
     return {"at_ms": at_ms, "since_ms": since_ms, "views": {view: {**about, "counts": series}}}
 
 
@@ -91,8 +93,9 @@ def test_not_measured_is_not_zero_and_a_dead_view_is_not_healthy() -> None:
     row = readable(rows_of(tracks, ["v"], lags, NOW + 1_000))
     assert row.p99_s is not None and row.p99_s < 0.2  # its past is fine
     assert (row.state, row.freshness_s, row.cause) == (LagState.STOPPED, 400.0, "view's cause")
-    silent = readable(rows_of(tracks, ["v"], lags, NOW + SILENT_MS + 1))
-    assert silent.silent
+    later = rows_of(tracks, ["v"], lags, NOW + SILENT_MS + 1)
+    silent = readable(later)
+    assert silent.silent and all(row.silent for row in later)
     assert line(shown(silent))["p99"] == "–"
 
 
@@ -151,7 +154,13 @@ def test_appended_and_pushed_are_counted_beside_what_stores_tell() -> None:
     assert made.counted[Series("v", "appended", "", "live")].within(60.0) == 1.0
     assert rows["pushed", "", "live"].total == rows["pushed", "", "replay"].total == 1
     assert rows["readable", "duck", "live"].total == 1
-    assert ("changelog", "duck", "live") not in rows
+    assert (
+        rows["read", "", "live"].total == rows["changelog", "", "live"].total == 1
+    )  # of one store, not of both
+    assert ("changelog", "duck", "live") not in rows and ("read", "duck", "live") not in rows
+    assert [row.stage for row in made.rows() if row.origin == "live"] == [
+        *("appended", "read", "changelog", "readable", "readable", "pushed"),
+    ]
     facts.reports = (Report("other"),)
     made.step()
     assert {row.view for row in made.rows()} == {"other"}
@@ -224,8 +233,11 @@ def test_the_json_and_the_series() -> None:
     (row,) = client.get("/api/latency", params={"stage": "readable", "view": "v"}).json()
     assert (row["events"], row["within"], row["freshness_s"]) == (2, 0.5, 0.5)
     assert client.get("/api/latency", params={"view": "none"}).json() == []
+    (row,) = client.get("/api/latency", params={"stage": "read"}).json()
+    assert (row["stage"], row["store"], row["events"], line(row)["stage"]) == ("read", "", 2, "read")
     assert client.get("/api/latency", params={"stage": "no"}).status_code == 422
     text = generate_latest(registry(made)).decode()
+    assert 'hub_view_latency_seconds_count{origin="live",stage="read",store="",view="v"} 2.0' in text
     labels = 'origin="live",stage="readable",store="serving",view="v"'
     assert f'hub_view_latency_seconds_bucket{{le="2.0",{labels}}} 1.0' in text
     assert f"hub_view_latency_seconds_count{{{labels}}} 2.0" in text

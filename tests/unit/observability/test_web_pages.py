@@ -569,6 +569,9 @@ def test_the_cluster_says_what_is_wrong_and_what_is_not_known(hub: StagedEstate,
 def test_latency_is_filtered_and_says_when_there_is_none(hub: StagedEstate, client: TestClient) -> None:
     text = client.get("/latency", headers=HTML).text
     assert "&gt; 30 min" in text and "99.9 %" in text and "100 %" in text
+    text = client.get("/latency?stage=read", headers=HTML).text
+    assert "<option selected>read</option>" in text and 'data-key="read//live"' in text
+    assert 'data-key="changelog//live"' not in text
     text = client.get("/latency?stage=pushed", headers=HTML).text
     assert "pushed" in text and "18 204" not in text.replace("\u202f", " ").replace("\u2009", " ")
     assert 'data-testid="none-fit"' in client.get("/latency?view=other", headers=HTML).text
