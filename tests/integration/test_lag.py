@@ -259,8 +259,8 @@ def test_falling_behind_when_more_arrives_than_is_read_then_catching_up(stage: S
         time.sleep(0.05)
 
     def read() -> None:
-        # As many a second as it has leave to: few while others arrive, many afterwards.
-        messages = consumer.consume(2 if arriving.is_set() else 50, 0.2)
+        # As many a second as it has leave to: few while others arrive, more afterwards, for long enough to be seen.
+        messages = consumer.consume(2 if arriving.is_set() else 15, 0.2)
         if messages:
             consumer.commit(message=messages[-1], asynchronous=False)
         time.sleep(0.2)

@@ -26,6 +26,7 @@ from processes import Server, own_settings, run_hub
 from hub.demo import customers
 from hub.demo.feeder import Feeder
 from hub.embedded import KafkaNode, ensure_jars
+from hub.errors import Conflict, PeerError
 from hub.kafka import KafkaCluster
 from hub.record import NewRecord, Positions
 from hub.runtime import die_with_parent, end
@@ -103,6 +104,17 @@ def names_in(expression: str) -> set[str]:
     return set(re.findall(r"\bhub_\w+", expression))
 
 
+def _made(cluster: KafkaCluster) -> bool:
+    """A broker that answers may not know its controller yet, on a busy machine for a while."""
+    try:
+        cluster.create_topic(LATE, partitions=2, config={}, replication_factor=1)
+    except PeerError:
+        return False
+    except Conflict:
+        pass
+    return True
+
+
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     """The sample project as `hub demo` runs it: history, one event that nobody can read, a reader that stopped, live events."""
@@ -125,7 +137,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     try:
         node.wait_ready()
         cluster = KafkaCluster(settings.bootstrap, 15.0)
-        cluster.create_topic(LATE, partitions=2, config={}, replication_factor=1)
+        wait_until(lambda: _made(cluster), PATIENCE_S)
         hours_ago = time.time_ns() // 1_000_000 - 2 * 3_600_000
         cluster.writer().append([NewRecord(LATE, b"k", b"no Avro", (), hours_ago, 0)])
         wait_until(lambda: _committed(cluster, Positions.of([(LATE, 0, 0)])), PATIENCE_S)
