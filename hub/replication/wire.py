@@ -30,7 +30,6 @@ from typing import Any, Final, Literal, NamedTuple
 
 from kafka import errors as kafka_errors
 from kafka.net.sasl import get_sasl_mechanism
-from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
@@ -43,6 +42,7 @@ from kafka.protocol.producer import (
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from hub.errors import CallerError, HubError, PeerError
+from hub.kafka.sockets import Bearer
 from hub.log import WriterFenced
 from hub.record import TopicPartition
 
@@ -185,14 +185,6 @@ class ClusterAccess:
         if self.ssl_certfile is not None:
             context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, self.ssl_key_password)
         return context
-
-
-class _Token(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is not typed here
-    def __init__(self, give: Callable[[], str]) -> None:
-        self._give = give
-
-    def token(self) -> str:
-        return self._give()
 
 
 # ---- one connection
@@ -341,7 +333,7 @@ class Connection:
             sasl_mechanism=name,
             sasl_plain_username=access.username or "",
             sasl_plain_password=access.password or "",
-            sasl_oauth_token_provider=None if access.token is None else _Token(access.token),
+            sasl_oauth_token_provider=None if access.token is None else Bearer(access.token),
         )
         for _ in range(8):
             if mechanism.is_done():

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import httpx2
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from browser.chromium import FLAGS, executable
 from pipeline import wait_until
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from ports import free_ports
 from processes import Server
 
@@ -101,19 +100,8 @@ def site(settings: Settings, kafka: str, tmp_path_factory: pytest.TempPathFactor
             cluster.delete_topic(topic)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = executable()
-    if path is None:
-        pytest.fail("no Chromium: apt-get install -y chromium, or set HUB_CHROMIUM")
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield opened
-        opened.close()
-
-
-def signed_in(browser: Browser, site: Site, name: str, width: int = 1280, scheme: str = "light") -> Page:
-    context = browser.new_context(
+def signed_in(chromium: Browser, site: Site, name: str, width: int = 1280, scheme: str = "light") -> Page:
+    context = chromium.new_context(
         viewport={"width": width, "height": 900},
         color_scheme=scheme,  # type: ignore[arg-type]
         reduced_motion="reduce",
@@ -140,9 +128,9 @@ def judged(page: Page, path: str) -> list[str]:
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (375, "dark")])
 def test_each_page_shows_what_is_granted_or_says_which_grant_it_takes(
-    browser: Browser, site: Site, width: int, scheme: str
+    chromium: Browser, site: Site, width: int, scheme: str
 ) -> None:
-    page = signed_in(browser, site, "ana", width, scheme)
+    page = signed_in(chromium, site, "ana", width, scheme)
     wrong = []
     for path, words in OPEN.items():
         answer = page.goto(site.url + path)
@@ -167,8 +155,8 @@ def test_each_page_shows_what_is_granted_or_says_which_grant_it_takes(
     page.context.close()
 
 
-def test_who_sees_nothing_is_told_that_it_may_be_for_want_of_grants(browser: Browser, site: Site) -> None:
-    page = signed_in(browser, site, "nil")
+def test_who_sees_nothing_is_told_that_it_may_be_for_want_of_grants(chromium: Browser, site: Site) -> None:
+    page = signed_in(chromium, site, "nil")
     for path in ("/topics", "/views", "/lag", "/latency", "/completeness", "/schemas"):
         page.goto(site.url + path)
         expect(page.get_by_test_id("left-out"), path).to_contain_text("not granted to nil")
@@ -177,8 +165,8 @@ def test_who_sees_nothing_is_told_that_it_may_be_for_want_of_grants(browser: Bro
     page.context.close()
 
 
-def test_from_a_page_that_is_refused_keys_lead_on(browser: Browser, site: Site) -> None:
-    page = signed_in(browser, site, "ana")
+def test_from_a_page_that_is_refused_keys_lead_on(chromium: Browser, site: Site) -> None:
+    page = signed_in(chromium, site, "ana")
     page.goto(f"{site.url}/topics")
     expect(page.locator("[data-go]").first).to_be_attached()
     for address in ("/mirrors", "/cluster", "/connect"):  # nothing leads to where it is refused
