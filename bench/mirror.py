@@ -44,13 +44,11 @@ from hub.record import TopicPartition
 from hub.replication.batch_engine import BatchEngine, EngineSettings
 from hub.replication.batches import Limits
 from hub.replication.checkpoint import CHECKPOINTS_CONFIG, CHECKPOINTS_TOPIC, MAP_CONFIG, MAP_TOPIC
-from hub.replication.compression import compress
 from hub.replication.verify import committed_records
-from hub.replication.wire import Cluster, ClusterAccess
+from hub.replication.wire import BrokerBusy, Cluster, ClusterAccess
 
 PARTITIONS = 6
 RATE = 10_000
-LZ4 = 3  # Kafka's number of the codec
 BATCHES, RECORDS, TLS, AT_LEAST_ONCE, EXACTLY_ONCE = (
     "hub", "hub, record by record", "hub, over TLS", "MirrorMaker 2", "MirrorMaker 2, exactly once"
 )  # fmt: skip
@@ -250,39 +248,53 @@ def cost_of_node(node: KafkaNode) -> float:
 
 
 def copy(words: str) -> None:
-    """What the child process does; prints its figures as JSON."""
+    """What the child process does: it copies the topic, waits for a line, which says that the copy was made anew, copies it
+    again, warm as a worker is and as the peer is, and prints the figures of that as JSON."""
     given = json.loads(words)
-    case, topic = Case(**given["case"]), given["topic"]
-    engine = BatchEngine(
-        ClusterAccess(**given["source"]),
-        ClusterAccess(**given["target"]),
-        link=given["link"],
-        shard=0,
-        partitions=[TopicPartition(topic, number) for number in range(PARTITIONS)],
-        settings=EngineSettings(limits=ANEW) if given["anew"] else EngineSettings(),
-    )
-    engine.start()
-    compress(LZ4, b"its library is loaded with the first batch that is unpacked: that is its start")
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    began, cpu, done = time.monotonic(), used.ru_utime + used.ru_stime, 0
-    while done < case.records:
-        done += engine.step()
-        if engine.error is not None:
-            raise engine.error
-    wall_s = time.monotonic() - began
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    progress = engine.progress()
-    engine.close()
-    figures = Figures(
-        done,
-        wall_s,
-        used.ru_utime + used.ru_stime - cpu,
-        0.0,
-        peak_memory_mb(os.getpid()),
-        sum(each.batches_passed for each in progress),
-        sum(each.batches_rewritten for each in progress),
-    )
-    print(json.dumps(asdict(figures)))
+    case = Case(**given["case"])
+    for name in ("warm-up", "measured"):
+        engine = BatchEngine(
+            ClusterAccess(**given["source"]),
+            ClusterAccess(**given["target"]),
+            link=f"{given['link']}-{name}",
+            shard=0,
+            partitions=[TopicPartition(given["topic"], number) for number in range(PARTITIONS)],
+            settings=EngineSettings(limits=ANEW) if given["anew"] else EngineSettings(),
+        )
+        begin(engine)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        began, cpu, done = time.monotonic(), used.ru_utime + used.ru_stime, 0
+        while done < case.records:
+            done += engine.step()
+            if engine.error is not None:
+                raise engine.error
+        wall_s = time.monotonic() - began
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        progress = engine.progress()
+        engine.close()
+        figures = Figures(
+            done,
+            wall_s,
+            used.ru_utime + used.ru_stime - cpu,
+            0.0,
+            peak_memory_mb(os.getpid()),
+            sum(each.batches_passed for each in progress),
+            sum(each.batches_rewritten for each in progress),
+        )
+        print(json.dumps(asdict(figures)), flush=True)
+        sys.stdin.readline()
+
+
+def begin(engine: BatchEngine) -> None:
+    """The target's topic is new: its partitions have leaders in a moment."""
+    deadline = time.monotonic() + 30.0
+    while True:
+        try:
+            return engine.start()
+        except BrokerBusy:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def peak_memory_mb(pid: int) -> float:
@@ -292,12 +304,8 @@ def peak_memory_mb(pid: int) -> float:
 
 
 def by_hub(source: TlsNode, target: TlsNode, case: Case, who: str) -> Figures:
-    """One engine, from the first record to the last; the copy is made anew for each."""
+    """One engine, from the first record to the last, in a process that has done just that before."""
     topic, tls = case.topic("hub"), who == TLS
-    there = KafkaCluster(target.bootstrap)
-    if topic in there.topics():
-        there.delete_topic(topic)
-    make(target, topic)
     given = {
         "case": asdict(case),
         "topic": topic,
@@ -306,17 +314,39 @@ def by_hub(source: TlsNode, target: TlsNode, case: Case, who: str) -> Figures:
         "target": target.access(tls),
         "anew": who == RECORDS,
     }
-    before = cost_of_node(target)
-    child = subprocess.run(
+    make_anew(target, topic)
+    with subprocess.Popen(
         [sys.executable, "-W", "ignore", __file__, "--copy", json.dumps(given)],
-        check=True,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        timeout=600,
-    )
-    found = Figures(**{**json.loads(child.stdout), "broker_s": cost_of_node(target) - before})
+        bufsize=1,
+    ) as child:
+        assert child.stdin is not None and child.stdout is not None
+        watchdog = threading.Timer(600.0, child.kill)
+        watchdog.start()
+        try:
+            if not child.stdout.readline():
+                raise RuntimeError(f"{topic}: the engine ended before it was warm")
+            make_anew(target, topic)
+            before = cost_of_node(target)
+            print(file=child.stdin)
+            said = child.stdout.readline()
+            broker_s = cost_of_node(target) - before
+            print(file=child.stdin)
+        finally:
+            watchdog.cancel()
+    if not said:
+        raise RuntimeError(f"{topic}: the engine ended before all was copied")
     check(target, topic, case)
-    return found
+    return Figures(**{**json.loads(said), "broker_s": broker_s})
+
+
+def make_anew(target: TlsNode, topic: str) -> None:
+    there = KafkaCluster(target.bootstrap)
+    if topic in there.topics():
+        there.delete_topic(topic)
+    make(target, topic)
 
 
 def check(target: TlsNode, topic: str, case: Case) -> None:

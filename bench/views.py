@@ -90,7 +90,7 @@ class Hub:
     """A hub in a folder of its own, on free ports, with these topics and a view."""
 
     def __init__(self, topics: dict[str, dict[str, Any]] = SCHEMAS, view: str = VIEW) -> None:
-        self.topics = topics
+        self.topics, self.view = topics, view
         self.folder = Path(tempfile.mkdtemp(prefix="hub-bench-"))
         port = free_pair()
         self.settings = Settings(
@@ -239,7 +239,7 @@ def bulk_again(running: Hub) -> dict[str, float]:
         return _caught_up(
             running,
             "again",
-            lambda: file.write_text(VIEW.replace("view: bench", "view: again")),
+            lambda: file.write_text(running.view.replace("view: bench", "view: again")),
             running.cpu_s(),
         )
     finally:
