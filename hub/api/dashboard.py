@@ -5,10 +5,9 @@ Here, because the two are siblings and do not know each other.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI
@@ -27,6 +26,7 @@ from hub.materializers.latency import PREFIX as LATENCY
 from hub.materializers.latency import latest_event
 from hub.materializers.push import Watcher
 from hub.materializers.query_routes import readable
+from hub.materializers.row_counts import RowCounts
 from hub.materializers.stores.sql import Store
 from hub.observability import health_series, latency_routes, routes
 from hub.observability.collector import Collector, wall_clock_ms
@@ -48,8 +48,6 @@ from hub.tracing import spans
 KAFKA_TIMEOUT_S = 5.0
 # What this process calls itself, in its traces and beside the counts of others.
 SERVICE = "hub-server"
-# Counting rows reads the whole table: at most this share of a processor goes into it.
-COUNTING_SHARE = 0.02
 # The newest rows are sought among so many of a partition's last changes.
 RECENT_OFFSETS = 40
 
@@ -164,20 +162,14 @@ def span_series(records: Mapping[str, Mapping[str, Any]], now_ms: int) -> Metric
 
 
 @dataclass
-class Count:
-    """A view's rows when they were last counted, and when they may be counted again (monotonic seconds)."""
-
-    rows: int
-    again_at_s: float
-
-
-@dataclass
 class StoreViews:
     """See hub.observability.reports.ViewSource."""
 
     store: Store
     open_subscriptions: Callable[[], Mapping[str, int]] = dict
-    counts: dict[str, Count] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._counts = RowCounts(self.store)
 
     def progress(self) -> Mapping[str, Mapping[str, Any]]:
         """As the store has them; ``sources`` is what its rows cover, which may be less than what was computed."""
@@ -199,15 +191,7 @@ class StoreViews:
         return records
 
     def row_counts(self) -> Mapping[str, int]:
-        now_s = time.monotonic()
-        for view in self.store.names():
-            known = self.counts.get(view)
-            if known is None or now_s >= known.again_at_s:
-                started_s = time.monotonic()
-                rows = self.store.count(view)
-                took_s = time.monotonic() - started_s
-                self.counts[view] = Count(rows, now_s + took_s / COUNTING_SHARE)
-        return {view: count.rows for view, count in self.counts.items()}
+        return self._counts.all()
 
     def subscribers(self) -> Mapping[str, int]:
         return self.open_subscriptions()

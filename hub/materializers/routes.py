@@ -27,6 +27,7 @@ from hub.materializers.query import (
     order_of,
     parse_cursor,
 )
+from hub.materializers.row_counts import RowCounts
 from hub.materializers.store_reports import stores_of
 from hub.materializers.stores.columns import plain_type
 from hub.materializers.stores.sql import Store, StoredRow, ViewTable
@@ -51,13 +52,14 @@ def create_router(
 ) -> APIRouter:
     """The routes of one store. ``newest``: its progress records, with what is newer in the log."""
     router = APIRouter(tags=["views"])
+    counts = RowCounts(store)
 
     @router.get("/views")
     def views() -> Response:
         """Every view: its state, rows, how fresh it is, and what it is fed from."""
         told = newest(store.progress())
         return _json(
-            {"views": [describe(store, name, told) for name in known_views(store) if sees_view(name)]}
+            {"views": [describe(counts, name, told) for name in known_views(store) if sees_view(name)]}
         )
 
     @router.get("/views/{view}")
@@ -253,7 +255,7 @@ def known_views(store: Store) -> list[str]:
     return sorted({*store.names(), *said})
 
 
-def describe(store: Store, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
+def describe(counts: RowCounts, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
     """A view as lists show it: engine state, rows, positions, last batch. ``told``: the progress records by their keys."""
     state: Mapping[str, Any] = told.get(f"state:{view}", {})
     progress: Mapping[str, Any] = told.get(f"progress:{view}", {})
@@ -265,8 +267,8 @@ def describe(store: Store, view: str, told: Mapping[str, Any]) -> dict[str, Any]
         "reason": state.get("reason"),
         "since_ms": state.get("since_ms"),
         "sources": state.get("sources", {}),
-        "rows": store.count(view) if view in store.names() else 0,
-        **stored(store, view, told),
+        "rows": counts.of(view) if view in counts.store.names() else 0,
+        **stored(counts.store, view, told),
         "last_batch": progress or None,
         "versions": shown_versions(told, view),
         **_lasting(view, state, progress),

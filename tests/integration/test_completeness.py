@@ -20,7 +20,7 @@ from hub.cli.context import environment_of
 from hub.client import Event, Hub
 from hub.completeness.audit import Audit, read_ledger
 from hub.completeness.heat import heat_of
-from hub.completeness.ledger import BUCKET_MS, State, audit_of, bucket_of
+from hub.completeness.ledger import State, audit_of, bucket_of
 from hub.completeness.receipts import Receipts
 from hub.config import Settings
 from hub.errors import PeerError
