@@ -86,11 +86,11 @@ class SecuredNode(KafkaNode):
         properties.write_text("\n".join(lines) + "\n")
         return command
 
-    def make_users(self) -> None:
+    def make_users(self, user: str = USER, password: str = PASSWORD) -> None:
         """The passwords that are kept by the cluster."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-            made = UserScramCredentialUpsertion(USER, ScramCredentialInfo(kind, 4096), PASSWORD.encode())
+            made = UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), password.encode())
             for waiting in admin.alter_user_scram_credentials([made]).values():
                 waiting.result(60)
 

@@ -6,7 +6,9 @@ that it would not take is refused here, with the command that makes one that it 
 
 from __future__ import annotations
 
+import re
 import ssl
+from base64 import b64decode
 from pathlib import Path
 
 from hub.errors import ConfigError
@@ -20,6 +22,9 @@ _LOGIN = {
     "OAUTHBEARER": f"{_MODULES}.oauthbearer.OAuthBearerLoginModule",
 }
 _TOKENS = f"{_MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler"
+_PKCS8 = re.compile(r"-----BEGIN (?P<kind>ENCRYPTED )?PRIVATE KEY-----(?P<body>[A-Za-z0-9+/=\s]+)-----END")
+# The DER of its object identifier, 1.2.840.113549.1.5.13 (RFC 8018). Java's name for it is no name of an algorithm's.
+_PBES2 = bytes.fromhex("06092a864886f70d01050d")
 ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 """The property of the JVM that says of which endpoints tokens may be asked."""
 
@@ -106,14 +111,21 @@ def _pem(connection: Connection, name: str, holds: str) -> str:
 
 def _key(connection: Connection) -> str:
     path = connection.files()["key"]
-    text = _text(path, "key")
-    if "-----BEGIN PRIVATE KEY-----" in text or "-----BEGIN ENCRYPTED PRIVATE KEY-----" in text:
-        return text
-    raise ConfigError(
-        f'tls: key: file "{path}" is no PKCS#8 key in PEM, which Spark\'s client of Kafka wants',
-        hint=f"make one, and name it as the key: openssl pkcs8 -topk8 -nocrypt -in {path} -out {path.with_suffix('.pk8')}",
-        code="HUB-1603",
-    )
+    text, made = _text(path, "key"), path.with_suffix(".pk8")
+    found = _PKCS8.search(text)
+    if found is None:
+        raise ConfigError(
+            f'tls: key: file "{path}" is no PKCS#8 key in PEM, which Spark\'s client of Kafka wants',
+            hint=f"make one, and name it as the key: openssl pkcs8 -topk8 -nocrypt -in {path} -out {made}",
+            code="HUB-1603",
+        )
+    if found["kind"] and _PBES2 in b64decode(re.sub(r"\s", "", found["body"]) + "=="):
+        raise ConfigError(
+            f'tls: key: file "{path}" is encrypted in a way (PBES2) that Spark\'s client of Kafka does not read',
+            hint=f"encrypt it the older way: openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in {path} -out {made}; or without, -nocrypt",
+            code="HUB-1603",
+        )
+    return text
 
 
 def _text(path: Path, name: str) -> str:

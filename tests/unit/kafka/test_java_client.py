@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -123,10 +125,36 @@ def test_a_file_that_java_would_not_take_is_refused_with_its_way_out(
     assert refused.value.code == "HUB-1603" and "MII" not in str(refused.value)
 
 
+def test_an_encrypted_key_is_refused_unless_java_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate(tmp_path, "hub")
+    tls = {"certificate": "hub.pem", "key": "hub.pk8", "key_password": "${KAFKA_PASSWORD}"}
+
+    def encrypted(*how: str) -> None:
+        command = [
+            "openssl",
+            "pkcs8",
+            "-topk8",
+            *how,
+            "-in",
+            "hub.key",
+            "-out",
+            "hub.pk8",
+            "-passout",
+            "pass:x",
+        ]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+
+    encrypted()
+    with pytest.raises(ConfigError, match=r"PBES2.*\n.*-v1 PBE-SHA1-3DES"):
+        told(tmp_path, monkeypatch, tls=tls)
+    encrypted("-v1", "PBE-SHA1-3DES")
+    assert "ENCRYPTED" in told(tmp_path, monkeypatch, tls=tls)["ssl.keystore.key"]
+
+
 def test_what_spark_prints_of_options_has_no_secret() -> None:
     """As Spark's own redaction goes by these patterns: by an option's name, or by what it says."""
-    import re
-
     pattern = re.compile(spark_kafka.REDACTED["spark.sql.redaction.options.regex"])
     for name in (
         "kafka.sasl.jaas.config",
