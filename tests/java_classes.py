@@ -8,7 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import py4j.java_gateway
+import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.protocol import get_return_value
 
 from hub.config import Settings
 from hub.embedded import find_java
@@ -17,7 +20,11 @@ from hub.runtime import die_with_parent, end
 
 
 class JavaClasses:
-    """A small JVM with these jars, and of PySpark's own those with these names. It ends with this process."""
+    """A small JVM with these jars, and of PySpark's own those with these names. It ends with this process.
+
+    Inside its block Java's errors are py4j's own: a Spark session that this process had before leaves a handler in py4j that
+    asks each JVM for Spark's classes.
+    """
 
     def __init__(self, settings: Settings, jars: Iterable[Path], of_pyspark: Iterable[str] = ()) -> None:
         beside = pyspark_home() / "jars"
@@ -30,6 +37,7 @@ class JavaClasses:
         assert self._process.stdout is not None
         port, token = (self._process.stdout.readline().decode().strip() for _ in range(2))
         assert port, "py4j's server did not start"
+        self._patched = pytest.MonkeyPatch()
         self._gateway = JavaGateway(
             gateway_parameters=GatewayParameters(port=int(port), auth_token=token, auto_convert=True)
         )
@@ -42,11 +50,13 @@ class JavaClasses:
         return found
 
     def __enter__(self) -> Self:
+        self._patched.setattr(py4j.java_gateway, "get_return_value", get_return_value)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._patched.undo()
         self._gateway.close()
         end(self._process, 10.0)
         if self._process.stdout is not None:

@@ -143,7 +143,8 @@ def up(
 ) -> None:
     """Start Kafka, the server, the applier, the materializer and the auditor; Ctrl-C stops them all.
 
-    Where the project has a mirrors.yaml, a worker of its mirrors too.
+    Where the project has a mirrors.yaml, a worker of its mirrors too. A Kafka of yours is used, not started, with
+    embedded_kafka: false, bootstrap, and tls and sasl where it wants them, in hub.yaml (docs/secured-kafka.md).
     """
     settings = load_settings(http_port=port, kafka_port=kafka_port)
     if detach:

@@ -19,13 +19,14 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from secured_node import PASSWORD as NODE_PASSWORD
 from secured_node import USER as NODE_USER
-from secured_node import Right, SecuredNode, Way, give, take
+from secured_node import Right, SignedNode, Way, give, take, tokens
 
 from hub.config import Settings
 from hub.embedded import ensure_jars
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster, own_cluster
 from hub.materializers import spark_kafka
+from hub.record import NewRecord
 
 USER, VARIABLE = "hub", "KAFKA_PASSWORD_OF_THE_TEST"
 # With what Java's and JSON's texts would have to escape.
@@ -78,7 +79,7 @@ key: [sensor, celsius]
 """
 
 
-def security(node: SecuredNode, **changed: Any) -> dict[str, Any]:
+def security(node: SignedNode, **changed: Any) -> dict[str, Any]:
     """What hub.yaml says of the node."""
     sasl = {"mechanism": "SCRAM-SHA-512", "username": USER, "password": f"${{{VARIABLE}}}"}
     told = {
@@ -91,8 +92,8 @@ def security(node: SecuredNode, **changed: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredNode]:
-    with own_node(tmp_path_factory.mktemp("theirs"), SecuredNode) as made:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SignedNode]:
+    with own_node(tmp_path_factory.mktemp("theirs"), SignedNode) as made:
         made.make_users()
         made.make_users(USER, PASSWORD)
         yield made
@@ -106,7 +107,7 @@ def password() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def hub(node: SecuredNode, password: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+def hub(node: SignedNode, password: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     """All its processes, with the rights of the table and no others."""
     give(node.bootstrap, RIGHTS, f"User:{USER}")
     folder = tmp_path_factory.mktemp("ours")
@@ -203,7 +204,7 @@ def test_commands_and_pages_say_how_it_is_there(filled: Pipeline) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_right_that_is_missing_is_named_and_given_back_all_goes_on(
-    filled: Pipeline, node: SecuredNode
+    filled: Pipeline, node: SignedNode
 ) -> None:
     hub = filled
     denied: tuple[Right, ...] = (("TOPIC", "views.latest", "WRITE", "DENY"),)
@@ -224,6 +225,22 @@ def test_a_right_that_is_missing_is_named_and_given_back_all_goes_on(
     wait_until(lambda: reads(hub, "s-0", after), 240.0, lambda: f"{hub.state('latest')}\n{said(hub)}")
     assert hub.rows("latest")["s-0"]["readings"] == 4
     assert rights_of(hub)["verdict"] == "OK"
+
+
+@pytest.mark.timeout(300)
+def test_what_cannot_be_taken_goes_to_its_own_topic_with_these_rights(
+    filled: Pipeline, node: SignedNode
+) -> None:
+    """The prefix of a topic's name is its dead letters', too."""
+    writer = KafkaCluster(node.bootstrap).writer()
+    writer.append([NewRecord("plant.readings", b"s-9", b"no event")])
+    writer.close()
+
+    def told() -> bool:
+        return "plant.readings" in call_hub(filled.settings, "dlq", "ls").stdout
+
+    wait_until(told, 120.0, lambda: f"{filled.state('latest')}\n{said(filled)}")
+    assert "plant.readings.dlq" in filled.cluster.topics()
 
 
 def rights_of(hub: Pipeline) -> dict[str, str]:
@@ -282,7 +299,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_who_is_not_let_in_is_told_why_and_what_to_do(
-    node: SecuredNode, password: None, tmp_path: Path, case: str
+    node: SignedNode, password: None, tmp_path: Path, case: str
 ) -> None:
     """By ``hub doctor``, at once; and by whatever command, in place of "does not answer"."""
     changed, words = WRONG[case]
@@ -308,7 +325,7 @@ def test_who_is_not_let_in_is_told_why_and_what_to_do(
 
 @pytest.mark.parametrize("command", [["up"], ["up", "--detach"]], ids=["up", "up --detach"])
 def test_hub_up_says_it_before_it_starts_anything(
-    node: SecuredNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+    node: SignedNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     settings = Settings(home=tmp_path, project=tmp_path, http_port=free_ports(1)[0], **security(node))
     monkeypatch.delenv(VARIABLE, raising=False)
@@ -321,16 +338,23 @@ def test_hub_up_says_it_before_it_starts_anything(
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("way", ["TLS", "PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize("way", ["TLS", "PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
 def test_spark_gets_in_every_way(
-    spark_session: SparkSession, node: SecuredNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Way
+    spark_session: SparkSession, node: SignedNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
     """It writes and reads; with a key and certificate of its own, too."""
     topic, client = f"ways.{way.lower()}", f"User:{NODE_USER}"
     KafkaCluster(node.bootstrap).create_topic(topic, partitions=1, config={}, replication_factor=1)
     give(node.bootstrap, [("TOPIC", topic, "READ", "ALLOW"), ("TOPIC", topic, "WRITE", "ALLOW")], client)
     monkeypatch.setenv("MIRROR_PASSWORD", NODE_PASSWORD)
-    settings = Settings(project=tmp_path, embedded_kafka=False, **node.access(way, ""))
+    with tokens(node.issuer.token) as token_url:
+        settings = Settings(project=tmp_path, embedded_kafka=False, **node.access(way, token_url))
+        spark_kafka.let_ask_for_tokens(spark_session, settings)
+        _there_and_back(spark_session, settings, topic)
+        own_cluster(settings).check_door()
+
+
+def _there_and_back(spark_session: SparkSession, settings: Settings, topic: str) -> None:
     row = spark_session.createDataFrame([(bytearray(b"k"), bytearray(b"v"))], "key binary, value binary")
     row.write.format("kafka").options(**spark_kafka.writing(settings)).option("topic", topic).save()
     read = spark_session.read.format("kafka").options(**spark_kafka.reading(settings))
@@ -339,7 +363,7 @@ def test_spark_gets_in_every_way(
 
 @pytest.mark.timeout(240)
 def test_what_spark_says_of_a_query_that_fails_has_no_secret(
-    spark_session: SparkSession, node: SecuredNode, tmp_path: Path, password: None
+    spark_session: SparkSession, node: SignedNode, tmp_path: Path, password: None
 ) -> None:
     """Its plan, options and all, is in the error, which goes into the log and to whoever asks for the view's state."""
     KafkaCluster(node.bootstrap).create_topic("closed", partitions=1, config={}, replication_factor=1)
@@ -371,7 +395,7 @@ def test_what_spark_says_of_a_query_that_fails_has_no_secret(
 
 
 def test_spark_redacts_what_it_is_told_of_kafka(
-    spark_session: SparkSession, node: SecuredNode, tmp_path: Path, password: None
+    spark_session: SparkSession, node: SignedNode, tmp_path: Path, password: None
 ) -> None:
     """Where it does print a query's options: as its own function for that makes them."""
     own = {"certificate": str(node.folder / "mirror.pem"), "key": str(node.folder / "mirror.key")}
