@@ -18,9 +18,19 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError
 
 from hub.errors import HubError
-from hub.kafka.sockets import MayNotEnter, NotOffered, NotWanted, asked, let_in, request_header, secured
+from hub.kafka.sockets import (
+    MayNotEnter,
+    NotOffered,
+    NotWanted,
+    asked,
+    let_in,
+    mechanisms_of,
+    request_header,
+    secured,
+)
 
 _LATELY_S = 20.0
+_OTHER_NAMES = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 _API_VERSIONS, _METADATA = 18, 3
 _MOST_BYTES = 1 << 22
 
@@ -142,74 +152,110 @@ def looked_at(
     security: Mapping[str, str],
     tokens: Callable[[], str] | None = None,
 ) -> Barred | None:
-    """Connect once, step by step; None: we are let in, or nobody is there at all."""
-    protocol = security.get("security.protocol", "PLAINTEXT").upper()
-    try:
-        plain = socket.create_connection((host, port), timeout_s)
-    except OSError:
+    """Connect once, step by step; None: we are let in, nobody is there, or who is there goes just now. A broker that hangs up may
+    be stopping: what it wants instead is believed when a second connection shows it."""
+    return _Look(host, port, timeout_s, security, tokens).found()
+
+
+class _Look(NamedTuple):
+    host: str
+    port: int
+    timeout_s: float
+    security: Mapping[str, str]
+    tokens: Callable[[], str] | None
+
+    def found(self) -> Barred | None:
+        protocol = self.security.get("security.protocol", "PLAINTEXT").upper()
+        try:
+            with self._plain() as plain:
+                try:
+                    made = secured(plain, self.host, self.security) if protocol.endswith("SSL") else plain
+                except OSError as error:
+                    return self._no_handshake(error)
+                with made:
+                    return self._greeted(made) if protocol.startswith("SASL") else self._first_answer(made)
+        except OSError:
+            return None
+
+    def _plain(self) -> socket.socket:
+        return socket.create_connection((self.host, self.port), self.timeout_s)
+
+    def _no_handshake(self, error: OSError) -> Barred | None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return _OTHER_NAME if error.verify_code in _OTHER_NAMES else _NOT_TRUSTED
+        if isinstance(error, ssl.SSLEOFError | ConnectionError):
+            return _NO_TLS if self._answers_openly() else None
+        return barred(KafkaError._SSL, str(error)) if isinstance(error, ssl.SSLError) else None
+
+    def _greeted(self, made: socket.socket) -> Barred | None:
+        try:
+            let_in(made, self.host, self.security, self.tokens)
+        except NotOffered as error:
+            return _not_offered(error.wanted, ",".join(error.offered))
+        except NotWanted:
+            return _NO_SASL
+        except MayNotEnter as error:
+            return unknown(str(error))
+        except HubError as error:
+            return Barred(f"there is no token for it ({error.message})", _NO_TOKEN)
+        except OSError as error:
+            return self._at_first_word(made, error)
         return None
-    made = plain
-    try:
-        if protocol.endswith("SSL"):
-            try:
-                made = secured(plain, host, security)
-            except ssl.SSLCertVerificationError as error:
-                return (
-                    _OTHER_NAME
-                    if "match" in str(error).lower() or error.verify_code in (62, 64)
-                    else _NOT_TRUSTED
-                )
-            except (ssl.SSLError, ConnectionError) as error:
-                cut_off = isinstance(error, ssl.SSLEOFError | ConnectionError)
-                return _NO_TLS if cut_off else barred(KafkaError._SSL, str(error))
-            except OSError:
-                return None
-        if protocol.startswith("SASL"):
-            return _greeted(made, host, security, tokens)
-        return _first_answer(made)
-    except OSError:
+
+    def _first_answer(self, made: socket.socket) -> Barred | None:
+        try:
+            asked(made, request_header(_API_VERSIONS, 0), _MOST_BYTES)
+        except OSError as error:
+            return self._at_first_word(made, error)
+        try:
+            asked(made, request_header(_METADATA, 1) + struct.pack(">i", 0), _MOST_BYTES)
+        except TimeoutError:
+            return None
+        except OSError:  # it tells its versions to everybody, and nothing else
+            return _ONLY_SASL if self._asks_who_comes() else None
         return None
-    finally:
-        made.close()
 
+    def _at_first_word(self, made: socket.socket, error: OSError) -> Barred | None:
+        if isinstance(error, TimeoutError):
+            return None
+        if isinstance(
+            made, ssl.SSLSocket
+        ):  # in TLS 1.3 a client hears with the first answer what the server thinks of it
+            return barred(KafkaError._TRANSPORT, str(error))
+        return _ONLY_TLS if self._speaks_tls() else None
 
-def _greeted(
-    made: socket.socket, host: str, security: Mapping[str, str], tokens: Callable[[], str] | None
-) -> Barred | None:
-    try:
-        let_in(made, host, security, tokens)
-    except NotOffered as error:
-        return _not_offered(error.wanted, ",".join(error.offered))
-    except NotWanted:
-        return _NO_SASL
-    except MayNotEnter as error:
-        return unknown(str(error))
-    except HubError as error:
-        return Barred(f"there is no token for it ({error.message})", _NO_TOKEN)
-    except OSError as error:
-        return _at_first_word(made, error)
-    return None
+    # ---- second connections
 
+    def _answers_openly(self) -> bool:
+        try:
+            with self._plain() as made:
+                asked(made, request_header(_API_VERSIONS, 0), _MOST_BYTES)
+                return True
+        except OSError:
+            return False
 
-def _first_answer(made: socket.socket) -> Barred | None:
-    try:
-        asked(made, request_header(_API_VERSIONS, 0), _MOST_BYTES)
-    except OSError as error:
-        return _at_first_word(made, error)
-    try:
-        asked(made, request_header(_METADATA, 1) + struct.pack(">i", 0), _MOST_BYTES)
-    except TimeoutError:
-        return None
-    except OSError:  # it tells its versions to everybody, and nothing else
-        return _ONLY_SASL
-    return None
+    def _speaks_tls(self) -> bool:
+        """Whoever it is: nothing is told to it."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        try:
+            with self._plain() as plain, context.wrap_socket(plain, server_hostname=self.host):
+                return True
+        except ssl.SSLError as error:
+            return "alert" in str(error).lower()
+        except OSError:
+            return False
 
-
-def _at_first_word(made: socket.socket, error: OSError) -> Barred | None:
-    if isinstance(error, TimeoutError):
-        return None
-    if isinstance(
-        made, ssl.SSLSocket
-    ):  # in TLS 1.3 a client hears with the first answer what the server thinks of it
-        return barred(KafkaError._TRANSPORT, str(error)) or _NOT_OURS
-    return _ONLY_TLS
+    def _asks_who_comes(self) -> bool:
+        protocol = self.security.get("security.protocol", "PLAINTEXT").upper()
+        try:
+            with (
+                self._plain() as plain,
+                secured(plain, self.host, self.security) if protocol.endswith("SSL") else plain as made,
+            ):
+                mechanisms_of(made, "PLAIN")
+        except NotOffered:
+            return True
+        except OSError:
+            return False
+        return True

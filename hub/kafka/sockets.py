@@ -104,17 +104,24 @@ def let_in(
 ) -> None:
     """Say who comes, and be taken for it. Raises OSError: NotOffered, NotWanted, MayNotEnter among them; PeerError without token."""
     name = said.get("sasl.mechanism", "PLAIN")
-    text = name.encode()
-    shaken = asked(connection, request_header(_HANDSHAKE) + struct.pack(">h", len(text)) + text, _MOST_BYTES)
-    error, count = struct.unpack_from(">hi", shaken, 4)
-    if error == _NO_SASL_HERE:
-        raise NotWanted("it asks nobody for a name at this port")
-    if error:
-        raise NotOffered(name, _texts(shaken, 10, count))
+    mechanisms_of(connection, name)
     try:
         _authenticated(connection, host, name, said, tokens)
     except KafkaError as error:  # of the mechanism: what the broker proves of itself is wrong
         raise MayNotEnter(f"{name}: {error}") from None
+
+
+def mechanisms_of(connection: socket.socket, wanted: str) -> list[str]:
+    """What the broker offers, ``wanted`` among it, which is agreed on. Raises OSError: NotOffered, NotWanted among them."""
+    text = wanted.encode()
+    shaken = asked(connection, request_header(_HANDSHAKE) + struct.pack(">h", len(text)) + text, _MOST_BYTES)
+    error, count = struct.unpack_from(">hi", shaken, 4)
+    if error == _NO_SASL_HERE:
+        raise NotWanted("it asks nobody for a name at this port")
+    offered = _texts(shaken, 10, count)
+    if error:
+        raise NotOffered(wanted, offered)
+    return offered
 
 
 def _authenticated(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ from hub.config import Settings
 from hub.embedded import ensure_jars
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster, own_cluster
+from hub.kafka.door import looked_at
 from hub.materializers import spark_kafka
 from hub.record import NewRecord
 
@@ -321,6 +325,27 @@ def test_who_is_not_let_in_is_told_why_and_what_to_do(
     with pytest.raises(PeerError, match=words) as asked:
         own_cluster(settings).topics()
     assert asked.value.code == "HUB-3016" and asked.value.hint == looked.value.hint
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_a_broker_that_hangs_up_on_everybody_is_away_and_bars_nobody(protocol: str) -> None:
+    """As one does that is stopping."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+
+        thread = threading.Thread(target=hang_up, daemon=True)
+        thread.start()
+        port = server.getsockname()[1]
+        assert looked_at("127.0.0.1", port, 2.0, {"security.protocol": protocol}) is None
+        with pytest.raises(PeerError) as away:
+            KafkaCluster(f"127.0.0.1:{port}", 1.0).topics()
+        assert away.value.code == "HUB-3010"
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
 
 
 @pytest.mark.parametrize("command", [["up"], ["up", "--detach"]], ids=["up", "up --detach"])
