@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -377,6 +378,28 @@ def test_spark_gets_in_every_way(
         spark_kafka.let_ask_for_tokens(spark_session, settings)
         _there_and_back(spark_session, settings, topic)
         own_cluster(settings).check_door()
+
+
+@pytest.mark.timeout(240)
+def test_an_encrypted_key_that_java_reads_is_read_by_all_clients(
+    spark_session: SparkSession, node: SignedNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the hint of the one that it does not read says to make it."""
+    topic = "ways.encrypted"
+    KafkaCluster(node.bootstrap).create_topic(topic, partitions=1, config={}, replication_factor=1)
+    rights: list[Right] = [("TOPIC", topic, "READ", "ALLOW"), ("TOPIC", topic, "WRITE", "ALLOW")]
+    give(node.bootstrap, rights, f"User:{NODE_USER}")
+    monkeypatch.setenv(VARIABLE, "secret")
+    key, made = node.folder / "mirror.key", tmp_path / "mirror.pk8"
+    command = ["openssl", "pkcs8", "-topk8", "-v1", "PBE-SHA1-3DES", "-in", str(key), "-out", str(made)]
+    subprocess.run([*command, "-passout", "pass:secret"], check=True, capture_output=True)
+    told = node.access("TLS", "")
+    told["tls"] |= {"key": str(made), "key_password": f"${{{VARIABLE}}}"}
+    settings = Settings(project=tmp_path, embedded_kafka=False, **told)
+    _there_and_back(spark_session, settings, topic)
+    cluster = own_cluster(settings)
+    cluster.check_door()
+    assert topic in cluster.topics()
 
 
 def _there_and_back(spark_session: SparkSession, settings: Settings, topic: str) -> None:
