@@ -22,6 +22,7 @@ from pydantic_settings import (
 )
 
 from hub.home_key import OWN, own_password, read_key
+from hub.security import Sasl, TlsOrNot
 
 # The name of the store that serves by key.
 SERVING = "serving"
@@ -32,7 +33,13 @@ _STORE_URLS = ("sqlite:///", "postgresql+psycopg://", "duckdb:///", "parquet:///
 class Settings(BaseSettings):
     """Where things are and how much they may use. Every path is made absolute against ``project``."""
 
-    model_config = SettingsConfigDict(env_prefix="HUB_", yaml_file="hub.yaml", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="HUB_",
+        env_nested_delimiter="__",
+        yaml_file="hub.yaml",
+        extra="forbid",
+        frozen=True,
+    )
 
     project: Path = Field(Path("."), description="folder with topics.yaml, schemas/ and views/")
     home: Path = Field(
@@ -43,6 +50,16 @@ class Settings(BaseSettings):
     bootstrap: str = Field("127.0.0.1:9092", description="Kafka bootstrap servers")
     embedded_kafka: bool = Field(
         True, description="start a single-node Kafka; false uses `bootstrap` as it is"
+    )
+    tls: TlsOrNot = Field(
+        None,
+        description="of the Kafka at `bootstrap`: true, or ca, certificate, key, key_password, verify_hostname; "
+        "files in the project (docs/secured-kafka.md)",
+    )
+    sasl: Sasl | None = Field(
+        None,
+        description="who the hub is there: mechanism PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 (username, password) or OAUTHBEARER "
+        "(token_url, client_id, client_secret, scope); secrets as ${NAME}, from the environment",
     )
     kafka_port: int = Field(
         9092, description="port of the embedded Kafka (its controller takes the next one)"
@@ -219,6 +236,15 @@ class Settings(BaseSettings):
             except ValueError as error:
                 raise ValueError(f"{error}; write 10.0.0.7 or 10.1.0.0/16") from None
         return addresses
+
+    @model_validator(mode="after")
+    def _embedded_kafka_is_open(self) -> Self:
+        if self.embedded_kafka and (self.tls is not None or self.sasl is not None):
+            raise ValueError(
+                "tls and sasl are of a Kafka that is yours, and embedded_kafka, which the hub starts, has neither: "
+                "write embedded_kafka: false, and bootstrap with that Kafka's address"
+            )
+        return self
 
     @model_validator(mode="after")
     def _proxy_has_addresses(self) -> Self:

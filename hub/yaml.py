@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from hub.errors import ConfigError, nearest
+from hub.security import is_secret
 
 Model = TypeVar("Model", bound=BaseModel)
 Path_ = tuple[str | int, ...]
@@ -171,7 +172,7 @@ def _explained(path: Path, root: yaml.Node, model: type[BaseModel], error: Valid
     return ConfigError(
         f"{dotted}: {expected}" if dotted else expected,
         where=_where(path, node.start_mark),
-        hint=f"found {first['input']!r}"[:200] if dotted else None,
+        hint=f"found {first['input']!r}"[:200] if dotted and not is_secret(first) else None,
         code="HUB-1104",
     )
 

@@ -24,6 +24,7 @@ SECONDS = {
     "integration/test_mirror_cli.py": 182,
     "integration/test_mirror_import.py": 129,
     "integration/test_mirror_secured.py": 123,
+    "integration/test_secured_kafka.py": 120,
     "integration/test_delta_views.py": 116,
     "integration/test_mirror_rules.py": 111,
     "integration/test_view_versions.py": 107,

@@ -18,7 +18,7 @@ from processes import HubProcess
 from hub.config import Settings
 from hub.demo.customers import Event
 from hub.demo.feeder import PATIENCE_S, Feeder, load
-from hub.kafka import KafkaCluster, KafkaWriter
+from hub.kafka import KafkaCluster, KafkaWriter, own_cluster
 from hub.record import Positions, Record
 from hub.schema_registry.client import RegistryClient
 from hub.topics.apply import apply, make_plan
@@ -39,7 +39,7 @@ class Pipeline:
     processes: dict[str, HubProcess] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.cluster = KafkaCluster(self.settings.bootstrap, 15.0)
+        self.cluster = own_cluster(self.settings)
         self.registry = RegistryClient(self.url)
 
     @cached_property

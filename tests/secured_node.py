@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Literal
 
 from certificates import certificate
@@ -86,11 +89,11 @@ class SecuredNode(KafkaNode):
         properties.write_text("\n".join(lines) + "\n")
         return command
 
-    def make_users(self) -> None:
+    def make_users(self, user: str = USER, password: str = PASSWORD) -> None:
         """The passwords that are kept by the cluster."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-            made = UserScramCredentialUpsertion(USER, ScramCredentialInfo(kind, 4096), PASSWORD.encode())
+            made = UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), password.encode())
             for waiting in admin.alter_user_scram_credentials([made]).values():
                 waiting.result(60)
 
@@ -150,12 +153,67 @@ def take(bootstrap: str, rights: Sequence[Right], principal: str = f"User:{USER}
         waiting.result(60)
 
 
+def base64url(content: bytes) -> str:
+    """As tokens have it: without padding (RFC 7515, 2)."""
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+class Issuer:
+    """Signs tokens with a key of its own (RS256), and tells brokers the public part of it (RFC 7517)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.key, self.jwks = folder / "issuer.key", folder / "issuer.jwks"
+        certificate(folder, "issuer")
+        said = self._openssl("rsa", "-in", str(self.key), "-modulus", "-noout").decode()
+        modulus = bytes.fromhex(said.strip().removeprefix("Modulus="))
+        public = {
+            "kty": "RSA",
+            "alg": "RS256",
+            "use": "sig",
+            "kid": "issuer",
+            "n": base64url(modulus),
+            "e": "AQAB",
+        }
+        self.jwks.write_text(json.dumps({"keys": [public]}))
+
+    def token(self, claims: dict[str, Any]) -> str:
+        parts = ({"alg": "RS256", "kid": "issuer"}, claims)
+        signed = ".".join(base64url(json.dumps(each).encode()) for each in parts)
+        return f"{signed}.{base64url(self._openssl('dgst', '-sha256', '-sign', str(self.key), given=signed.encode()))}"
+
+    def _openssl(self, *command: str, given: bytes = b"") -> bytes:
+        return subprocess.run(["openssl", *command], input=given, check=True, capture_output=True).stdout
+
+
+class SignedNode(SecuredNode):
+    """Its tokens have to be signed by its ``issuer``. Java's clients take no others."""
+
+    def prepare(self) -> list[str]:
+        command = super().prepare()
+        url = self.issuer.jwks.as_uri()
+        handler = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+        at = "listener.name.sasl_ssl.oauthbearer"
+        with (self.folder / "server.properties").open("a") as properties:
+            properties.write(f"{at}.sasl.server.callback.handler.class={handler}\n")
+            properties.write(f"{at}.sasl.oauthbearer.jwks.endpoint.url={url}\n")
+            properties.write(f"sasl.oauthbearer.jwks.endpoint.url={url}\n")
+        return [command[0], f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}", *command[1:]]
+
+    @cached_property
+    def issuer(self) -> Issuer:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return Issuer(self.folder)
+
+
 @contextmanager
-def tokens() -> Iterator[str]:
-    """The address of an endpoint that gives whoever knows the password an unsigned token (RFC 7519, 6)."""
+def tokens(sign: Callable[[dict[str, Any]], str] | None = None) -> Iterator[str]:
+    """The address of an endpoint that gives whoever knows the password a token: an unsigned one by default (RFC 7519, 6)."""
 
     def part(body: dict[str, Any]) -> str:
-        return base64.urlsafe_b64encode(json.dumps(body).encode()).rstrip(b"=").decode()
+        return base64url(json.dumps(body).encode())
+
+    def unsigned(claims: dict[str, Any]) -> str:
+        return f"{part({'alg': 'none'})}.{part(claims)}."
 
     class Endpoint(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -165,7 +223,7 @@ def tokens() -> Iterator[str]:
             now = int(time.time())
             claims = {"sub": USER, "iat": now, "exp": now + 300, "scope": "kafka"}
             body = {
-                "access_token": f"{part({'alg': 'none'})}.{part(claims)}.",
+                "access_token": (sign or unsigned)(claims),
                 "token_type": "Bearer",
                 "expires_in": 300,
             }

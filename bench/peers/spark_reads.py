@@ -12,7 +12,7 @@ import sys
 import time
 
 from hub.config import Settings
-from hub.materializers import spark
+from hub.materializers import spark, spark_kafka
 from hub.materializers.slots import Slots, local_slots
 
 
@@ -24,7 +24,7 @@ def main(step: str, topics: list[str]) -> None:
     if step != "start":
         events = (
             session.read.format("kafka")
-            .options(**spark.reading(settings, "bulk"))
+            .options(**spark_kafka.reading(settings, "bulk"))
             .option("subscribe", ",".join(topics))
             .option("startingOffsets", "earliest")
             .load()

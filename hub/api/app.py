@@ -36,7 +36,7 @@ from hub.completeness.follow import Follower
 from hub.completeness.receipts import Receipts
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
-from hub.kafka import KafkaCluster
+from hub.kafka import KafkaCluster, own_cluster
 from hub.materializers import query_routes, version_routes
 from hub.materializers import routes as view_routes
 from hub.materializers.push import Watcher
@@ -118,7 +118,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
 
     Kafka may be away: views are served from the store at once, everything else answers 503 until it is back.
     """
-    cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
+    cluster = own_cluster(settings)
     node = await add_registry(app, settings, cluster, opened)
     tree_file = settings.project / "topics.yaml"
     app.include_router(

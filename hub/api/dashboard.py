@@ -20,7 +20,7 @@ from hub.api.seen import SeenDesk, SeenLag, SeenTopics
 from hub.api.web import Around, Mirrors, add_pages
 from hub.caller import reads_all
 from hub.config import SERVING, Settings
-from hub.kafka import KafkaCluster
+from hub.kafka import own_cluster
 from hub.materializers import span_counts
 from hub.materializers.latency import PREFIX as LATENCY
 from hub.materializers.latency import latest_event
@@ -80,7 +80,7 @@ def add_dashboard(
     """The page at ``/``, its JSON and metrics (with others' ``counters``), kept fresh until ``opened`` is closed; with a
     registry ``node`` all other pages, too. Returns what measures."""
     views = StoreViews(store, subscribers)
-    cluster = KafkaCluster(settings.bootstrap, min(settings.kafka_timeout_s, KAFKA_TIMEOUT_S))
+    cluster = own_cluster(settings, KAFKA_TIMEOUT_S)
     workers = opened.enter_context(ConnectWorkers(settings.connect_urls).running())
     collector = opened.enter_context(
         Collector(cluster, views, settings.bootstrap, connect=workers.known).running()

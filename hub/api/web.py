@@ -22,7 +22,7 @@ from hub.caller import CALLER, sees_view
 from hub.completeness.follow import NOT_READ, Follower
 from hub.config import Settings
 from hub.errors import HubError, PeerError
-from hub.kafka import KafkaCluster
+from hub.kafka import KafkaCluster, own_cluster
 from hub.materializers.column_lineage import made_of
 from hub.materializers.query_routes import readable
 from hub.materializers.routes import stored
@@ -103,7 +103,7 @@ def add_pages(
     mirrors: Mirrors | None = None,
 ) -> None:
     """The pages, first: programs' routes at the same addresses come behind them."""
-    cluster = KafkaCluster(settings.bootstrap, min(settings.kafka_timeout_s, DESCRIBE_S))
+    cluster = own_cluster(settings, DESCRIBE_S)
     registry = RegistryClient(settings.registry, DESCRIBE_S)
 
     def described(topic: str) -> TopicFacts:
@@ -303,7 +303,7 @@ class Mirrors:
 
 def mirrors_of(settings: Settings) -> Mirrors:
     """Those of the project's mirrors.yaml."""
-    own = KafkaCluster(settings.bootstrap, min(settings.kafka_timeout_s, DESCRIBE_S))
+    own = own_cluster(settings, DESCRIBE_S)
     return Mirrors(settings.project / "mirrors.yaml", settings.kafka_timeout_s, own)
 
 

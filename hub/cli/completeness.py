@@ -162,11 +162,11 @@ def _run(topic: str, *, mirrors: bool) -> TopicAudit:
 
 def _audit(settings: Settings, topic: str, *, mirrors: bool) -> Audit:
     from hub.completeness.audit import Audit
-    from hub.kafka import KafkaCluster
-    from hub.replication.wire import ClusterAccess
+    from hub.kafka import own_cluster, own_connection
+    from hub.replication.clusters import access_of
 
-    kafka = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
-    access = ClusterAccess(bootstrap=settings.bootstrap, client_id="hub-audit")
+    kafka = own_cluster(settings)
+    access = access_of(own_connection(settings), "hub-audit")
     copies = _copies(settings, kafka, topic) if mirrors else []
     return Audit(kafka, access, topic, copies, settings.replication_factor)
 

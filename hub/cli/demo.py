@@ -174,10 +174,10 @@ def _prepare(settings: Settings) -> None:
 
 
 def _connect(settings: Settings) -> tuple[KafkaCluster, RegistryClient]:
-    from hub.kafka import KafkaCluster
+    from hub.kafka import own_cluster
     from hub.schema_registry.client import RegistryClient
 
-    return KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), RegistryClient(settings.registry)
+    return own_cluster(settings), RegistryClient(settings.registry)
 
 
 def _load(fed: Feeder, events: Iterable[Event], total: int, what: str) -> None:

@@ -228,7 +228,7 @@ def dismiss(
 
 
 def _open() -> DeadLetters:
-    from hub.kafka import KafkaCluster
+    from hub.kafka import own_cluster
     from hub.schema_registry.client import RegistryClient
     from hub.topics.dead_letters import DeadLetters
     from hub.topics.tree import LiveTree
@@ -241,7 +241,7 @@ def _open() -> DeadLetters:
         return None if spec is None else spec.key
 
     return DeadLetters(
-        KafkaCluster(settings.bootstrap, settings.kafka_timeout_s),
+        own_cluster(settings),
         RegistryClient(settings.registry),
         declared,
         settings.replication_factor,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
@@ -14,7 +14,7 @@ from hub.access.files import ACCESS_FILE, load_access
 from hub.cli.access import open_to_others
 from hub.cli.context import load_settings
 from hub.cli.output import Output, OutputOption, show
-from hub.cli.up import answers_health, kafka_answers, server_url
+from hub.cli.up import CHECK_S, answers_health, kafka_answers, server_url
 from hub.config import Settings, without_credentials
 from hub.embedded import KafkaNode, check_disk, check_memory, check_port, ensure_jars, find_java
 from hub.embedded.jars import missing_jars
@@ -43,11 +43,13 @@ class Finding:
     fix: str = ""
 
 
+_SHOWN_RIGHTS = 5
+
 Check = Callable[[Settings], Finding]
 
 
 def doctor(output: OutputOption = Output.table) -> None:
-    """Check Java, jars, memory, disk, ports, Kafka, server, registry and Kafka Connect. Exit code 1 when one fails."""
+    """Check Java, jars, memory, disk, ports, Kafka and the rights there, server, registry and Kafka Connect. Exit code 1 when one fails."""
     settings = load_settings()
     findings = examine(settings)
     show([asdict(finding) for finding in findings], output)
@@ -127,9 +129,63 @@ def _ports(settings: Settings) -> Finding:
 
 
 def _kafka(settings: Settings) -> Finding:
+    if not settings.embedded_kafka:
+        return _their_kafka(settings)
     if kafka_answers(settings):
         return Finding("kafka", Verdict.ok, f"answers at {settings.bootstrap}")
     return _silent("kafka", settings, settings.bootstrap, f"see {settings.logs / 'kafka.log'}")
+
+
+def _their_kafka(settings: Settings) -> Finding:
+    from hub.kafka import own_cluster, own_connection
+
+    connection = own_connection(settings)
+    cluster = own_cluster(settings, CHECK_S)
+    cluster.check_door()  # a HubError is this check's finding
+    count = len(cluster.brokers())
+    sasl = connection.sasl
+    who = "" if sasl is None else f" as {sasl.username or sasl.client_id}, {sasl.mechanism}"
+    brokers = "1 broker" if count == 1 else f"{count} brokers"
+    found = f"{brokers} at {settings.bootstrap}, {connection.protocol}{who}"
+    if sasl is not None and connection.tls is None and sasl.mechanism in ("PLAIN", "OAUTHBEARER"):
+        return Finding(
+            "kafka",
+            Verdict.warn,
+            f"{found}: whoever sees the network reads the {'password' if sasl.mechanism == 'PLAIN' else 'token'}",
+            "tls in hub.yaml, where the brokers have a listener with TLS (docs/secured-kafka.md)",
+        )
+    return Finding("kafka", Verdict.ok, found)
+
+
+def _rights(settings: Settings) -> Finding:
+    """Of what is there already; what a right over names that are not there yet is, brokers do not tell."""
+    if settings.embedded_kafka:
+        return Finding("rights", Verdict.off, "the embedded Kafka lets everybody do everything")
+    from hub.kafka import own_cluster
+
+    missing = missing_rights(own_cluster(settings, CHECK_S).rights_on())
+    if missing:
+        more = f", and {len(missing) - _SHOWN_RIGHTS} more" if len(missing) > _SHOWN_RIGHTS else ""
+        said = ", ".join(missing[:_SHOWN_RIGHTS]) + more
+        return Finding(
+            "rights", Verdict.fail, f"missing: {said}", "docs/secured-kafka.md lists what the hub needs"
+        )
+    return Finding("rights", Verdict.ok, "on all of the hub's own topics that are there")
+
+
+def missing_rights(found: Mapping[str, frozenset[str]]) -> list[str]:
+    """What the hub's own topics, and views' changelogs, lack for it, in words.
+
+    >>> missing_rights({"_schemas": frozenset({"READ", "DESCRIBE"}), "shop.orders": frozenset()})
+    ['Write on topic "_schemas"']
+    """
+    own = {name: rights for name, rights in found.items() if name.startswith(("_schemas", "_hub.", "views."))}
+    return [
+        f'{right.title()} on topic "{name}"'
+        for name, rights in sorted(own.items())
+        for right in ("READ", "WRITE")
+        if right not in rights
+    ]
 
 
 def _server(settings: Settings) -> Finding:
@@ -201,6 +257,7 @@ CHECKS: dict[str, Check] = {
     "processes": _processes,
     "ports": _ports,
     "kafka": _kafka,
+    "rights": _rights,
     "server": _server,
     "registry": _registry,
     "access": _access,

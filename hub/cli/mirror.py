@@ -52,7 +52,9 @@ def _named(error: PeerError, file: MirrorsFile | None) -> PeerError:
         if f'"{cluster.bootstrap}"' in error.message:
             return PeerError(
                 f'cluster "{name}": {error.message}',
-                hint=f"is it up, and is {cluster.bootstrap} its address? When a source is gone: hub mirror failover",
+                hint=error.hint
+                if error.code == "HUB-3016"
+                else f"is it up, and is {cluster.bootstrap} its address? When a source is gone: hub mirror failover",
                 code=error.code,
             )
     return error

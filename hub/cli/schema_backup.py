@@ -16,12 +16,12 @@ def backup(file: Path) -> None:
 
     Example: hub schema backup schemas-2026-11-21.jsonl
     """
-    from hub.kafka import KafkaCluster
+    from hub.kafka import own_cluster
     from hub.schema_registry.backup import lines, read_all
 
     settings = load_settings()
     with counted("Reading the registry's log") as progress:
-        kept = read_all(KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), progress)
+        kept = read_all(own_cluster(settings), progress)
     part = file.with_name(f".{file.name}.part")
     try:
         with part.open("wb") as opened:
@@ -40,7 +40,7 @@ def restore(file: Path) -> None:
 
     Example: hub schema restore schemas-2026-11-21.jsonl
     """
-    from hub.kafka import KafkaCluster
+    from hub.kafka import own_cluster
     from hub.schema_registry.backup import records
     from hub.schema_registry.backup import restore as restored
 
@@ -50,7 +50,7 @@ def restore(file: Path) -> None:
             kept = records(opened, str(file))
     except OSError as error:
         raise ConfigError(f"the backup cannot be read ({error.strerror})", where=str(file)) from None
-    cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
+    cluster = own_cluster(settings)
     with counted("Reading back") as progress:
         restored(kept, cluster, replication_factor=settings.replication_factor, progress=progress)
     note(f"{len(kept)} records are restored and read back.")

@@ -302,11 +302,11 @@ def _check_one(settings: Settings, subject: str, file: Path) -> None:
 
 def _tried(settings: Settings, made: Plan, registry: RemoteRegistry, sample: int | None) -> Plan:
     """The plan with what stored events say: a schema that cannot read them is refused."""
-    from hub.kafka import KafkaCluster
+    from hub.kafka import own_cluster
     from hub.schema_registry.formats import InvalidSchema
     from hub.schema_registry.stored import check_stored
 
-    cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
+    cluster = own_cluster(settings)
     topics = cluster.topics()
     known: dict[int, Parsed] = {}
 

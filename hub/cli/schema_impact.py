@@ -136,10 +136,10 @@ def _readers(settings: Settings, made: Plan) -> dict[str, Sequence[GroupReader]]
     }
     if not topics:
         return {}
-    from hub.kafka import KafkaCluster
+    from hub.kafka import own_cluster
     from hub.topics.readers import readers_of
 
-    cluster = KafkaCluster(settings.bootstrap, min(settings.kafka_timeout_s, _ANSWER_S))
+    cluster = own_cluster(settings, _ANSWER_S)
     try:
         found = readers_of(cluster, sorted(set(topics.values())), READERS_WAIT_S)
     except HubError as error:

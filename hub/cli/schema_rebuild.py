@@ -31,7 +31,7 @@ def rebuild(
     For search and joins by other tools; the hub itself reads none of them. Needs Kafka, and no server. The same log
     gives the same tables. Example: hub schema rebuild --store postgresql://hub@db/hub
     """
-    from hub.kafka import KafkaCluster
+    from hub.kafka import own_cluster
     from hub.schema_registry.tables import RegistryTables
 
     settings = load_settings()
@@ -42,9 +42,7 @@ def rebuild(
     tables = RegistryTables(url)
     try:
         with _bars() as progress:
-            rebuilt = tables.rebuild(
-                KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), progress=progress
-            )
+            rebuilt = tables.rebuild(own_cluster(settings), progress=progress)
         if rebuilt.not_described:
             note(
                 f"{rebuilt.not_described} versions cannot be read as schemas here: they are there without fields."

@@ -232,11 +232,11 @@ def _samples(path: Path, kind: str) -> Iterator[Any]:
 
 def _events(settings: Settings, registry: RemoteRegistry, topic: str, sample: int) -> list[Any]:
     """The topic's last events as JSON values: JSON text, or Avro that the registry knows."""
-    from hub.kafka import KafkaCluster
+    from hub.kafka import own_cluster
     from hub.record import Record
     from hub.schema_registry.stored import decoded, last_records
 
-    cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
+    cluster = own_cluster(settings)
     found: list[Any] = []
     writers: dict[int, Any] = {}
     unread = 0

@@ -256,14 +256,14 @@ def describe(
     What does not come within the wait is left out, and said so.
     Example: hub topic describe shop.orders --all
     """
-    from hub.kafka import KafkaCluster
+    from hub.kafka import own_cluster
     from hub.schema_registry.client import RegistryClient
     from hub.topics.describe import as_json
     from hub.topics.describe import describe as ask
 
     settings = load_settings()
     spec, no_tree = _spec_if_any(settings, file, topic)
-    cluster = KafkaCluster(settings.bootstrap, min(wait, settings.kafka_timeout_s))
+    cluster = own_cluster(settings, wait)
     facts = ask(topic, spec, cluster, RegistryClient(settings.registry, wait), wait)
     facts = replace(facts, missing=(*no_tree, *facts.missing))
     if output is Output.json:
@@ -463,10 +463,10 @@ def _load(settings: Settings, file: Path | None) -> TopicTree:
 
 
 def _connect(settings: Settings) -> tuple[KafkaCluster, RegistryClient]:
-    from hub.kafka import KafkaCluster
+    from hub.kafka import own_cluster
     from hub.schema_registry.client import RegistryClient
 
-    return KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), RegistryClient(settings.registry)
+    return own_cluster(settings), RegistryClient(settings.registry)
 
 
 def _plan(

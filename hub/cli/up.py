@@ -29,6 +29,7 @@ from hub.errors import ConfigError, PeerError
 from hub.runtime import Child, Supervisor, install_stop_signals, last_line, running_hub, stop_hub
 
 DETACHED_TIMEOUT_S = 900.0
+CHECK_S = 5.0
 
 
 def start(
@@ -45,6 +46,7 @@ def start(
     (``stop`` was set).
     """
     check_machine(settings)
+    check_kafka(settings)
     fetch_jars(settings)
     supervisor = Supervisor(settings.home, say)
     try:
@@ -70,6 +72,18 @@ def check_machine(settings: Settings) -> None:
     check_port(settings.http_host, settings.http_port, "the hub's server", way_out)
     if settings.embedded_kafka:
         KafkaNode(settings).check_ports()
+
+
+def check_kafka(settings: Settings) -> None:
+    """Of a Kafka that is not the hub's own: that it lets us in. One that is not there yet is waited for by those who need it.
+
+    Raises ConfigError for a secret or a file that is missing, PeerError (HUB-3016) with the reason.
+    """
+    if settings.embedded_kafka:
+        return
+    from hub.kafka import own_cluster
+
+    own_cluster(settings, CHECK_S).check_door()
 
 
 def fetch_jars(settings: Settings) -> None:
@@ -129,7 +143,8 @@ def up(
 ) -> None:
     """Start Kafka, the server, the applier, the materializer and the auditor; Ctrl-C stops them all.
 
-    Where the project has a mirrors.yaml, a worker of its mirrors too.
+    Where the project has a mirrors.yaml, a worker of its mirrors too. A Kafka of yours is used, not started, with
+    embedded_kafka: false, bootstrap, and tls and sasl where it wants them, in hub.yaml (docs/secured-kafka.md).
     """
     settings = load_settings(http_port=port, kafka_port=kafka_port)
     if detach:
@@ -155,6 +170,7 @@ def down() -> None:
 def _detach(settings: Settings) -> None:
     """Start ``hub up`` as a process of its own and wait until it says that all is well."""
     check_machine(settings)
+    check_kafka(settings)
     fetch_jars(settings)
     log = settings.logs / "hub.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -182,6 +198,6 @@ def _detach(settings: Settings) -> None:
 
 
 def kafka_answers(settings: Settings) -> bool:
-    """True when some Kafka broker answers at the first bootstrap address."""
+    """True when some Kafka broker answers at the first bootstrap address, whoever it lets in."""
     host, _, port = settings.bootstrap.split(",")[0].rpartition(":")
     return answers_api_versions(host, int(port))

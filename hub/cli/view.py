@@ -213,7 +213,7 @@ def replay_late(
 
     Example: hub view replay-late departures_by_hour
     """
-    from hub.kafka import KafkaCluster
+    from hub.kafka import own_cluster
     from hub.materializers.late_events import by_window, late_event, needed_ms, window_ms
     from hub.materializers.sql_view import SqlView, duration_ms
     from hub.materializers.view import load_view, view_files
@@ -233,7 +233,7 @@ def replay_late(
         )
     from hub.topics.tree import matches
 
-    cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
+    cluster = own_cluster(settings)
     if found.late_topic not in cluster.topics():
         note(f'view "{view}" has no late events: it keeps no watermark, or has not run yet')
         show([], output)

@@ -71,7 +71,7 @@ def _stores(settings: Settings, view: str, store: str | None) -> list[str]:
 
 
 def _verdict(settings: Settings, name: str, view: str, timeout_s: float, most: int) -> Verdict:
-    from hub.kafka import KafkaCluster
+    from hub.kafka import own_cluster
     from hub.materializers.stores.named import open_store
     from hub.materializers.stores.sql import Store
     from hub.materializers.verify import verify
@@ -81,7 +81,7 @@ def _verdict(settings: Settings, name: str, view: str, timeout_s: float, most: i
 
     if name not in settings.store_urls:
         raise NotFound(f'view "{view}": store "{name}" is not in hub.yaml', hint="add it under `stores:`")
-    log = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
+    log = own_cluster(settings)
     schemas = RegistryClient(settings.registry)
     with (
         counted(f"{view} in {name}") as told,

@@ -60,6 +60,20 @@ class KafkaCluster(Offsets, Groups, Acls):
             for name, description in found.items()
         }
 
+    def rights_on(self) -> Mapping[str, frozenset[str]]:
+        """What this user may do with each topic that it sees, in Kafka's words (READ, WRITE, ...)."""
+        metadata = self._ask(lambda: self.admin.list_topics(timeout=self.timeout_s), "list topics")
+        names = [name for name in metadata.topics if not name.startswith("__")]
+        if not names:
+            return {}
+        asked = self.admin.describe_topics(
+            TopicCollection(names), include_authorized_operations=True, request_timeout=self.timeout_s
+        )
+        return {
+            name: frozenset(each.name for each in found.authorized_operations or ())
+            for name, found in self._results(asked, missing_ok=True).items()
+        }
+
     def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         """The settings that differ from the cluster's defaults, by topic."""
         return {

@@ -14,7 +14,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
+from hub.errors import CallerError, ConfigError, Conflict, HubError, NotFound, PeerError
+from hub.kafka.door import Barred, Heard, looked_at
 from hub.kafka.sockets import opened
 from hub.kafka.tokens import tokens_of
 from hub.log import WriterFenced
@@ -24,6 +25,9 @@ T = TypeVar("T")
 
 _SAME_LINE_S = 30.0
 NO_LEADER = "HUB-3014"
+AWAY, BARRED = "HUB-3010", "HUB-3016"
+_LOOK_AGAIN_S = 30.0
+_LOOK_S = 1.5
 
 FENCED = {
     KafkaError._FENCED,
@@ -52,7 +56,7 @@ _REFUSED = {
 }
 # The user may not: which right is missing.
 _RIGHTS: dict[int, str] = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "give this user its rights on the topic (docs/mirrors.md lists a mirror's)",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "give this user its rights on the topic (docs/secured-kafka.md lists the hub's, docs/mirrors.md a mirror's)",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "give this user Read and Describe on the group",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "give this user the right on the cluster itself (Describe, Create or Alter)",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "give this user Write on the transactional id",
@@ -114,6 +118,8 @@ class Connection:
         self.timeout_s = timeout_s
         self._security = dict(security or {})
         self._tokens = tokens_of(self._security)
+        self._heard = Heard()
+        self._looked: tuple[float, Barred | None] = (-_LOOK_AGAIN_S, None)
         self._admin_lock = threading.Lock()
         self._admin: AdminClient | None = None
 
@@ -136,7 +142,7 @@ class Connection:
             "bootstrap.servers": self.bootstrap,
             "client.id": f"hub.{part}",
             "logger": _client_log,
-            "error_cb": _said,
+            "error_cb": self._heard,
             "log.connection.close": False,
             "reconnect.backoff.max.ms": 1_000,
             "socket.connection.setup.timeout.ms": 5_000,
@@ -147,7 +153,7 @@ class Connection:
     def admin(self) -> AdminClient:
         with self._admin_lock:
             if self._admin is None:
-                self._admin = AdminClient(self.settings("admin"))
+                self._admin = made(AdminClient, self.settings("admin"))
             return self._admin
 
     def socket_to(self, host: str, port: int, timeout_s: float) -> socket.socket:
@@ -157,11 +163,42 @@ class Connection:
     # ---- errors
 
     def down(self, doing: str, error: object) -> PeerError:
+        """It does not answer: HUB-3010; or its clients heard why they are not let in: HUB-3016."""
+        heard = self._heard.lately()
+        if heard is not None:
+            return self.barred(doing, heard)
         return PeerError(
             f'Kafka at "{self.bootstrap}" does not answer ({doing}: {error})',
             hint="is it running? hub doctor tells; the hub goes on by itself when it is back",
-            code="HUB-3010",
+            code=AWAY,
         )
+
+    def barred(self, doing: str, why: Barred) -> PeerError:
+        return PeerError(
+            f'Kafka at "{self.bootstrap}" does not let the hub in: {why.why} ({doing})',
+            hint=why.hint,
+            code=BARRED,
+        )
+
+    def check_door(self, timeout_s: float = 3.0) -> None:
+        """Raises PeerError (HUB-3016) when the first of its brokers that is there does not let us in; says nothing where
+        none is there. A client would try for as long as it is asked to wait. Raises ConfigError (HUB-1603) for files that cannot be
+        used."""
+        _ = self.admin
+        for host, port in _hosts(self.bootstrap):
+            found = looked_at(host, port, timeout_s, self._security, self._tokens)
+            if found is not None:
+                raise self.barred("connect", found)
+
+    def _asked_at_the_door(self, doing: str, error: PeerError) -> PeerError:
+        """Of an answer that did not come: the reason, where a look of our own finds one. Not each time."""
+        now = time.monotonic()
+        if now - self._looked[0] > _LOOK_AGAIN_S:
+            self._looked = now, None
+            for host, port in _hosts(self.bootstrap)[:1]:
+                self._looked = now, looked_at(host, port, _LOOK_S, self._security, self._tokens)
+        found = self._looked[1]
+        return error if found is None else self.barred(doing, found)
 
     def translated(self, error: KafkaError, doing: str) -> HubError:
         """The hub's error for Kafka's; ``doing`` names the object, as in ``topic "orders"``."""
@@ -182,13 +219,19 @@ class Connection:
 
     def _ask(self, call: Callable[[], T], doing: str) -> T:
         try:
-            return call()
+            answer = call()
         except KafkaException as error:
-            raise self.translated(error.args[0], doing) from None
+            self.admin.poll(0)  # its error callback may have heard more
+            failed: HubError = self.translated(error.args[0], doing)
         except TimeoutError as error:
-            raise self.down(doing, error) from None
-        finally:
+            self.admin.poll(0)
+            failed = self.down(doing, error)
+        else:
             self.admin.poll(0)  # serves its log lines
+            return answer
+        if isinstance(failed, PeerError) and failed.code == AWAY:
+            failed = self._asked_at_the_door(doing, failed)
+        raise failed
 
     def _results(self, futures: Mapping[Any, Future[T]], *, missing_ok: bool = False) -> dict[Any, T]:
         results: dict[Any, T] = {}
@@ -220,6 +263,25 @@ def _named(key: object) -> str:
     return f'topic "{key.name if isinstance(key, ConfigResource) else key}"'
 
 
-def _said(error: KafkaError) -> None:
-    """What a client says beside its answers; librdkafka logs the same. Without a callback readers' polls would raise it."""
-    log.debug("%s", error.str())
+def made(kind: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
+    """A client. Raises ConfigError (HUB-1603) where its settings cannot be used: mostly a file of TLS that is not what it is
+    to be, or its password."""
+    try:
+        return kind(settings)
+    except KafkaException as error:
+        said = error.args[0].str().partition(": ")[2] or error.args[0].str()
+        raise ConfigError(
+            f"what is said of Kafka's TLS and SASL cannot be used: {said}",
+            hint="ssl.ca.location is `tls.ca`, ssl.certificate.location and ssl.key.location are `tls.certificate` and `tls.key`:"
+            " PEM files that belong together, and key_password the key's",
+            code="HUB-1603",
+        ) from None
+
+
+def _hosts(bootstrap: str) -> list[tuple[str, int]]:
+    found = []
+    for each in bootstrap.split(","):
+        host, _, port = each.strip().rpartition(":")
+        if port.isdecimal():
+            found.append((host.strip("[]"), int(port)))
+    return found

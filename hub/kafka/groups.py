@@ -21,6 +21,7 @@ from kafka import errors as kafka_errors
 
 from hub.errors import HubError, PeerError
 from hub.kafka.connection import Connection
+from hub.kafka.door import unknown
 from hub.kafka.sockets import Bearer
 from hub.log import GroupDescription
 from hub.record import Positions, TopicPartition
@@ -184,6 +185,8 @@ class Groups(Connection):
         try:
             with self._group_admin() as admin:
                 return ask(admin)
+        except kafka_errors.SaslAuthenticationFailedError as error:
+            raise self.barred(doing, unknown(str(error))) from None
         except kafka_errors.BrokerResponseError as error:
             raise PeerError(
                 f"{doing}: Kafka refuses it: {type(error).__name__}",

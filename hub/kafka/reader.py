@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from hub.errors import HubError, NotFound, PeerError
-from hub.kafka.connection import MISSING
+from hub.kafka.connection import MISSING, made
 from hub.kafka.offsets import Offsets
 from hub.record import Positions, Record, TopicPartition
 
@@ -26,7 +26,8 @@ class KafkaReader:
 
     def __init__(self, cluster: Offsets, queue_kb: int = QUEUE_KB, wait_ms: int = WAIT_MS) -> None:
         self.cluster = cluster
-        self.consumer = Consumer(
+        self.consumer = made(
+            Consumer,
             cluster.settings(
                 "reader",
                 group_id=f"hub-reader-{uuid.uuid4().hex[:8]}",  # librdkafka wants one; it is never joined
@@ -40,7 +41,7 @@ class KafkaReader:
                 queued_min_messages=min(50_000, queue_kb),
                 enable_partition_eof=True,
                 topic_metadata_propagation_max_ms=10_000,
-            )
+            ),
         )
         self.positions: dict[TopicPartition, int] = {}
         self._failed: HubError | None = None

@@ -8,13 +8,14 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from kafka.errors import KafkaError
 from kafka.net.sasl import get_sasl_mechanism
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 _HANDSHAKE, _AUTHENTICATE = 17, 36
+_NO_SASL_HERE = 34  # ILLEGAL_SASL_STATE
 _CLIENT = b"hub.admin"
 _MOST_BYTES = 1 << 20
 _MOST_STEPS = 8
@@ -30,6 +31,22 @@ class Bearer(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is no
         return self._give()
 
 
+class NotOffered(OSError):
+    """The broker has other mechanisms."""
+
+    def __init__(self, wanted: str, offered: Sequence[str]) -> None:
+        super().__init__(f"it does not offer {wanted}")
+        self.wanted, self.offered = wanted, tuple(offered)
+
+
+class NotWanted(OSError):
+    """At this port nobody is asked who comes."""
+
+
+class MayNotEnter(OSError):
+    """The name or what proves it is wrong."""
+
+
 def opened(
     host: str,
     port: int,
@@ -43,9 +60,9 @@ def opened(
     made = socket.create_connection((host, port), timeout_s)
     try:
         if protocol.endswith("SSL"):
-            made = _context(said).wrap_socket(made, server_hostname=host)
+            made = secured(made, host, said)
         if protocol.startswith("SASL"):
-            _let_in(made, host, said, tokens)
+            let_in(made, host, said, tokens)
     except BaseException:
         made.close()
         raise
@@ -72,27 +89,39 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _context(said: Mapping[str, str]) -> ssl.SSLContext:
+def secured(plain: socket.socket, host: str, said: Mapping[str, str]) -> socket.socket:
+    """The same with TLS. Raises OSError."""
     context = ssl.create_default_context(cafile=said.get("ssl.ca.location"))
     context.check_hostname = said.get("ssl.endpoint.identification.algorithm") != "none"
     certificate = said.get("ssl.certificate.location")
     if certificate is not None:
         context.load_cert_chain(certificate, said.get("ssl.key.location"), said.get("ssl.key.password"))
-    return context
+    return context.wrap_socket(plain, server_hostname=host)
 
 
-def _let_in(
+def let_in(
     connection: socket.socket, host: str, said: Mapping[str, str], tokens: Callable[[], str] | None
 ) -> None:
+    """Say who comes, and be taken for it. Raises OSError: NotOffered, NotWanted, MayNotEnter among them; PeerError without token."""
     name = said.get("sasl.mechanism", "PLAIN")
-    text = name.encode()
-    shaken = asked(connection, _header(_HANDSHAKE) + struct.pack(">h", len(text)) + text, _MOST_BYTES)
-    if struct.unpack_from(">h", shaken, 4)[0]:
-        raise OSError(f"it does not offer {name}")
+    mechanisms_of(connection, name)
     try:
         _authenticated(connection, host, name, said, tokens)
     except KafkaError as error:  # of the mechanism: what the broker proves of itself is wrong
-        raise OSError(f"{name}: {error}") from None
+        raise MayNotEnter(f"{name}: {error}") from None
+
+
+def mechanisms_of(connection: socket.socket, wanted: str) -> list[str]:
+    """What the broker offers, ``wanted`` among it, which is agreed on. Raises OSError: NotOffered, NotWanted among them."""
+    text = wanted.encode()
+    shaken = asked(connection, request_header(_HANDSHAKE) + struct.pack(">h", len(text)) + text, _MOST_BYTES)
+    error, count = struct.unpack_from(">hi", shaken, 4)
+    if error == _NO_SASL_HERE:
+        raise NotWanted("it asks nobody for a name at this port")
+    offered = _texts(shaken, 10, count)
+    if error:
+        raise NotOffered(wanted, offered)
+    return offered
 
 
 def _authenticated(
@@ -114,18 +143,27 @@ def _authenticated(
             break
         words = mechanism.auth_bytes()
         answer = asked(
-            connection, _header(_AUTHENTICATE) + struct.pack(">i", len(words)) + words, _MOST_BYTES
+            connection, request_header(_AUTHENTICATE) + struct.pack(">i", len(words)) + words, _MOST_BYTES
         )
         error, length = struct.unpack_from(">hh", answer, 4)
         at = 8 + max(0, length)
         if error:
-            raise OSError(f"it does not let us in: {answer[8:at].decode(errors='replace') or error}")
+            raise MayNotEnter(f"it does not let us in: {answer[8:at].decode(errors='replace') or error}")
         (size,) = struct.unpack_from(">i", answer, at)
         mechanism.receive(answer[at + 4 : at + 4 + max(0, size)])
     if not mechanism.is_authenticated():
         raise OSError(f"{name} does not come to an end")
 
 
-def _header(api: int) -> bytes:
-    """Version 1 of a request, as all brokers since 1.0 speak it."""
-    return struct.pack(">hhih", api, 1, 1, len(_CLIENT)) + _CLIENT
+def request_header(api: int, version: int = 1) -> bytes:
+    """Of a request that all brokers since 1.0 speak."""
+    return struct.pack(">hhih", api, version, 1, len(_CLIENT)) + _CLIENT
+
+
+def _texts(frame: bytes, at: int, count: int) -> list[str]:
+    found = []
+    for _ in range(min(max(0, count), 20)):
+        (size,) = struct.unpack_from(">h", frame, at)
+        found.append(frame[at + 2 : at + 2 + size].decode(errors="replace"))
+        at += 2 + max(0, size)
+    return found

@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from hub.errors import CallerError, HubError
-from hub.kafka.connection import FENCED, Connection
+from hub.kafka.connection import FENCED, Connection, made
 from hub.log import WriterFenced
 from hub.record import NewRecord, Positions, TopicPartition
 
@@ -64,7 +64,7 @@ class KafkaSender:
             **more,
         )
         self.fatal: KafkaError | None = None
-        self.producer = Producer(settings)
+        self.producer = made(Producer, settings)
         self._failed: list[HubError] = []
         self._answers: deque[_Answer] = deque()
 

@@ -46,7 +46,8 @@ from hub.materializers.dataframes import (
 from hub.materializers.delta_engine import DELETED, ORDER, DeltaRun, DeltaState, Emitted
 from hub.materializers.delta_plan import DeltaPlan, Table
 from hub.materializers.progress import Mode, Progress
-from hub.materializers.spark import code_settings, logged_offsets, reading
+from hub.materializers.spark import code_settings, logged_offsets
+from hub.materializers.spark_kafka import stream
 from hub.materializers.sql_stream import BYTES, EVENTS, WHY, SqlPlan, refused, typed
 from hub.materializers.sql_view import SqlSource, SqlView
 from hub.materializers.transform_functions import register
@@ -268,11 +269,7 @@ def _events(
 ) -> DataFrame:
     source = plan.source(given)
     events = (
-        session.readStream.format("kafka")
-        .options(**reading(settings))
-        .option("subscribe", ",".join(given.topics))
-        .option("startingOffsets", "earliest")
-        .option("failOnDataLoss", "true")
+        stream(session, settings, given.topics)
         .option("maxOffsetsPerTrigger", str(most))
         .load()
         # A small batch's cost is its number of tasks, and each input has its own.

@@ -40,7 +40,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from hub.config import SERVING, Settings
 from hub.errors import ConfigError, Conflict, HubError, NotFound, PeerError, nearest
-from hub.kafka import KafkaCluster
+from hub.kafka import KafkaCluster, own_cluster
 from hub.log import TopicDescription, Writer
 from hub.materializers import delta_inputs, delta_stream, spark, sql_stream
 from hub.materializers.avro_shape import AvroType, field_types
@@ -106,7 +106,7 @@ _UNKNOWN = re.compile(UNKNOWN_SCHEMA + r" (\d+) ([\w.\-]+)")
 def run(settings: Settings, stop: threading.Event) -> None:
     """Run every view of the project until ``stop`` is set. When Spark's JVM is gone the process ends at once: its
     supervisor starts it again, and the checkpoints say where it was."""
-    cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
+    cluster = own_cluster(settings)
     cluster.wait_ready(60.0)
     _ensure_topic(cluster, PROGRESS_TOPIC, 1, {"cleanup.policy": "compact"}, settings)
     ledger = Ledger(cluster, cluster.writer())

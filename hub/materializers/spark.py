@@ -27,7 +27,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from hub.config import Settings
 from hub.embedded import SparkGateway, ensure_jars, find_java, start_spark_gateway
 from hub.errors import ConfigError, PeerError
-from hub.materializers import dataframes
+from hub.materializers import dataframes, spark_kafka
 from hub.materializers.avro_shape import AvroType
 from hub.materializers.dataframes import Answered, Input
 from hub.materializers.progress import Mode
@@ -71,18 +71,6 @@ _SESSION: Mapping[str, str] = {
     "spark.scheduler.pipelinedGroup.slotCheck.enabled": "false",
     # Of stateless queries it would write offsets behind their batch: what is told is read from there, and swept by it.
     f"{_STREAMING}.realTimeMode.asyncProgressTrackingByDefault.enabled": "false",
-}
-
-_SINK = {
-    "kafka.acks": "all",
-    "kafka.enable.idempotence": "true",
-    "kafka.compression.type": "lz4",
-    "kafka.batch.size": "131072",
-    # The topic decides how large a record may be: a dead event is written as large as it came.
-    "kafka.max.request.size": "33554432",
-    "kafka.delivery.timeout.ms": "30000",
-    "kafka.request.timeout.ms": "10000",
-    "kafka.max.block.ms": "15000",
 }
 
 # Spark generates and compiles code for every task: a bulk batch earns it back, a small live one is done sooner by
@@ -161,7 +149,7 @@ def open_session(
     """
     java = find_java(settings)
     jars = ensure_jars(settings, ("spark",))["spark"]
-    conf = dict(_SESSION)
+    conf = {**_SESSION, **spark_kafka.REDACTED}
     if slots.most is None:
         conf |= _of_cluster(settings, jars)
     else:
@@ -169,6 +157,7 @@ def open_session(
     conf["spark.local.dir"] = str(settings.home.absolute() / "spark")
     conf["spark.sql.warehouse.dir"] = str(settings.home.absolute() / "spark" / "warehouse")
     conf |= settings.spark_conf
+    conf |= spark_kafka.of_executors(settings)
     gateway = start_spark_gateway(settings, java, jars, conf, log=log)
     gateway.install()
     try:
@@ -180,6 +169,7 @@ def open_session(
             code="HUB-3058",
         ) from error
     session.sparkContext.setLogLevel("WARN")
+    spark_kafka.let_ask_for_tokens(session, settings)
     if slots.most is None:
         _await_executor(session, settings)
         slots.capacity = session.sparkContext.defaultParallelism
@@ -277,24 +267,7 @@ def start(
 
     Raises ConfigError (HUB-2108) when Spark's real-time mode does not take the view.
     """
-    source = (
-        session.readStream.format("kafka")
-        .options(**reading(settings, mode))
-        .option("subscribe", ",".join(plan.topics))
-        .option("startingOffsets", "earliest")
-        .option("failOnDataLoss", "true")
-    )
-    if mode == "realtime":
-        events = source.load()  # a task a partition: each holds its own slot and waits there for its events
-    else:
-        # Not a task a partition: a task has a cost of its own, which a small batch feels, and in a large one each task
-        # has a partial row of almost every key, so that fewer tasks leave fewer rows to sort, send and merge.
-        per_batch, tasks = (
-            (settings.live_events_per_batch, settings.live_tasks)
-            if mode == "live"
-            else (settings.bulk_events_per_batch, settings.bulk_tasks)
-        )
-        events = source.option("maxOffsetsPerTrigger", str(per_batch)).load().coalesce(tasks)
+    events = spark_kafka.events(session, settings, plan.topics, mode)
     events = dataframes.taken_by(events, plan.shape.view)
     out = dataframes.records(
         _rows(events, plan.shape, plan.inputs, plan.answered),
@@ -307,9 +280,8 @@ def start(
     writing = (
         out.writeStream.queryName(plan.table)
         .format("kafka")
-        .option("kafka.bootstrap.servers", settings.bootstrap)
+        .options(**spark_kafka.writing(settings))
         .option("kafka.linger.ms", "20" if mode == "bulk" else "0")
-        .options(**_SINK)
         .option("checkpointLocation", str(plan.checkpoint))
         .outputMode("update")
     )
@@ -460,31 +432,6 @@ def positions_of(offsets: str | Mapping[str, Mapping[str, int]]) -> Positions:
         for topic, by_partition in parsed.items()
         for partition, offset in by_partition.items()
     )
-
-
-def reading(settings: Settings, mode: Mode = "live") -> Mapping[str, str]:
-    """How the hub's queries read from Kafka.
-
-    Spark asks a consumer for a partition's first and last offset after each poll, and the broker answers a connection in
-    order: behind the consumer's read-ahead, which waits there for events that this batch does not want. So it may not
-    wait, but in real-time mode, where events are what it waits for. And one poll takes all that one fetch brought, not
-    the first 500 records of it: fewer such questions.
-    """
-    waiting = {"kafka.fetch.max.wait.ms": "50"}
-    at_once = {"kafka.fetch.max.wait.ms": "0", "kafka.max.poll.records": "50000"}
-    return {
-        "kafka.bootstrap.servers": settings.bootstrap,
-        "kafka.isolation.level": "read_committed",
-        "kafka.request.timeout.ms": "10000",
-        "kafka.default.api.timeout.ms": "15000",
-        "includeHeaders": "true",
-        **(waiting if mode == "realtime" else at_once),
-    }
-
-
-def sink_options() -> Mapping[str, str]:
-    """How the hub's queries write to Kafka."""
-    return _SINK
 
 
 def code_settings(mode: Mode) -> Mapping[str, str]:

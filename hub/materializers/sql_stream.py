@@ -33,6 +33,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from hub.config import Settings
 from hub.errors import ConfigError
+from hub.materializers import spark_kafka
 from hub.materializers.avro_shape import AvroType, changelog_schema
 from hub.materializers.classify import Classified, Late
 from hub.materializers.dataframes import (
@@ -55,9 +56,7 @@ from hub.materializers.spark import (
     executed,
     in_real_time,
     logged_offsets,
-    reading,
     refusal,
-    sink_options,
 )
 from hub.materializers.sql_view import FROM, ORIGIN, VERSION, Query, SqlSource, SqlView
 from hub.materializers.transform_functions import register
@@ -173,9 +172,8 @@ def start(
                 given.source.name
             )
             continue
-        events = taken_by(
-            _events(own, settings, given, mode, None if whole else len(streams)), plan.view.name
-        )
+        share = None if whole else len(streams)
+        events = taken_by(spark_kafka.events(own, settings, given.topics, mode, share), plan.view.name)
         events_ = typed(events, given, source, plan.answered)
         observed = events_.observe(_metric(given), F.count(WHY).alias("bad"))
         rows = taken(observed)
@@ -187,9 +185,8 @@ def start(
         writing = (
             out.writeStream.queryName(plan.view.table)
             .format("kafka")
-            .option("kafka.bootstrap.servers", settings.bootstrap)
+            .options(**spark_kafka.writing(settings))
             .option("kafka.linger.ms", "20" if mode == "bulk" else "0")
-            .options(**sink_options())
             .option("checkpointLocation", str(plan.checkpoint))
         )
         if mode == "realtime":  # it knows no other output; of stateless rows each is new in every mode
@@ -206,30 +203,6 @@ def start(
         raise
 
 
-def _events(
-    session: SparkSession, settings: Settings, given: Input, mode: Mode, streams: int | None
-) -> DataFrame:
-    """The events of a stream, which is one of so many that share a batch's limit; None: there is none. In real time a task a partition: it has a slot of its own and waits
-    there; in batches few tasks, since each has a cost of its own."""
-    source = (
-        session.readStream.format("kafka")
-        .options(**reading(settings, mode))
-        .option("subscribe", ",".join(given.topics))
-        .option("startingOffsets", "earliest")
-        .option("failOnDataLoss", "true")
-    )
-    if mode == "realtime":
-        return source.load()
-    per_batch, tasks = (
-        (settings.bulk_events_per_batch, settings.bulk_tasks)
-        if mode == "bulk"
-        else (settings.live_events_per_batch, settings.live_tasks)
-    )
-    if streams is not None:
-        source = source.option("maxOffsetsPerTrigger", str(max(1, per_batch // streams)))
-    return source.load().coalesce(tasks)
-
-
 def refused(view: SqlView, error: PySparkException) -> ConfigError:
     said = str(error).strip().split("\n")[0]
     return ConfigError(
@@ -243,7 +216,7 @@ def _read(session: SparkSession, settings: Settings, given: Input) -> DataFrame:
     """All there is of a static source. In a stream it is read anew in each batch."""
     return (
         session.read.format("kafka")
-        .options(**reading(settings))
+        .options(**spark_kafka.reading(settings))
         .option("subscribe", ",".join(given.topics))
         .option("startingOffsets", "earliest")
         .option("endingOffsets", "latest")
@@ -475,8 +448,7 @@ def _sweep_range(
         counts = {row["topic"]: row["count"] for row in out.groupBy("topic").count().collect()}
         late_events = counts.pop(plan.view.late_topic, 0)
         if counts or late_events:
-            writing = out.write.format("kafka").option("kafka.bootstrap.servers", settings.bootstrap)
-            writing.options(**sink_options()).save()
+            out.write.format("kafka").options(**spark_kafka.writing(settings)).save()
     finally:
         out.unpersist()
     return sum(counts.values()), late_events
@@ -496,7 +468,7 @@ def _range(session: SparkSession, settings: Settings, start: Positions, end: Pos
     first = {tp: start.offsets.get(tp, -2) for tp, _ in end}
     return (
         session.read.format("kafka")
-        .options(**reading(settings))
+        .options(**spark_kafka.reading(settings))
         .option("assign", orjson.dumps(partitions).decode())
         .option("startingOffsets", by_topic(first))
         .option("endingOffsets", by_topic(dict(end.offsets)))

@@ -20,7 +20,7 @@ from typing import Any
 
 from hub.config import SERVING, Settings
 from hub.errors import HubError
-from hub.kafka import KafkaCluster
+from hub.kafka import KafkaCluster, own_cluster
 from hub.log import Writer
 from hub.materializers.applier import Applier, ViewFiles
 from hub.materializers.comparison import compare
@@ -91,7 +91,7 @@ class StoreThread:
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``. Whatever fails is said and tried again: no store's trouble is another's."""
         backoff = Backoff(first_s=0.2, most_s=5.0)
-        log_ = KafkaCluster(self.settings.bootstrap, self.settings.kafka_timeout_s)
+        log_ = own_cluster(self.settings)
         while not stop.is_set():
             try:
                 self._drive(log_, stop, backoff)
@@ -186,14 +186,14 @@ def run(settings: Settings, stop: threading.Event) -> None:
     threads = [
         threading.Thread(target=each.run, args=(stop,), name=each.name, daemon=True) for each in stores
     ]
-    teller = _Teller(KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), stores)
+    teller = _Teller(own_cluster(settings), stores)
     threads.append(threading.Thread(target=teller.run, args=(stop,), name="publish", daemon=True))
-    timer = _Timer(KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), stores)
+    timer = _Timer(own_cluster(settings), stores)
     threads.append(threading.Thread(target=timer.run, args=(stop,), name="latency", daemon=True))
-    comparer = _Comparer(KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), stores[0])
+    comparer = _Comparer(own_cluster(settings), stores[0])
     threads.append(threading.Thread(target=comparer.run, args=(stop,), name="compare", daemon=True))
     expirer = Expirer(
-        KafkaCluster(settings.bootstrap, settings.kafka_timeout_s),
+        own_cluster(settings),
         stores,
         settings.expiry_every_s,
         settings.expiry_rows_per_s,
@@ -203,7 +203,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
         thread.start()
     known: set[str] = set()
     files = ViewFiles(settings.project)
-    with telling(KafkaCluster(settings.bootstrap, settings.kafka_timeout_s), "hub-applier"):
+    with telling(own_cluster(settings), "hub-applier"):
         while not stop.wait(_RESCAN_S):
             for view in files.views():
                 for name in set(view.stores) - set(settings.store_urls) - known:

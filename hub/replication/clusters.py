@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 from urllib.parse import quote
 
 from hub.config import without_credentials
 from hub.errors import ConfigError, HubError, NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.kafka.acls import TopicRule
+from hub.kafka.own import check_files
 from hub.kafka.tokens import Tokens
 from hub.log import TopicDescription
 from hub.record import Positions, Record
@@ -30,11 +30,12 @@ from hub.replication.checkpoint import (
     MAP_CONFIG,
     MAP_TOPIC,
 )
-from hub.replication.mirrors import Connection, MirrorsFile, connection
+from hub.replication.mirrors import MirrorsFile, connection
 from hub.replication.plan import Acl, CreateTopic, SchemaVersion, Side
 from hub.replication.progress import Progress
 from hub.replication.wire import ClusterAccess
 from hub.schema_registry.client import RegistryClient
+from hub.security import Connection
 
 OWN_PARTITIONS = 8
 _OWN: Mapping[str, tuple[int, Mapping[str, str]]] = {
@@ -64,12 +65,14 @@ class Reached:
 def reach(
     file: MirrorsFile, name: str, environ: Mapping[str, str], folder: Path, timeout_s: float = 15.0
 ) -> Reached:
-    """Clients for a cluster; connects to nothing yet. Raises ConfigError (HUB-1602) for a secret that is not set."""
+    """Clients for a cluster; connects to nothing yet. Raises ConfigError: HUB-1602 for a secret that is not set, HUB-1603 for
+    a file that cannot be read."""
     how = connection(file, name, environ, folder)
+    check_files(how, f'cluster "{name}": tls')
     security = how.librdkafka()
     bootstrap = security.pop("bootstrap.servers")
     registry = registry_of(name, file.clusters[name].registry, environ)
-    return Reached(name, KafkaCluster(bootstrap, timeout_s, security), _access(how), registry)
+    return Reached(name, KafkaCluster(bootstrap, timeout_s, security), access_of(how), registry)
 
 
 def registry_of(cluster: str, url: str | None, environ: Mapping[str, str]) -> str | None:
@@ -100,16 +103,11 @@ def reach_all(
     return {name: reach(file, name, environ, folder, timeout_s) for name in sorted(wanted)}
 
 
-def _access(how: Connection) -> ClusterAccess:
+def access_of(how: Connection, client_id: str = "hub-mirror") -> ClusterAccess:
+    """The same for the wire's connections."""
     tls, sasl = how.tls, how.sasl
-    protocols: dict[tuple[bool, bool], Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]] = {
-        (False, False): "PLAINTEXT",
-        (True, False): "SSL",
-        (False, True): "SASL_PLAINTEXT",
-        (True, True): "SASL_SSL",
-    }
     made = ClusterAccess(
-        bootstrap=",".join(how.bootstrap), security_protocol=protocols[tls is not None, sasl is not None]
+        bootstrap=",".join(how.bootstrap), security_protocol=how.protocol, client_id=client_id
     )
     if tls is not None:
         made = replace(

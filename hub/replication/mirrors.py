@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -38,6 +37,7 @@ from pydantic import (
 
 from hub.errors import ConfigError, nearest
 from hub.schema_registry.label_patterns import checked
+from hub.security import Connection, Sasl, Secret, TlsOrNot, secrets_of
 from hub.topics.tree import matches
 from hub.yaml import load_model, place
 
@@ -45,12 +45,10 @@ MIRRORS_FILE = "mirrors.yaml"
 
 OwnerRule = Literal["source", "transit", "any"]
 OnTrouble = Literal["stop", "continue"]
-Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
 _DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)|24:00")
 _UNITS: Mapping[str, Mapping[str, int]] = {
     "duration": {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000},
@@ -67,12 +65,6 @@ def _name(text: str) -> str:
     return text
 
 
-def _secret(text: str) -> str:
-    if not _VARIABLE.fullmatch(text):
-        raise ValueError("a secret does not stand in the file: write ${NAME} and set the variable NAME")
-    return text
-
-
 def _amount(kind: str, example: str) -> BeforeValidator:
     def read(value: object) -> object:
         found = re.fullmatch(r"(\d+)\s*([A-Za-z]+)", str(value))
@@ -85,7 +77,6 @@ def _amount(kind: str, example: str) -> BeforeValidator:
 
 Name = Annotated[str, AfterValidator(_name)]
 Pattern = Annotated[str, AfterValidator(checked)]
-Secret = Annotated[str, AfterValidator(_secret)]
 DurationMs = Annotated[int, _amount("duration", "100ms, 5s or 1h")]
 SizeBytes = Annotated[int, _amount("size", "512KiB or 20MiB")]
 
@@ -94,48 +85,13 @@ class _Said(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Tls(_Said):
-    """``tls: true`` is TLS with the system's authorities. Paths are taken from the file's folder."""
-
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    key_password: Secret | None = None
-    verify_hostname: bool = True
-
-    @model_validator(mode="after")
-    def _both(self) -> Self:
-        if (self.certificate is None) != (self.key is None):
-            raise ValueError("certificate and key belong together: say both or neither")
-        return self
-
-
-class Sasl(_Said):
-    mechanism: Mechanism
-    username: str | None = None
-    password: Secret | None = None
-    token_url: str | None = None
-    client_id: str | None = None
-    client_secret: Secret | None = None
-    scope: str | None = None
-
-    @model_validator(mode="after")
-    def _what_the_mechanism_needs(self) -> Self:
-        oauth = self.mechanism == "OAUTHBEARER"
-        needed = ("token_url", "client_id", "client_secret") if oauth else ("username", "password")
-        missing = [name for name in needed if getattr(self, name) is None]
-        if missing:
-            raise ValueError(f"{self.mechanism} needs {' and '.join(missing)}")
-        return self
-
-
 class Cluster(_Said):
     """Where a cluster is, how to get in, and the label patterns that only it may write (``owns``)."""
 
     bootstrap: str
     owns: list[Pattern] = Field(default_factory=list)
     registry: str | None = None
-    tls: Tls | None = None
+    tls: TlsOrNot = None
     sasl: Sasl | None = None
 
     @field_validator("bootstrap")
@@ -145,11 +101,6 @@ class Cluster(_Said):
             if not re.fullmatch(r"\s*[^\s:,]+:\d{1,5}\s*|\s*\[[0-9a-fA-F:]+\]:\d{1,5}\s*", host):
                 raise ValueError(f'"{host.strip()}" is not host:port')
         return ",".join(host.strip() for host in value.split(","))
-
-    @field_validator("tls", mode="before")
-    @classmethod
-    def _plain_yes(cls, value: object) -> object:
-        return {} if value is True else None if value is False else value
 
 
 class Window(_Said):
@@ -391,73 +342,13 @@ def load(path: Path) -> MirrorsFile:
     return file
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """How to reach a cluster, secrets filled in. Never printed: its text form leaves the secrets out."""
-
-    cluster: str
-    bootstrap: tuple[str, ...]
-    tls: Tls | None
-    sasl: Sasl | None
-    secrets: Mapping[str, str]
-    folder: Path
-
-    def secret(self, reference: str | None) -> str | None:
-        """The value behind ``${NAME}``."""
-        return None if reference is None else self.secrets[reference]
-
-    def file(self, path: Path | None) -> str | None:
-        return None if path is None else str(self.folder / path)
-
-    def __repr__(self) -> str:
-        return f"Connection({self.cluster}, {','.join(self.bootstrap)})"
-
-    def librdkafka(self) -> dict[str, str]:
-        """The settings of librdkafka's clients (its CONFIGURATION.md)."""
-        protocol = {(0, 0): "PLAINTEXT", (1, 0): "SSL", (0, 1): "SASL_PLAINTEXT", (1, 1): "SASL_SSL"}
-        said: dict[str, str | None] = {
-            "bootstrap.servers": ",".join(self.bootstrap),
-            "security.protocol": protocol[self.tls is not None, self.sasl is not None],
-        }
-        if (tls := self.tls) is not None:
-            said |= {
-                "ssl.ca.location": self.file(tls.ca),
-                "ssl.certificate.location": self.file(tls.certificate),
-                "ssl.key.location": self.file(tls.key),
-                "ssl.key.password": self.secret(tls.key_password),
-                "ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else "none",
-            }
-        if (sasl := self.sasl) is not None:
-            said |= {
-                "sasl.mechanism": sasl.mechanism,
-                "sasl.username": sasl.username,
-                "sasl.password": self.secret(sasl.password),
-                "sasl.oauthbearer.method": "oidc" if sasl.mechanism == "OAUTHBEARER" else None,
-                "sasl.oauthbearer.token.endpoint.url": sasl.token_url,
-                "sasl.oauthbearer.client.id": sasl.client_id,
-                "sasl.oauthbearer.client.secret": self.secret(sasl.client_secret),
-                "sasl.oauthbearer.scope": sasl.scope,
-            }
-        return {key: value for key, value in said.items() if value is not None}
-
-
 def connection(
     file: MirrorsFile, cluster: str, environ: Mapping[str, str], folder: Path = Path()
 ) -> Connection:
     """How to reach a cluster of the file. Raises ConfigError (HUB-1602) naming the variable that is not set."""
     found = file.clusters[cluster]
-    secrets: dict[str, str] = {}
-    named = [found.tls.key_password] if found.tls else []
-    named += [found.sasl.password, found.sasl.client_secret] if found.sasl else []
-    for reference in filter(None, named):
-        variable = reference[2:-1]
-        if not environ.get(variable):
-            raise ConfigError(
-                f'cluster "{cluster}": the variable {variable} is not set',
-                hint=f"export {variable}=… where the workers run",
-                code="HUB-1602",
-            )
-        secrets[reference] = environ[variable]
+    hint = "export {}=… where the workers run"
+    secrets = secrets_of(found.tls, found.sasl, environ, f'cluster "{cluster}"', hint)
     return Connection(cluster, tuple(found.bootstrap.split(",")), found.tls, found.sasl, secrets, folder)
 
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError, NotFound
-from hub.kafka import KafkaCluster
+from hub.kafka import own_cluster
 from hub.log import Cluster, Reader, Writer, WriterFenced
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.runtime import Backoff
@@ -409,7 +409,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     It gives way to all else: on a full machine views come first, and a verdict a little later is as good.
     """
     os.nice(_GIVE_WAY)
-    cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
+    cluster = own_cluster(settings)
     registry = RegistryClient(settings.registry)
     tree = LiveTree(settings.project / "topics.yaml")
     auditor = Auditor(

@@ -28,6 +28,7 @@ import orjson
 
 from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster, KafkaSender
+from hub.kafka.connection import AWAY, BARRED
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.avro_json import MOST_STEPS
 from hub.schema_registry.client import RegistryClient
@@ -591,7 +592,7 @@ class Gateway:
                 batch.refuse_rest(_unknown(self.cluster.down("append", "not acknowledged in time")))
 
     def _away(self, error: HubError) -> None:
-        if error.code == "HUB-3010":
+        if error.code in (AWAY, BARRED):
             self._away_until_s = time.monotonic() + _AWAY_S
 
     # ---- requests of before, in the log

@@ -8,7 +8,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from hub.config import Settings
-from hub.materializers import spark
+from hub.materializers import spark, spark_kafka
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_javas_own_words_are_told() -> None:
 
 def test_only_real_time_mode_waits_for_events_at_the_broker() -> None:
     waits = {
-        mode: spark.reading(Settings(), mode)["kafka.fetch.max.wait.ms"]
+        mode: spark_kafka.reading(Settings(), mode)["kafka.fetch.max.wait.ms"]
         for mode in ("bulk", "live", "realtime")
     }
     assert waits == {"bulk": "0", "live": "0", "realtime": "50"}

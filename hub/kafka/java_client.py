@@ -1,0 +1,137 @@
+"""[edge] A cluster's TLS and SASL as the settings of Kafka's Java client, which Spark has: PEM files become text in them.
+
+Text, not names of files: Spark's executors may be on other machines. Java reads fewer kinds of keys than OpenSSL does, so a key
+that it would not take is refused here, with the command that makes one that it takes (KIP-651 for PEM, KIP-768 for OAuth).
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from base64 import b64decode
+from pathlib import Path
+
+from hub.errors import ConfigError
+from hub.security import Connection, Sasl
+
+_MODULES = "org.apache.kafka.common.security"
+_LOGIN = {
+    "PLAIN": f"{_MODULES}.plain.PlainLoginModule",
+    "SCRAM-SHA-256": f"{_MODULES}.scram.ScramLoginModule",
+    "SCRAM-SHA-512": f"{_MODULES}.scram.ScramLoginModule",
+    "OAUTHBEARER": f"{_MODULES}.oauthbearer.OAuthBearerLoginModule",
+}
+_TOKENS = f"{_MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler"
+_PKCS8 = re.compile(r"-----BEGIN (?P<kind>ENCRYPTED )?PRIVATE KEY-----(?P<body>[A-Za-z0-9+/=\s]+)-----END")
+# The DER of its object identifier, 1.2.840.113549.1.5.13 (RFC 8018). Java's name for it is no name of an algorithm's.
+_PBES2 = bytes.fromhex("06092a864886f70d01050d")
+ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+"""The property of the JVM that says of which endpoints tokens may be asked."""
+
+
+def java_client(connection: Connection, *, here: bool = True) -> dict[str, str]:
+    """The settings by Kafka's names, secrets among them; none for an open cluster. ``here``: for a JVM on this machine.
+
+    Raises ConfigError (HUB-1603) for a file that is not what it is to be.
+    """
+    if connection.is_plain:
+        return {}
+    found: dict[str, str | None] = {"security.protocol": connection.protocol}
+    if (tls := connection.tls) is not None:
+        found |= _trusted(connection, here)
+        if tls.certificate is not None and tls.key is not None:
+            found |= {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.certificate.chain": _pem(connection, "certificate", "CERTIFICATE"),
+                "ssl.keystore.key": _key(connection),
+                "ssl.key.password": connection.secret(tls.key_password),
+            }
+        found["ssl.endpoint.identification.algorithm"] = "https" if tls.verify_hostname else ""
+    if (sasl := connection.sasl) is not None:
+        found |= {"sasl.mechanism": sasl.mechanism, "sasl.jaas.config": _jaas(connection, sasl)}
+        if sasl.mechanism == "OAUTHBEARER":
+            found["sasl.login.callback.handler.class"] = _TOKENS
+            found["sasl.oauthbearer.token.endpoint.url"] = sasl.token_url
+    return {name: said for name, said in found.items() if said is not None}
+
+
+def allowed_urls(connection: Connection) -> str | None:
+    """What the JVM's property is to be; None: no tokens are asked for."""
+    return None if connection.sasl is None else connection.sasl.token_url
+
+
+def _trusted(connection: Connection, here: bool) -> dict[str, str | None]:
+    assert connection.tls is not None
+    if connection.tls.ca is not None:
+        text = _pem(connection, "ca", "CERTIFICATE")
+        return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": text}
+    # The authorities of the system, as all other clients of the hub take them. Java has a list of its own, which is what
+    # there is on machines that are not this one.
+    system = ssl.get_default_verify_paths().cafile
+    if system is None or not here:
+        return {}
+    return {"ssl.truststore.type": "PEM", "ssl.truststore.location": system}
+
+
+def _jaas(connection: Connection, sasl: Sasl) -> str:
+    said = (
+        {
+            "clientId": sasl.client_id,
+            "clientSecret": connection.secret(sasl.client_secret),
+            "scope": sasl.scope,
+        }
+        if sasl.mechanism == "OAUTHBEARER"
+        else {"username": sasl.username, "password": connection.secret(sasl.password)}
+    )
+    options = " ".join(f"{name}={_quoted(value)}" for name, value in said.items() if value is not None)
+    return f"{_LOGIN[sasl.mechanism]} required {options};"
+
+
+def _quoted(text: str) -> str:
+    """As Java's StreamTokenizer reads it back.
+
+    >>> print(_quoted('a"b'))
+    "a\\"b"
+    """
+    escaped = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"}
+    return '"' + "".join(escaped.get(each, each) for each in text) + '"'
+
+
+def _pem(connection: Connection, name: str, holds: str) -> str:
+    path = connection.files()[name]
+    text = _text(path, name)
+    if f"-----BEGIN {holds}" not in text:
+        raise ConfigError(
+            f'tls: {name}: file "{path}" has no {holds.lower()} in PEM',
+            hint=f"it has to have a line -----BEGIN {holds}-----",
+            code="HUB-1603",
+        )
+    return text
+
+
+def _key(connection: Connection) -> str:
+    path = connection.files()["key"]
+    text, made = _text(path, "key"), path.with_suffix(".pk8")
+    found = _PKCS8.search(text)
+    if found is None:
+        raise ConfigError(
+            f'tls: key: file "{path}" is no PKCS#8 key in PEM, which Spark\'s client of Kafka wants',
+            hint=f"make one, and name it as the key: openssl pkcs8 -topk8 -nocrypt -in {path} -out {made}",
+            code="HUB-1603",
+        )
+    if found["kind"] and _PBES2 in b64decode(re.sub(r"\s", "", found["body"]) + "=="):
+        raise ConfigError(
+            f'tls: key: file "{path}" is encrypted in a way (PBES2) that Spark\'s client of Kafka does not read',
+            hint=f"encrypt it the older way: openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in {path} -out {made}; or without, -nocrypt",
+            code="HUB-1603",
+        )
+    return text
+
+
+def _text(path: Path, name: str) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f'tls: {name}: file "{path}" cannot be read: {error}', hint="it is to be PEM", code="HUB-1603"
+        ) from None

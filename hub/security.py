@@ -1,0 +1,187 @@
+"""[core] TLS and SASL of a Kafka cluster: as hub.yaml and mirrors.yaml say them, and as each kind of client wants them.
+
+::
+
+    tls: {ca: certs/kafka.pem}
+    sasl: {mechanism: SCRAM-SHA-512, username: hub, password: "${KAFKA_PASSWORD}"}
+
+Secrets are named, never written: ``${NAME}`` is taken from the environment when a connection is made. So what was read of a
+file may be shown, kept and handed to other processes; a ``Connection``, which has the secrets, may not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
+
+from hub.errors import ConfigError
+
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+
+# The kind of a complaint whose input must not be shown.
+SECRET_IN_FILE = "secret_in_file"
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_PROTOCOLS: Mapping[tuple[bool, bool], Protocol] = {
+    (False, False): "PLAINTEXT",
+    (True, False): "SSL",
+    (False, True): "SASL_PLAINTEXT",
+    (True, True): "SASL_SSL",
+}
+
+
+def _secret(text: str) -> str:
+    if not _VARIABLE.fullmatch(text):
+        raise PydanticCustomError(
+            SECRET_IN_FILE, "a secret does not stand in the file: write ${NAME} and set the variable NAME"
+        )
+    return text
+
+
+Secret = Annotated[str, AfterValidator(_secret)]
+
+
+class _Said(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Tls(_Said):
+    """``tls: true`` is TLS with the system's authorities. Paths are taken from the file's folder."""
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    key_password: Secret | None = None
+    verify_hostname: bool = True
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key belong together: say both or neither")
+        return self
+
+
+class Sasl(_Said):
+    """Who comes: a name and its password, or (OAUTHBEARER) a client of whom ``token_url`` gives tokens."""
+
+    mechanism: Mechanism
+    username: str | None = None
+    password: Secret | None = None
+    token_url: str | None = None
+    client_id: str | None = None
+    client_secret: Secret | None = None
+    scope: str | None = None
+
+    @model_validator(mode="after")
+    def _what_the_mechanism_needs(self) -> Self:
+        oauth = self.mechanism == "OAUTHBEARER"
+        needed = ("token_url", "client_id", "client_secret") if oauth else ("username", "password")
+        missing = [name for name in needed if getattr(self, name) is None]
+        if missing:
+            raise ValueError(f"{self.mechanism} needs {' and '.join(missing)}")
+        return self
+
+
+def _plain_yes(value: object) -> object:
+    return {} if value is True else None if value is False else value
+
+
+TlsOrNot = Annotated[Tls | None, BeforeValidator(_plain_yes)]
+"""``true`` and ``false`` are taken, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How to reach a cluster, secrets filled in. Never printed: its text form leaves the secrets out."""
+
+    cluster: str
+    bootstrap: tuple[str, ...]
+    tls: Tls | None
+    sasl: Sasl | None
+    secrets: Mapping[str, str]
+    folder: Path
+
+    @property
+    def protocol(self) -> Protocol:
+        return _PROTOCOLS[self.tls is not None, self.sasl is not None]
+
+    @property
+    def is_plain(self) -> bool:
+        return self.protocol == "PLAINTEXT"
+
+    def secret(self, reference: str | None) -> str | None:
+        """The value behind ``${NAME}``."""
+        return None if reference is None else self.secrets[reference]
+
+    def file(self, path: Path | None) -> str | None:
+        return None if path is None else str(self.folder / path)
+
+    def files(self) -> Mapping[str, Path]:
+        """The files that are named, by the keys that name them."""
+        tls = self.tls
+        named = {} if tls is None else {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
+        return {key: self.folder / path for key, path in named.items() if path is not None}
+
+    def __repr__(self) -> str:
+        return f"Connection({self.cluster}, {','.join(self.bootstrap)})"
+
+    def librdkafka(self) -> dict[str, str]:
+        """The settings of librdkafka's clients (its CONFIGURATION.md)."""
+        said: dict[str, str | None] = {
+            "bootstrap.servers": ",".join(self.bootstrap),
+            "security.protocol": self.protocol,
+        }
+        if (tls := self.tls) is not None:
+            said |= {
+                "ssl.ca.location": self.file(tls.ca),
+                "ssl.certificate.location": self.file(tls.certificate),
+                "ssl.key.location": self.file(tls.key),
+                "ssl.key.password": self.secret(tls.key_password),
+                "ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else "none",
+            }
+        if (sasl := self.sasl) is not None:
+            said |= {
+                "sasl.mechanism": sasl.mechanism,
+                "sasl.username": sasl.username,
+                "sasl.password": self.secret(sasl.password),
+                "sasl.oauthbearer.method": "oidc" if sasl.mechanism == "OAUTHBEARER" else None,
+                "sasl.oauthbearer.token.endpoint.url": sasl.token_url,
+                "sasl.oauthbearer.client.id": sasl.client_id,
+                "sasl.oauthbearer.client.secret": self.secret(sasl.client_secret),
+                "sasl.oauthbearer.scope": sasl.scope,
+            }
+        return {key: value for key, value in said.items() if value is not None}
+
+
+def secrets_of(
+    tls: Tls | None, sasl: Sasl | None, environ: Mapping[str, str], whose: str, hint: str
+) -> dict[str, str]:
+    """The values of what is named, by their references. Raises ConfigError (HUB-1602) naming the variable that is not set;
+    ``hint`` has a ``{}`` for its name."""
+    named = [tls.key_password] if tls else []
+    named += [sasl.password, sasl.client_secret] if sasl else []
+    found: dict[str, str] = {}
+    for reference in filter(None, named):
+        variable = reference[2:-1]
+        if not environ.get(variable):
+            raise ConfigError(
+                f"{whose}: the variable {variable} is not set", hint=hint.format(variable), code="HUB-1602"
+            )
+        found[reference] = environ[variable]
+    return found
+
+
+_MAY_HOLD_SECRETS = frozenset({"password", "client_secret", "key_password", "key", "sasl", "tls"})
+
+
+def is_secret(complaint: Mapping[str, object]) -> bool:
+    """Whether what pydantic complains of (one of ``ValidationError.errors()``) may hold a secret, and is not to be shown."""
+    steps = complaint["loc"]
+    last = steps[-1] if isinstance(steps, tuple) and steps else None
+    return complaint["type"] == SECRET_IN_FILE or last in _MAY_HOLD_SECRETS
