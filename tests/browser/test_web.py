@@ -284,6 +284,24 @@ def test_a_gap_is_found_on_the_map_by_keys_and_its_command_named(
     expect(panel).to_have_count(0)
 
 
+def test_the_outline_of_the_last_cell_is_whole(site: StagedEstate, open_page: Opener) -> None:
+    """The map is cut off where its last column ends: an outline past that would be drawn on three sides only."""
+    page = open_page(f"{site.url}/completeness")
+    page.get_by_test_id(f"heat-{ORDERS}").locator("[data-state=GAP]").last.focus()
+    page.keyboard.press("End")
+    for _ in range(60):
+        page.keyboard.press("ArrowRight")
+    reach = page.evaluate(
+        """() => {
+            const cell = document.activeElement, style = getComputedStyle(cell);
+            const outline = parseFloat(style.outlineWidth) + parseFloat(style.outlineOffset);
+            const map = document.getElementById("map").getBoundingClientRect();
+            return [style.outlineStyle, cell.getBoundingClientRect().right + outline, map.right];
+        }"""
+    )
+    assert reach[0] == "solid" and reach[2] - 20 < reach[1] <= reach[2], reach
+
+
 def test_the_map_is_filtered_and_ranged_by_its_address(site: StagedEstate, open_page: Opener) -> None:
     page = open_page(f"{site.url}/completeness")
     page.locator("[data-filter]").fill("crm.*")
