@@ -186,8 +186,9 @@ def _proofs(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
     """What is not known has no sample, and nothing fires."""
     yield _rule(
         changes.rule("view-differs"),
-        "hub_view_state_match == 0",
-        "store {{ $labels.store }} of view {{ $labels.view }} is not what its changelog says",
+        "hub_view_state_match == 0 or hub_view_recomputed_match == 0",
+        "view {{ $labels.view }} is not what its "
+        "{{ with $labels.store }}changelog says, in store {{ . }}{{ else }}sources say{{ end }}",
         ("", ""),
         link,
     )

@@ -85,7 +85,13 @@ RULES: Mapping[str, Rule] = {
             "view-freshness", "The oldest event that a view does not show is older than its slo.freshness."
         ),
         # It was compared twice before it was told, and only a comparison takes it back.
-        _rule("view-differs", "A store is not what its view's changelog says.", Severity.page, 0, "health"),
+        _rule(
+            "view-differs",
+            "A store is not what its view's changelog says, or a view not what its sources say.",
+            Severity.page,
+            0,
+            "health",
+        ),
         _rule("kafka-away", "Kafka does not answer the hub.", Severity.page, kind="health"),
         _rule(
             "partitions-offline",

@@ -14,7 +14,15 @@ from hub.cli.http import get
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.cli.view_golden import run_tests
 from hub.cli.view_verify import verify_view
-from hub.cli.view_versions import apply_version, drop_version, plan_view, rewind, rollback, show_comparison
+from hub.cli.view_versions import (
+    apply_version,
+    drop_version,
+    plan_view,
+    recompute,
+    rewind,
+    rollback,
+    show_comparison,
+)
 from hub.errors import CallerError, ConfigError, NotFound, nearest
 
 if TYPE_CHECKING:
@@ -39,6 +47,7 @@ app.command("apply")(apply_version)
 app.command("rollback")(rollback)
 app.command("drop")(drop_version)
 app.command("rewind")(rewind)
+app.command("recompute")(recompute)
 
 
 @app.command("ls")
@@ -65,6 +74,18 @@ def _versions_in_short(versions: list[dict[str, Any]]) -> str:
     served = [str(each["number"]) for each in versions if each["state"] == "served"]
     beside = [f"{each['number']} {each['state']}" for each in versions if each["state"] != "served"]
     return " ".join([*served, *([f"({', '.join(beside)})"] if beside else [])])
+
+
+def _recomputed(found: Mapping[str, Any] | None) -> str | None:
+    """``MATCHES 3 h ago``"""
+    if found is None:
+        return None
+    import time
+
+    from hub.observability.web import format
+
+    ago = format.ago(found["at_ms"], time.time_ns() // 1_000_000)
+    return f"{found['state']} {ago}" + (f": {found['reason']}" if found["reason"] else "")
 
 
 def _proved(stores: list[dict[str, Any]]) -> str:
@@ -113,7 +134,12 @@ def show_view(view: str, output: OutputOption = Output.table) -> None:
         show_one(found, output)
         return
     stores = [{name: value for name, value in each.items() if name != "proof"} for each in found["stores"]]
-    shown = {**found, "stores": stores, "versions": _versions_in_short(found.get("versions", []))}
+    shown = {
+        **found,
+        "recomputed": _recomputed(found.get("recomputed")),
+        "stores": stores,
+        "versions": _versions_in_short(found.get("versions", [])),
+    }
     show_one(shown | {"proved": _proved(found["stores"])}, output)
     for each in found["stores"]:
         for key in (each.get("proof") or {}).get("differing", []):

@@ -30,6 +30,7 @@ from hub.alerts.rules import Changes, Observation, Seen, Verdict
 from hub.materializers.applier import GENERATION_SHIFT
 from hub.materializers.progress import PROGRESS_TOPIC
 from hub.materializers.verify import Difference
+from hub.materializers.versions import PREFIX as VERSIONS
 from hub.record import NewRecord
 
 PREFIX = "proof:"
@@ -56,6 +57,7 @@ class State(StrEnum):
     MATCHES = "MATCHES"
 
 
+_VERDICTS = {State.DIFFERS: Verdict.BAD, State.MATCHES: Verdict.GOOD}
 SEVERITY = {state: rank for rank, state in enumerate(State)}
 
 
@@ -298,10 +300,10 @@ def rows_of(
 
 
 def seen_of_proofs(told: Mapping[str, Any], changes: Changes, now_ms: int, owners: Mapping[str, str]) -> Seen:
-    """Rule ``view-differs``, of every view and store that is proved."""
+    """Rule ``view-differs``, of every view and store that is proved, and of every second opinion."""
     observations = []
     for store, proof in told_proofs(told, now_ms):
-        verdict = {State.DIFFERS: Verdict.BAD, State.MATCHES: Verdict.GOOD}.get(proof.state, Verdict.UNKNOWN)
+        verdict = _VERDICTS.get(proof.state, Verdict.UNKNOWN)
         words = f"store {store} of view {proof.view} is not what its changelog says"
         observations.append(
             Observation(
@@ -314,7 +316,32 @@ def seen_of_proofs(told: Mapping[str, Any], changes: Changes, now_ms: int, owner
                 "" if verdict is not Verdict.UNKNOWN else proof.reason,
             )
         )
-    return Seen(changes.rule(RULE), tuple(observations))
+    return Seen(changes.rule(RULE), (*observations, *_opinions(told, owners)))
+
+
+def told_opinions(told: Mapping[str, Any]) -> dict[str, tuple[State, str, int]]:
+    """What the last second opinion of each view said: (state, why, epoch ms)."""
+    found = {}
+    for key in sorted(key for key in told if key.startswith(VERSIONS)):
+        opinion = told[key].get("recomputed")
+        if opinion is not None:
+            said = State(opinion["state"]), str(opinion["reason"] or ""), int(opinion["at_ms"])
+            found[key.removeprefix(VERSIONS)] = said
+    return found
+
+
+def _opinions(told: Mapping[str, Any], owners: Mapping[str, str]) -> Iterator[Observation]:
+    for view, (state, why, _) in told_opinions(told).items():
+        verdict = _VERDICTS.get(state, Verdict.UNKNOWN)
+        words = f"view {view}, computed again from its sources, has other rows: {why}"
+        yield Observation(
+            labels_of({"view": view, "store": ""}),
+            verdict,
+            words if verdict is Verdict.BAD else "",
+            None,
+            labels_of({"owner": owners.get(view, "")}),
+            why if verdict is Verdict.UNKNOWN else "",
+        )
 
 
 def named(keys: Sequence[Difference]) -> str:

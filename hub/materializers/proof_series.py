@@ -12,7 +12,7 @@ from typing import Any
 from prometheus_client.core import Metric
 
 from hub.gauges import gauge
-from hub.materializers.proof import SEVERITY, State, told_proofs
+from hub.materializers.proof import SEVERITY, State, told_opinions, told_proofs
 
 MOST = 200
 _MATCH = {State.MATCHES: 1, State.DIFFERS: 0}
@@ -40,6 +40,13 @@ def families(told: Mapping[str, Any], now_ms: int) -> Iterator[Metric]:
             )
             for store, proof in worst
         ),
+    )
+    opinions = list(told_opinions(told).items())[:MOST]
+    yield gauge(
+        "hub_view_recomputed_match",
+        "1: a view that was computed again from its sources had the same rows; 0: it had others",
+        ("view",),
+        (((view,), _MATCH.get(state)) for view, (state, _, _) in opinions),
     )
     numbers = Counter(proof.state for _, proof in found)
     yield gauge(

@@ -32,7 +32,7 @@ from hub.materializers.store_reports import stores_of
 from hub.materializers.stores.columns import plain_type
 from hub.materializers.stores.sql import Store, StoredRow, ViewTable
 from hub.materializers.tokens import POSITION_HEADER, row_covers, wanted
-from hub.materializers.version_routes import shown_versions
+from hub.materializers.version_routes import recomputed, shown_versions
 from hub.materializers.view import EXPIRY_PREFIX, changelog_of
 from hub.record import Positions
 from hub.tracing import ACTIVE, spans
@@ -277,6 +277,7 @@ def describe(store: Store, view: str, told: Mapping[str, Any]) -> dict[str, Any]
         **stored(store, view, told),
         "last_batch": progress or None,
         "versions": shown_versions(told, view),
+        "recomputed": recomputed(told, view),
         **_lasting(view, state, progress),
     }
 

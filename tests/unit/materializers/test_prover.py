@@ -33,6 +33,7 @@ from hub.materializers.proof import (
     told_proofs,
 )
 from hub.materializers.proof_fold import ProofFold
+from hub.materializers.proof_series import families
 from hub.materializers.prover import Provable, Prover
 from hub.materializers.stores.kept import key_hash
 from hub.materializers.stores.named import open_store
@@ -385,6 +386,14 @@ def test_what_is_told_is_shown_until_nobody_tells_and_keys_only_to_readers(world
     ((_, proof),) = told_proofs(told, later)
     assert (proof.state, proof.reason) == (State.UNKNOWN, "the applier has not told for 100 s")
     assert seen_of_proofs(told, Changes(), later, {}).observations[0].verdict is Verdict.UNKNOWN
+
+
+def test_a_second_opinion_is_an_alert_and_a_series_too() -> None:
+    told = {"versions:v": {"recomputed": {"state": "DIFFERS", "reason": "3 rows are others", "at_ms": 5}}}
+    (seen,) = seen_of_proofs(told, Changes(), 9, {}).observations
+    assert seen.verdict is Verdict.BAD and "3 rows are others" in seen.summary
+    (family,) = [each for each in families(told, 9) if each.name == "hub_view_recomputed_match"]
+    assert [(each.labels, each.value) for each in family.samples] == [({"view": "v"}, 0.0)]
 
 
 @given(
