@@ -233,9 +233,10 @@ def compared(before: Proof, found: Found, now_ms: int) -> Proof:
 
 
 def _reason(found: Found) -> str:
-    first = f'key "{found.keys[0].key}": {found.keys[0].why}' if found.keys else "no key was named in time"
+    """Without keys: they are rows of the view, and not everybody who sees the view may read it."""
     rows = f"{found.store.rows:,} rows, the changelog says {found.wanted.rows:,}; "
-    return f"{rows if found.store.rows != found.wanted.rows else ''}{first}"
+    many = f"{len(found.regions)} of {REGIONS} regions of keys differ"
+    return f"{rows if found.store.rows != found.wanted.rows else ''}{many}"
 
 
 def aged(proof: Proof, every_s: float, cost_s: float, now_ms: int) -> Proof:
@@ -281,11 +282,7 @@ def told_proofs(told: Mapping[str, Any], now_ms: int) -> list[tuple[str, Proof]]
 def shown(proof: Proof, *, keys: bool) -> dict[str, Any]:
     """As programs see it; ``keys``: whether who asks may read the view's rows."""
     body = proof.body()
-    if not keys:
-        body["differing"] = []
-        if proof.state is State.DIFFERS:
-            body["reason"] = "rows differ; which ones is told to who may read the view"
-    return body
+    return body if keys else {**body, "differing": []}
 
 
 def rows_of(
@@ -312,8 +309,8 @@ def seen_of_proofs(told: Mapping[str, Any], changes: Changes, now_ms: int, owner
                 words if verdict is Verdict.BAD else "",
                 float(proof.regions) if verdict is Verdict.BAD else None,
                 labels_of({"owner": owners.get(proof.view, "")}),
-                # Keys are rows of the view: who is told of alerts need not be who may read them.
-                "" if verdict is not Verdict.UNKNOWN else proof.reason,
+                # Without keys: who is told of alerts need not be who may read the view.
+                proof.reason,
             )
         )
     return Seen(changes.rule(RULE), (*observations, *_opinions(told, owners)))

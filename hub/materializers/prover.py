@@ -69,7 +69,7 @@ _NEAR = 5_000
 _CUT_SHARE = 0.25
 _LONGEST_REST_S = 5.0
 # A store that was not far enough, or was made anew, is looked at again after this.
-_AGAIN_S = 1.0
+_AGAIN_S = 2.0
 # A key's tombstone is gone from a compacted log after delete.retention.ms (a day); a fold that was not read on for half of that is made anew.
 _DAY_MS = 86_400_000
 _LOOKS, _LOOK_S = 2, 0.5
@@ -190,12 +190,15 @@ class Prover:
 
     def step(self) -> None:
         """Take the turn that is due for longest, and tell what changed."""
+        began_s, worked_s = time.thread_time(), self.clock.worked_s
         views = self._look()
         now_s = time.monotonic()
         due = [key for key in views if self.turns[key].next_s <= now_s]
         if due:
             key = min(due, key=lambda each: self.turns[each].next_s)
             self._take(key, views[key])
+        # What looking and asking took, beside the work that is paid for where it is done.
+        self.clock.work(max(0.0, time.thread_time() - began_s - (self.clock.worked_s - worked_s)))
         self._tell()
 
     # ---- what there is

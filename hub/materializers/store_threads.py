@@ -163,7 +163,7 @@ class StoreThread:
     def provable(self) -> tuple[list[Provable], str]:
         """See hub.materializers.prover.Keeper."""
         store, applier = self.store, self.applier
-        if store is None or applier is None or self.state == "down":
+        if store is None or applier is None or applier.reader is None or self.state == "down":
             return [], self.reason or "it is being opened"
         return [
             Provable(

@@ -20,7 +20,7 @@ from sqlalchemy.pool import NullPool
 
 from hub.config import Settings
 from hub.kafka import KafkaCluster
-from hub.materializers.progress import PROGRESS_TOPIC
+from hub.materializers.progress import PROGRESS_TOPIC, ViewState
 from hub.record import NewRecord
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.codec import encode, parsed
@@ -200,6 +200,9 @@ def test_an_alert_fires_for_it_and_a_store_that_is_away_is_never_said_to_match(
     proved.applier.start()
     proved.server.start()
     proved.matching(ROWS)
+    # What its engine would say: without one the pages know no such view.
+    state = ViewState(VIEW, "live", 1, None, "", "crm", {"s": "proved.in"})
+    proved.cluster.writer().append([state.record()])
     proved.by_hand["serving"]("UPDATE view_proved SET city = 'Rome' WHERE key = 'k0001'")
     proved.until("serving", lambda each: each["state"] == "DIFFERS")
 
@@ -212,11 +215,16 @@ def test_an_alert_fires_for_it_and_a_store_that_is_away_is_never_said_to_match(
         )
 
     wait_until(firing, 60.0, lambda: httpx2.get(f"{proved.server.url}/api/alerts", timeout=30.0).text[:2000])
-    page = httpx2.get(f"{proved.server.url}/views/{VIEW}", headers={"Accept": "text/html"}, timeout=30.0).text
-    assert 'data-testid="differing-serving"' in page and "another row of version" in page
+
+    def page() -> str:
+        wanted = {"Accept": "text/html"}
+        return httpx2.get(f"{proved.server.url}/views/{VIEW}", headers=wanted, timeout=30.0).text
+
+    wait_until(lambda: 'data-testid="differing-serving"' in page(), 30.0, page)
+    assert "another row of version" in page()
     proved.by_hand["serving"]("UPDATE view_proved SET city = 'Oslo' WHERE key = 'k0001'")
 
-    postgres.stop()
+    postgres.kill()
     found = proved.until("warehouse", lambda each: each["state"] == "UNKNOWN")
     assert found["reason"] and found["matched_ms"] is not None
     proved.write(range(ROWS + 1, 2 * ROWS + 1))
