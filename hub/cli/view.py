@@ -235,6 +235,8 @@ def explain(
         }
     if isinstance(found, SqlView):
         told |= _grouped(folder, found)
+    if found.proof.recompute is not None:
+        told["recomputed"] = f"every {found.proof.recompute} from its sources, beside, and all rows compared"
     if unknown:
         told["not checked"] = _unchecked(folder, found, unknown)
     plan = told.get("plan")

@@ -119,6 +119,7 @@ class _Fold:
     fold: ProofFold
     hasher: RowHasher
     begun: Positions
+    kept_ms: int
 
 
 @dataclass
@@ -353,15 +354,12 @@ class Prover:
         if known is None:
             self._tidy()
             hasher = RowHasher(Digester(types), Shaper(types), RowDecoder(self.schemas))
-            known = _Fold(ProofFold(self.folder / f"{changelog}.db", identity), hasher, begin)
+            file = ProofFold(self.folder / f"{changelog}.db", identity)
+            known = _Fold(file, hasher, begin, self._kept_ms(changelog))
         at, old_ms = known.fold.positions, self.now_ms() - known.fold.current_ms
-        if (
-            at is not None
-            and known.fold.current_ms
-            and (old_ms > self._kept_ms(changelog) // 2 or not at.covers(begin))
-        ):
+        if at is not None and known.fold.current_ms and (old_ms > known.kept_ms // 2 or not at.covers(begin)):
             known.fold.clear()
-            known = _Fold(ProofFold(known.fold.path, identity), known.hasher, begin)
+            known = replace(known, fold=ProofFold(known.fold.path, identity))
         self.folds[changelog] = known  # the one that was used last is the last
         while len(self.folds) > _MOST_OPEN:
             self.folds.pop(next(iter(self.folds))).fold.close()
@@ -377,8 +375,7 @@ class Prover:
 
     def _kept_ms(self, changelog: str) -> int:
         """For how long tombstones stay in the log."""
-        description = self.cluster.topics().get(changelog)
-        told = description.config.get("delete.retention.ms") if description is not None else None
+        told = self.cluster.topic_config([changelog])[changelog].get("delete.retention.ms")
         return int(told) if told is not None and told.isdigit() else _DAY_MS
 
     def _drop(self, changelog: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -11,10 +13,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from pipeline import wait_until
+from kafka_nodes import often_cleaned
+from pipeline import Pipeline, records_of, wait_until
+from plant import Plant
 from ports import free_ports
 from postgres import Postgres
-from processes import HubProcess, Server
+from processes import HubProcess, Server, run_hub
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
@@ -57,11 +61,15 @@ class Proved:
     schema_id: int
     by_hand: dict[str, Callable[[str], object]] = field(default_factory=dict)
 
-    def write(self, versions: range, keys: int = ROWS, *, deleted: bool = False) -> None:
+    def write(self, versions: range, keys: int = ROWS, *, deleted: bool = False, wide: int = 0) -> None:
         writer, form = self.cluster.writer(), parsed(SCHEMA)
         records = []
         for version in versions:
-            row = {"city": "Oslo", "points": version, "_version": version}
+            row = {
+                "city": random.randbytes(wide).hex() if wide else "Oslo",
+                "points": version,
+                "_version": version,
+            }
             value = None if deleted else encode(self.schema_id, form, row)
             headers = (("hub.version", str(version).encode()),)
             records.append(NewRecord(CHANGELOG, f"k{version % keys:04}".encode(), value, headers))
@@ -109,7 +117,8 @@ def proved(settings: Settings, hub_server: str, postgres: Postgres, tmp_path: Pa
     )
     cluster = KafkaCluster(settings.bootstrap, settings.kafka_timeout_s)
     compacted = {"cleanup.policy": "compact"}
-    cluster.create_topic(CHANGELOG, partitions=2, config=compacted, replication_factor=1)
+    small = {"segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.001"}
+    cluster.create_topic(CHANGELOG, partitions=2, config={**compacted, **small}, replication_factor=1)
     if PROGRESS_TOPIC not in cluster.topics():
         cluster.create_topic(PROGRESS_TOPIC, partitions=1, config=compacted, replication_factor=1)
     schema_id = RegistryClient(hub_server).register(f"{CHANGELOG}-value", json.dumps(SCHEMA))
@@ -238,3 +247,61 @@ def test_an_alert_fires_for_it_and_a_store_that_is_away_is_never_said_to_match(
     proved.write(range(2 * ROWS + 1, 2 * ROWS + 101), deleted=True)
     proved.applier.start()
     proved.matching(ROWS - 100)
+
+
+@pytest.mark.timeout(420)
+def test_a_compacted_changelog_is_no_difference_also_for_a_fold_that_is_made_from_it(proved: Proved) -> None:
+    proved.write(range(1, 2 * ROWS + 1), wide=400)
+    proved.write(range(2 * ROWS + 1, 2 * ROWS + 101), deleted=True)
+    proved.applier.start()
+    proved.server.start()
+    proved.matching(ROWS - 100)
+    proved.write(range(3 * ROWS + 1000, 4 * ROWS), wide=400)
+    with often_cleaned(proved.cluster.bootstrap):
+        wait_until(lambda: len(records_of(proved.cluster, CHANGELOG)) < 2 * ROWS, 90.0)
+    proved.matching(ROWS - 100)
+    proved.applier.kill()
+    shutil.rmtree(proved.applier.settings.home / "proof")
+    proved.applier.start()
+    proved.write(range(4 * ROWS + 200, 4 * ROWS + 201))
+    end = str(proved.cluster.end_offsets([CHANGELOG]))
+    for store in ("serving", "warehouse"):
+        proved.until(store, lambda each: (each["state"], each["positions"]) == ("MATCHES", end))
+    assert "is not what its changelog says" not in proved.applier.log.read_text()
+
+
+@pytest.mark.timeout(600)
+def test_a_view_computed_again_from_its_sources_is_compared_told_and_never_served(pipeline: Pipeline) -> None:
+    plant = Plant(pipeline, "second_opinion")
+    for number in range(40):
+        last = plant.write(f"k{number % 20}", plant.reading(f"k{number % 20}", float(number)))
+    plant.declare({"celsius": "r.celsius", "readings": "count(r.celsius)"})
+    plant.running()
+    plant.covered("k19", last)
+
+    def asked(state: str) -> dict[str, Any]:
+        before = pipeline.state(plant.view).get("recomputed") or {"at_ms": 0}
+        path = f"{pipeline.url}/view-versions/{plant.view}"
+        httpx2.post(path, json={"action": "recompute"}, timeout=30.0).raise_for_status()
+        found: dict[str, Any] = {}
+
+        def told() -> bool:
+            nonlocal found
+            found = pipeline.state(plant.view).get("recomputed") or {}
+            return found.get("at_ms", 0) > before["at_ms"]
+
+        wait_until(told, 240.0, lambda: str(pipeline.state(plant.view)))
+        assert (found["state"], found["report"]["rows_before"]) == (state, 20), found
+        return found
+
+    assert asked("MATCHES")["report"]["rows_after"] == 20
+    with sqlite3.connect(pipeline.settings.home / "store.db", timeout=30.0) as connection:
+        edited = connection.execute(f"UPDATE view_{plant.view} SET celsius = -1 WHERE key = 'k7'")
+        assert edited.rowcount == 1
+    found = asked("DIFFERS")
+    assert found["report"]["differing"] == 1
+    assert [each["key"] for each in found["report"]["samples"]] == ["k7"]
+    versions = httpx2.get(f"{pipeline.url}/view-versions/{plant.view}", timeout=30.0).json()
+    assert versions["served"] == 1 and [each["state"] for each in versions["versions"]] == ["served"]
+    told = run_hub(pipeline.settings, "view", "show", plant.view)
+    assert "DIFFERS" in told.stdout and "computed again from the sources" in told.stdout
