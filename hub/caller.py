@@ -117,6 +117,11 @@ def sees_view(name: str) -> bool:
     return CALLER.get() is None or may(Action.describe, Resource(Kind.view, name))
 
 
+def reads_view(name: str) -> bool:
+    """Whether who asks may read the view's rows."""
+    return CALLER.get() is None or may(Action.read, Resource(Kind.view, name))
+
+
 def sees_subject(name: str) -> bool:
     return CALLER.get() is None or may(Action.describe, Resource(Kind.subject, name))
 

@@ -159,6 +159,18 @@ class Settings(BaseSettings):
         0.1, gt=0.0, le=1.0, description="of one processor core that the auditor of topics may take"
     )
 
+    proof_core_share: float = Field(
+        0.1,
+        ge=0.0,
+        le=1.0,
+        description="of one processor core that proving stores against their changelogs may take; 0: it is not done",
+    )
+    proof_every_s: float = Field(
+        60.0,
+        gt=0.0,
+        description="pause between two comparisons of a view in a store; longer where they cost more",
+    )
+
     lag_sample_s: float = Field(10.0, gt=0.0, description="pause between two measurements of every consumer")
     lag_objective_s: float = Field(10.0, gt=0.0, description="a consumer no later than this is OK")
     lag_series: int = Field(

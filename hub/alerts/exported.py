@@ -57,6 +57,7 @@ def prometheus_rules(
         *_freshness(topics, changes, link),
         *_completeness(topics, changes, link),
         *_views(promises, changes, link),
+        *_proofs(changes, link),
         *_cluster(changes, link),
         *_connect(changes, link),
         *_mirrors(topics, changes, link),
@@ -179,6 +180,18 @@ def _views(promises: Sequence[Promise], changes: Changes, link: str) -> Iterable
             link,
             f"{ms / 1000:g}s",
         )
+
+
+def _proofs(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
+    """What is not known has no sample, and nothing fires."""
+    yield _rule(
+        changes.rule("view-differs"),
+        "hub_view_state_match == 0 or hub_view_recomputed_match == 0",
+        "view {{ $labels.view }} is not what its "
+        "{{ with $labels.store }}changelog says, in store {{ . }}{{ else }}sources say{{ end }}",
+        ("", ""),
+        link,
+    )
 
 
 def _cluster(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
@@ -376,6 +389,13 @@ PANELS: Sequence[Panel] = (
         "Age of the oldest event that a view does not show.",
         "s",
         (("hub_view_freshness_seconds", "{{view}}"),),
+    ),
+    (
+        "timeseries",
+        "Views that are proved",
+        "Views in stores, by whether they are what their changelogs say.",
+        "short",
+        (("sum by (state) (hub_view_state_proofs)", "{{state}}"),),
     ),
     (
         "timeseries",

@@ -84,6 +84,14 @@ RULES: Mapping[str, Rule] = {
         _rule(
             "view-freshness", "The oldest event that a view does not show is older than its slo.freshness."
         ),
+        # It was compared twice before it was told, and only a comparison takes it back.
+        _rule(
+            "view-differs",
+            "A store is not what its view's changelog says, or a view not what its sources say.",
+            Severity.page,
+            0,
+            "health",
+        ),
         _rule("kafka-away", "Kafka does not answer the hub.", Severity.page, kind="health"),
         _rule(
             "partitions-offline",

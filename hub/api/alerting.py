@@ -32,6 +32,7 @@ from hub.config import Settings
 from hub.errors import HubError
 from hub.kafka import KafkaCluster
 from hub.materializers.applier import ViewFiles
+from hub.materializers.proof import seen_of_proofs
 from hub.observability.collector import Collector
 from hub.observability.health_watch import HealthWatch
 from hub.observability.latency_board import LatencyBoard
@@ -216,6 +217,10 @@ def sources_of(
             promises(), latency.rows(), monitor.rows(), changes, measured=monitor.round_s is not None
         )
 
+    def proofs(changes: Changes, now_ms: int) -> list[Seen]:
+        owners = {view.name: view.owner for view in files.views()}
+        return [seen_of_proofs(collector.records, changes, now_ms, owners)]
+
     def connect(changes: Changes, _now_ms: int) -> list[Seen]:
         known = collector.connect()
         return [] if known is None else seen_of_connect(known, changes)
@@ -226,7 +231,7 @@ def sources_of(
     def mirrored(changes: Changes, _now_ms: int) -> list[Seen]:
         return mirrors.seen(tree.topics(), changes)
 
-    return [readers, topics, completeness, views, cluster, connect, mirrored]
+    return [readers, topics, completeness, views, proofs, cluster, connect, mirrored]
 
 
 def add_alerts(

@@ -21,7 +21,7 @@ from hub.api.web import Around, Mirrors, add_pages
 from hub.caller import reads_all
 from hub.config import SERVING, Settings
 from hub.kafka import own_cluster
-from hub.materializers import span_counts
+from hub.materializers import proof_series, span_counts
 from hub.materializers.latency import PREFIX as LATENCY
 from hub.materializers.latency import latest_event
 from hub.materializers.push import Watcher
@@ -116,6 +116,7 @@ def add_dashboard(
         return (
             *latency.families(),
             *health_series.families(health.known()),
+            *proof_series.families(collector.records, wall_clock_ms()),
             *families(),
             span_series(collector.records, wall_clock_ms()),
         )

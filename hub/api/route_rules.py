@@ -142,6 +142,7 @@ ROUTES: Final[Mapping[str, Mapping[str, Rule]]] = {
     "/audit": {"GET": LISTED},
     "/api/audit": {"GET": LISTED},
     "/api/audit/receipts": {"POST": LISTED},
+    "/api/audit/views": {"GET": LISTED},
     "/api/canary": {"GET": _HUB_READ},
     "/cluster": {"GET": _HUB_READ},
     "/api/cluster": {"GET": _HUB_READ},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -109,6 +109,41 @@ def _tell(found: dict[str, Any], topic: str | None, output: Output) -> None:
         if differing:
             show(differing, output)
             note(f"which records: hub audit missing {topic} {differing[0]['minute']}")
+
+
+@app.command("views")
+def views(
+    view: Annotated[str | None, typer.Argument(help="Only this view. Default: all")] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Every view in every store: whether its rows are the fold of its changelog, as it is proved all the time.
+
+    Exit code 1: some are not; the first keys that differ are listed. `hub view verify` proves one anew.
+
+    Example: hub audit views
+    """
+    rows = [each for each in http.get("/api/audit/views")["views"] if view in (None, each["view"])]
+    if output is Output.json:
+        show(rows, output)
+    elif rows:
+        lines = [{**each, "proved": proof_in_short(each)} for each in rows]
+        show(lines, output, ("view", "store", "rows", "proved"))
+        for each in rows:
+            for key in each["differing"]:
+                note(f'{each["view"]} in {each["store"]}: key "{key["key"]}": {key["why"]}')
+    else:
+        note("no view is proved: none runs, the applier has not told yet, or `proof_core_share` is 0")
+    if any(each["state"] == "DIFFERS" for each in rows):
+        raise typer.Exit(EXIT_DIFFERS)
+
+
+def proof_in_short(proof: Mapping[str, Any]) -> str:
+    """``MATCHES 12 s ago``, ``OPEN: the store catches up (matched 3 min ago)``"""
+    matched_ms, said = proof["matched_ms"], f"{proof['state']}"
+    ago = "" if matched_ms is None else format.ago(matched_ms, time.time_ns() // 1_000_000)
+    if proof["state"] == "MATCHES":
+        return f"{said} {ago}"
+    return f"{said}: {proof['reason']}" + (f" (matched {ago})" if ago else "")
 
 
 @app.command("missing")

@@ -14,7 +14,15 @@ from hub.cli.http import get
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.cli.view_golden import run_tests
 from hub.cli.view_verify import verify_view
-from hub.cli.view_versions import apply_version, drop_version, plan_view, rewind, rollback, show_comparison
+from hub.cli.view_versions import (
+    apply_version,
+    drop_version,
+    plan_view,
+    recompute,
+    rewind,
+    rollback,
+    show_comparison,
+)
 from hub.errors import CallerError, ConfigError, NotFound, nearest
 
 if TYPE_CHECKING:
@@ -39,6 +47,7 @@ app.command("apply")(apply_version)
 app.command("rollback")(rollback)
 app.command("drop")(drop_version)
 app.command("rewind")(rewind)
+app.command("recompute")(recompute)
 
 
 @app.command("ls")
@@ -67,6 +76,27 @@ def _versions_in_short(versions: list[dict[str, Any]]) -> str:
     return " ".join([*served, *([f"({', '.join(beside)})"] if beside else [])])
 
 
+def _recomputed(found: Mapping[str, Any] | None) -> str | None:
+    """``MATCHES 3 h ago``"""
+    if found is None:
+        return None
+    import time
+
+    from hub.observability.web import format
+
+    ago = format.ago(found["at_ms"], time.time_ns() // 1_000_000)
+    return f"{found['state']} {ago}" + (f": {found['reason']}" if found["reason"] else "")
+
+
+def _proved(stores: list[dict[str, Any]]) -> str:
+    """``serving MATCHES 12 s ago, lake OPEN: the store catches up``"""
+    from hub.cli.completeness import proof_in_short
+
+    return ", ".join(
+        f"{each['store']} {proof_in_short(each['proof'])}" for each in stores if each.get("proof")
+    )
+
+
 def _cut_in_short(group: dict[str, Any] | None) -> str:
     """``shop``, or ``shop (apart)``"""
     if group is None:
@@ -75,13 +105,18 @@ def _cut_in_short(group: dict[str, Any] | None) -> str:
 
 
 def _in_short(stores: list[dict[str, Any]]) -> str:
-    """``serving, lake (filling, 1200 behind)``"""
+    """``serving, lake (filling, 1200 behind), warehouse (DIFFERS)``"""
     return ", ".join(
-        each["store"]
-        if each["state"] == "live"
-        else f"{each['store']} ({each['state']}, {'?' if each['lag'] is None else each['lag']} behind)"
-        for each in stores
+        each["store"] + (f" ({', '.join(said)})" if (said := _said(each)) else "") for each in stores
     )
+
+
+def _said(store: Mapping[str, Any]) -> list[str]:
+    """What is not as it should be of a store."""
+    behind = "?" if store["lag"] is None else store["lag"]
+    said = [] if store["state"] == "live" else [store["state"], f"{behind} behind"]
+    proof = store.get("proof")
+    return [*said, "DIFFERS"] if proof is not None and proof["state"] == "DIFFERS" else said
 
 
 @app.command("show")
@@ -98,7 +133,17 @@ def show_view(view: str, output: OutputOption = Output.table) -> None:
     if output is Output.json:
         show_one(found, output)
         return
-    show_one({**found, "versions": _versions_in_short(found.get("versions", []))}, output)
+    stores = [{name: value for name, value in each.items() if name != "proof"} for each in found["stores"]]
+    shown = {
+        **found,
+        "recomputed": _recomputed(found.get("recomputed")),
+        "stores": stores,
+        "versions": _versions_in_short(found.get("versions", [])),
+    }
+    show_one(shown | {"proved": _proved(found["stores"])}, output)
+    for each in found["stores"]:
+        for key in (each.get("proof") or {}).get("differing", []):
+            note(f'store {each["store"]}: key "{key["key"]}": {key["why"]}')
     for each in found.get("versions", []):
         if each["state"] == "ready" and each["comparison"]:
             show_comparison(each["number"], each["comparison"])
@@ -190,6 +235,8 @@ def explain(
         }
     if isinstance(found, SqlView):
         told |= _grouped(folder, found)
+    if found.proof.recompute is not None:
+        told["recomputed"] = f"every {found.proof.recompute} from its sources, beside, and all rows compared"
     if unknown:
         told["not checked"] = _unchecked(folder, found, unknown)
     plan = told.get("plan")

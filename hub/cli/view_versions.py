@@ -98,6 +98,19 @@ def rewind(view: ViewName, timeout_s: Timeout = 30.0, output: OutputOption = Out
     _command(view, "rewind", None, timeout_s, output)
 
 
+def recompute(
+    view: ViewName,
+    timeout_s: Timeout = 30.0,
+    output: OutputOption = Output.table,
+) -> None:
+    """A second opinion: compute the view again from its sources beside the one that serves, compare all rows, and keep what was found. It
+    is never served; hub view show tells the outcome. `proof: {recompute: 24h}` in the view's file does it by itself.
+
+    Example: hub view recompute customer_360
+    """
+    _command(view, "recompute", None, timeout_s, output)
+
+
 def show_comparison(number: int, found: dict[str, Any]) -> None:
     """A comparison as remarks and a table of the first differences."""
     if "error" in found:

@@ -51,6 +51,7 @@ from hub.materializers.dataframes import DLQ_SUFFIX, UNKNOWN_SCHEMA, Answered, I
 from hub.materializers.dataframes import Writer as EventWriter
 from hub.materializers.delta_plan import DeltaPlan
 from hub.materializers.delta_stream import DeltaQuery
+from hub.materializers.disks import full_disk
 from hub.materializers.formats import of_registry
 from hub.materializers.progress import PROGRESS_TOPIC, EngineState, Mode, Progress, ViewState, progress_of
 from hub.materializers.shape import META, Shape, shape
@@ -418,7 +419,9 @@ class Runner:
                 if self._learned(str(error)):
                     continue
                 broken = failure(str(error), self.path.stem) or _too_large(str(error), self.view)
-                if broken is not None:
+                if (full := self._full_disk(error)) is not None:
+                    self._say("retrying", full)
+                elif broken is not None:
                     self._say("failed", str(broken))
                 else:
                     self._say("retrying", _first_line(str(error)))
@@ -433,9 +436,22 @@ class Runner:
                 break
             except Exception as error:  # whatever it is, this view says it and tries again; the others go on
                 log.exception("view %s", self.path.stem)
-                self._say("retrying", _first_line(f"{type(error).__name__}: {error}"))
+                full = self._full_disk(error)
+                self._say("retrying", full or _first_line(f"{type(error).__name__}: {error}"))
                 self.stopping.wait(backoff.next_s())
         self._say("stopped")
+
+    def _full_disk(self, error: BaseException) -> str | None:
+        """Why, if it is a disk that is full; it is tried again, so the view goes on when there is room."""
+        found = full_disk(
+            self.path.stem,
+            error,
+            {
+                "its checkpoints": self.settings.checkpoints / self.table,
+                "Spark's own files": self.settings.home / "spark",
+            },
+        )
+        return None if found is None else f"{found.message}; {found.hint}"
 
     def _mode(self) -> Mode:
         """What comes after the catch-up. Real time is for the version that is served: the others, those that are built and those
@@ -648,6 +664,7 @@ class Runner:
             round(swap.keep_hours * 3_600_000),
             swap.rows_within,
             tuple(swap.same),
+            made.view.recompute_ms,
         )
         view = made.view
         if isinstance(view, SqlView):  # topics of other views' versions are looked up again each time

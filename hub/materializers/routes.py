@@ -11,11 +11,12 @@ import orjson
 from fastapi import APIRouter, Header, Query, Request, Response, WebSocket
 from starlette.datastructures import QueryParams
 
-from hub.caller import sees_view
+from hub.caller import reads_view, sees_view
 from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
 from hub.materializers.cut_state import Common
 from hub.materializers.cuts import GROUP
 from hub.materializers.expiry import expired_records
+from hub.materializers.proof import rows_of
 from hub.materializers.push import Event, Wanted, Watcher, parse_event_id, subscribe
 from hub.materializers.push_wire import ServerSentEvents, over_websocket
 from hub.materializers.query import (
@@ -32,7 +33,7 @@ from hub.materializers.store_reports import stores_of
 from hub.materializers.stores.columns import plain_type
 from hub.materializers.stores.sql import Store, StoredRow, ViewTable
 from hub.materializers.tokens import POSITION_HEADER, row_covers, wanted
-from hub.materializers.version_routes import shown_versions
+from hub.materializers.version_routes import recomputed, shown_versions
 from hub.materializers.view import EXPIRY_PREFIX, changelog_of
 from hub.record import Positions
 from hub.tracing import ACTIVE, spans
@@ -61,6 +62,13 @@ def create_router(
         return _json(
             {"views": [describe(counts, name, told) for name in known_views(store) if sees_view(name)]}
         )
+
+    @router.get("/api/audit/views")
+    def audits() -> Response:
+        """Every view in every store: whether its rows are the fold of its changelog, what differs first. Keys that differ are
+        told to who may read the view."""
+        told = newest(store.progress())
+        return _json({"views": rows_of(told, time.time_ns() // 1_000_000, sees_view, reads_view)})
 
     @router.get("/views/{view}")
     async def rows(
@@ -271,6 +279,7 @@ def describe(counts: RowCounts, view: str, told: Mapping[str, Any]) -> dict[str,
         **stored(counts.store, view, told),
         "last_batch": progress or None,
         "versions": shown_versions(told, view),
+        "recomputed": recomputed(told, view),
         **_lasting(view, state, progress),
     }
 
@@ -296,8 +305,17 @@ def stored(store: Store, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
         "fields": list(table.types) if table else [],
         "indexes": list(table.indexes) if table else [],
         "positions": str(store.positions(view, "source")) if table else "",
-        "stores": stores_of(told, served),
+        "stores": stores_of(told, served, _proofs(told, view)),
         "changelog": changelog_of(served),
+    }
+
+
+def _proofs(told: Mapping[str, Any], view: str) -> dict[str, dict[str, Any]]:
+    """By store: whether its rows are what the changelog says, without the names that its record has too."""
+    rows = rows_of(told, time.time_ns() // 1_000_000, view.__eq__, reads_view)
+    return {
+        row["store"]: {name: value for name, value in row.items() if name not in ("view", "store")}
+        for row in rows
     }
 
 

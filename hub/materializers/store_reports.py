@@ -72,9 +72,11 @@ def state_of(views: Mapping[str, Reach]) -> StoreState:
     return "filling" if any((each.lag or 0) > LIVE_WITHIN for each in views.values()) else "live"
 
 
-def stores_of(told: Mapping[str, Any], view: str) -> list[dict[str, Any]]:
+def stores_of(
+    told: Mapping[str, Any], view: str, proofs: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[dict[str, Any]]:
     """The stores that a view is in, as lists show them. ``view``: its version, which some stores keep under its name;
-    ``told``: the progress records by their keys."""
+    ``told``: the progress records by their keys; ``proofs``: by store, whether its rows are the changelog's."""
     found = []
     for key in sorted(key for key in told if key.startswith(PREFIX)):
         report = told[key]
@@ -89,6 +91,7 @@ def stores_of(told: Mapping[str, Any], view: str) -> list[dict[str, Any]]:
                     "lag": mine["lag"],
                     "positions": mine["positions"],
                     "reason": mine["stopped"] or report["reason"],
+                    **({} if proofs is None else {"proof": proofs.get(report["store"])}),
                 }
             )
     return found

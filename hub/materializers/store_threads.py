@@ -3,7 +3,7 @@
 A store that is down, or held by somebody, stops itself alone: its thread closes what it has, says why, and tries again
 after a growing pause, from the positions that the store then has. The others go on. One more thread tells how far each
 is: as consumer groups for other tools, and as records of ``_hub.progress`` for the hub's own lists; another one says which
-rows are older than their view's ttl (expirer.py).
+rows are older than their view's ttl (expirer.py), and one proves that stores are what their changelogs say (prover.py).
 
 Limits: each store decodes the changelog for itself, so n stores of a view cost n times its decoding.
 """
@@ -29,6 +29,8 @@ from hub.materializers.latency import PREFIX as LATENCY
 from hub.materializers.latency import Latencies
 from hub.materializers.latency_samples import Sampler
 from hub.materializers.progress import PROGRESS_TOPIC
+from hub.materializers.proof import PREFIX as PROOF
+from hub.materializers.prover import Provable, Prover
 from hub.materializers.span_counts import telling
 from hub.materializers.sql_view import SqlView
 from hub.materializers.store_reports import PREFIX, Reach, StoreReport, StoreState, gone, reach, state_of
@@ -158,6 +160,23 @@ class StoreThread:
             if each.stopped is None and table == self.served.get(each.view.name, each.view.name)
         ]
 
+    def provable(self) -> tuple[list[Provable], str]:
+        """See hub.materializers.prover.Keeper."""
+        store, applier = self.store, self.applier
+        if store is None or applier is None or applier.reader is None or self.state == "down":
+            return [], self.reason or "it is being opened"
+        return [
+            Provable(
+                each.view.name,
+                table,
+                each.view.changelog,
+                store,
+                "" if each.stopped is None else f"the view is stopped in this store: {each.stopped}",
+            )
+            for table, each in list(applier.followed.items())
+            if table == self.served.get(each.view.name, each.view.name)
+        ], ""
+
     def _say(self, state: StoreState, reason: str | None) -> None:
         if (state, reason) != (self.state, self.reason):
             self.state, self.reason, self.since_ms = state, reason, time.time_ns() // 1_000_000
@@ -199,6 +218,15 @@ def run(settings: Settings, stop: threading.Event) -> None:
         settings.expiry_rows_per_s,
     )
     threads.append(threading.Thread(target=expirer.run, args=(stop,), name="expire", daemon=True))
+    prover = Prover(
+        KafkaCluster(settings.bootstrap, settings.kafka_timeout_s),
+        RegistryClient(settings.registry),
+        stores,
+        settings.home / "proof",
+        settings.proof_core_share,
+        settings.proof_every_s,
+    )
+    threads.append(threading.Thread(target=prover.run, args=(stop,), name="prove", daemon=True))
     for thread in threads:
         thread.start()
     known: set[str] = set()
@@ -417,7 +445,11 @@ class _Teller:
         if self.writer is None:
             self.writer = self.cluster.writer()
         strangers = self._strangers()
-        forgotten = [NewRecord(PROGRESS_TOPIC, f"{LATENCY}{name}".encode(), None) for name in strangers]
+        forgotten = [
+            NewRecord(PROGRESS_TOPIC, f"{kind}{name}".encode(), None)
+            for name in strangers
+            for kind in (LATENCY, PROOF)
+        ]
         self.writer.append([*(each.record() for each in changed), *map(gone, strangers), *forgotten])
         self.told.update({each.store: each for each in changed})
 

@@ -205,7 +205,7 @@ class _Fold:
             at, hashed = self.digester.row(key, version, values)
             self.file.execute("INSERT OR IGNORE INTO seen VALUES (?)", [at])
             wanted = self.file.execute("SELECT version, row FROM fold WHERE hash = ?", [at]).fetchone()
-            why = _why(version, hashed, wanted, swept)
+            why = why_differs(version, hashed, wanted, swept)
             if why is not None and found < most:
                 found += 1
                 yield Difference(key, why)
@@ -218,7 +218,8 @@ class _Fold:
             yield Difference(key, f"the store has not version {version}")
 
 
-def _why(version: int, hashed: int, wanted: Sequence[int | None] | None, swept: int) -> str | None:
+def why_differs(version: int, hashed: int, wanted: Sequence[int | None] | None, swept: int) -> str | None:
+    """Why a store's row is not what the fold has (``wanted``: version and hash, None: deleted); None: it is."""
     if wanted is None:
         return f"the changelog has no such key, the store version {version}"
     newest, row = wanted

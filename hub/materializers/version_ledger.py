@@ -33,6 +33,7 @@ from hub.materializers.versions import (
     Versions,
     asked_of,
     decide,
+    is_recompute_due,
     versions_of,
 )
 from hub.materializers.view import changelog_of, table_of
@@ -150,8 +151,8 @@ class Ledger:
             if asked is not None:
                 self.tell(view, asked)
                 self.asked.pop(view, None)  # not before it is noted
-            former = state.former
-            if former is not None and (former.until_ms or 0) <= time.time_ns() // 1_000_000:
+            former, now_ms = state.former, time.time_ns() // 1_000_000
+            if (former is not None and (former.until_ms or 0) <= now_ms) or is_recompute_due(state, now_ms):
                 self.tell(view, Ticked())
 
     def _has_read(self, told: Progress, served: Version, other: Progress) -> bool:

@@ -15,7 +15,7 @@ import orjson
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
 
-from hub.caller import sees_view
+from hub.caller import reads_view, sees_view
 from hub.errors import NotFound, nearest
 from hub.log import Writer
 from hub.materializers.stores.sql import Store
@@ -36,7 +36,7 @@ class Command(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    action: Literal["apply", "rollback", "drop", "rewind"]
+    action: Literal["apply", "rollback", "drop", "rewind", "recompute"]
     version: int | None = None
 
 
@@ -51,7 +51,7 @@ def create_router(store: Store, log: Log) -> APIRouter:
 
     @router.post("/view-versions/{view}", status_code=202)
     async def command(view: str, body: Command) -> Response:
-        """Ask for a swap, a rollback, a drop or a rewind. The answer's ``id`` is ``answered`` when it was looked at."""
+        """Ask for a swap, a rollback, a drop, a rewind or a second opinion. The answer's ``id`` is ``answered`` when it was looked at."""
         await anyio.to_thread.run_sync(view_versions, store, view)  # NotFound is said here
         asked = Asked(uuid.uuid4().hex, body.action, body.version)
 
@@ -87,11 +87,21 @@ def view_versions(store: Store, view: str) -> dict[str, Any]:
         "judged": body["judged"],
         "answered": body["answered"],
         "refusal": body["refusal"],
+        "recomputed": recomputed(told, view),
         "versions": [
             {**shown, "text": each["text"]}
             for shown, each in zip(shown_versions(told, view), body["versions"], strict=True)
         ],
     }
+
+
+def recomputed(told: Mapping[str, Any], view: str) -> dict[str, Any] | None:
+    """What the last second opinion found; which rows differ is told to who may read them."""
+    found: Mapping[str, Any] | None = told.get(f"{PREFIX}{view}", {}).get("recomputed")
+    if found is None:
+        return None
+    report = {name: value for name, value in found["report"].items() if name != "samples" or reads_view(view)}
+    return {**found, "report": report}
 
 
 def shown_versions(told: Mapping[str, Any], view: str) -> list[dict[str, Any]]:

@@ -12,6 +12,9 @@ number is never given twice; the served one changes only to one that a store hol
 a state and an event make the next state, which is written to the log as one record (``versions:<view>`` of
 ``_hub.progress``). So a swap is one record, there or not; what has to run and what has to go is read off the state.
 
+A version may be built as a second opinion: ``recompute`` computes the served one's definition again from the sources, beside it, has the
+store compare all rows, keeps what was found (``Versions.recomputed``) and drops it. It is never served.
+
 An event may come again (a process died between doing and noting): it then changes nothing.
 """
 
@@ -28,21 +31,25 @@ from hub.materializers.progress import PROGRESS_TOPIC
 from hub.record import NewRecord, Positions
 
 State = Literal["building", "ready", "served", "former"]
-Action = Literal["apply", "rollback", "drop", "rewind"]
-ACTIONS: tuple[Action, ...] = ("apply", "rollback", "drop", "rewind")
+Action = Literal["apply", "rollback", "drop", "rewind", "recompute"]
+ACTIONS: tuple[Action, ...] = ("apply", "rollback", "drop", "rewind", "recompute")
+# Why a version is built that is compared and never served.
+RECOMPUTE = "recompute"
 PREFIX, WANTED, COMPARED = "versions:", "wanted:", "compared:"
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """How a version takes over. ``compares``: a store says how it differs first. ``rows_within``: by which share the row
-    count may differ; ``same``: columns of which no row may differ. What breaks these waits for ``apply``."""
+    count may differ; ``same``: columns of which no row may differ. What breaks these waits for ``apply``. ``recompute_ms``: how often
+    the view is computed again from its sources and compared; None: when it is asked for."""
 
     manual: bool = False
     compares: bool = True
     keep_ms: int = 86_400_000
     rows_within: float | None = None
     same: tuple[str, ...] = ()
+    recompute_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,7 @@ class Versions:
     """All versions of a view, by number. ``judged``: the file's text that was acted upon last. ``dropping``: suffixes of
     those whose topic, tables and checkpoint have still to be removed. ``refused``: fingerprints that were rolled back or
     dropped: they come again only when the file asks. ``answered``: the last command that was
-    carried out or refused (then ``refusal`` says why)."""
+    carried out or refused (then ``refusal`` says why). ``recomputed``: what the last second opinion found."""
 
     view: str
     versions: tuple[Version, ...]
@@ -97,6 +104,7 @@ class Versions:
     refused: tuple[str, ...] = ()
     answered: str | None = None
     refusal: str | None = None
+    recomputed: Mapping[str, Any] | None = None
 
     @property
     def served(self) -> Version:
@@ -225,12 +233,31 @@ def decide(state: Versions | None, event: Event, view: str, now_ms: int) -> Vers
         case Ticked():
             former = state.former
             over = former is not None and former.until_ms is not None and former.until_ms <= now_ms
-            return _without(state, former.number) if former is not None and over else state
+            state = _without(state, former.number) if former is not None and over else state
+            return _recompute(state, now_ms) if is_recompute_due(state, now_ms) else state
         case Removed():
             left = tuple(each for each in state.dropping if each != event.suffix)
             return state if left == state.dropping else replace(state, dropping=left)
         case _:
             assert_never(event)
+
+
+def is_recompute_due(state: Versions, now_ms: int) -> bool:
+    """Whether a second opinion is due by the view's file: so long after the last one, or after the version was served."""
+    policy, served = state.served.definition.policy, state.served
+    if (
+        policy.recompute_ms is None
+        or not policy.compares
+        or state.coming is not None
+        or served.lost is not None
+    ):
+        return False
+    last_ms = int((state.recomputed or {}).get("at_ms", 0))
+    return now_ms - max(last_ms, served.since_ms) >= policy.recompute_ms
+
+
+def _recompute(state: Versions, now_ms: int) -> Versions:
+    return replace(_build(state, state.served.definition, RECOMPUTE, now_ms), judged=state.judged)
 
 
 def _put(state: Versions, version: Version) -> Versions:
@@ -301,7 +328,7 @@ def _lost(state: Versions, number: int, why: str, now_ms: int) -> Versions:
     version = state.number(number)
     if version is None or version.lost is not None:
         return state
-    if version.state == "former":
+    if version.state == "former" or version.why == RECOMPUTE:
         return _without(state, number)
     if version.state in ("building", "ready"):
         return replace(_build(state, version.definition, why, now_ms), judged=state.judged)
@@ -317,7 +344,7 @@ def _caught_up(state: Versions, event: CaughtUp, now_ms: int) -> Versions:
         return state
     policy = version.definition.policy
     ready = replace(version, state="ready", at=str(event.at), since_ms=now_ms)
-    if policy.compares:
+    if policy.compares or version.why == RECOMPUTE:
         return _put(state, ready)
     if policy.manual:
         return _put(state, replace(ready, held="swap: manual"))
@@ -328,11 +355,31 @@ def _compared(state: Versions, event: Compared, now_ms: int) -> Versions:
     version = state.number(event.number)
     if version is None or version.state != "ready" or version.comparison is not None:
         return state
+    if version.why == RECOMPUTE:
+        return replace(_without(state, version.number), recomputed=_opinion(version, event.report, now_ms))
     against = broken(version.definition.policy, event.report)
     held = "swap: manual" if version.definition.policy.manual else against
     version = replace(version, comparison=event.report, held=held)
     state = _put(state, version)
     return state if held is not None else _swap(state, version, now_ms)
+
+
+def _opinion(version: Version, report: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
+    """What is kept of a second opinion: whether the rows that are served are what the sources say now."""
+    found = sum(int(report.get(name, 0)) for name in ("only_before", "only_after", "differing"))
+    if "error" in report:
+        state, why = "UNKNOWN", f"the comparison failed: {report['error']}"
+    elif not found:
+        state, why = "MATCHES", ""
+    elif not report.get("same_positions"):
+        state, why = "UNKNOWN", "the two were never equally far, so differences may be news"
+    else:
+        state = "DIFFERS"
+        why = (
+            f"{report['differing']} rows are others, {report['only_after']} are new, {report['only_before']} are gone, when "
+            "they are computed again from the sources"
+        )
+    return {"state": state, "reason": why or None, "at_ms": now_ms, "at": version.at, "report": dict(report)}
 
 
 def broken(policy: Policy, report: Mapping[str, Any]) -> str | None:
@@ -380,6 +427,13 @@ def _asked(state: Versions, event: Asked, now_ms: int) -> Versions:
 def _carried_out(state: Versions, event: Asked, now_ms: int) -> Versions | str:
     """The next state, or why not."""
     coming, former, served = state.coming, state.former, state.served
+    if coming is not None and coming.why == RECOMPUTE:
+        # A second opinion stands in nobody's way.
+        if event.action == RECOMPUTE:
+            return f"version {coming.number} is being computed for that already"
+        state, coming = _without(state, coming.number), None
+        if event.action == "drop" and event.number is None:
+            return state
     match event.action:
         case "apply":
             if coming is not None and coming.state == "building":
@@ -410,6 +464,12 @@ def _carried_out(state: Versions, event: Asked, now_ms: int) -> Versions | str:
             if wanted.state == "served":
                 return f"version {wanted.number} is served: roll back or apply another one first"
             return _refuse(_without(state, wanted.number), wanted)
+        case "recompute":
+            if coming is not None:
+                return f"version {coming.number} is being built: it is compared with what is served when it is complete"
+            if not served.definition.policy.compares:
+                return "the store that serves does not have this view, so there is nobody to compare it"
+            return _recompute(state, now_ms)
         case "rewind":
             return replace(_build(state, served.definition, "rewind", now_ms), judged=state.judged)
         case _:
@@ -435,6 +495,7 @@ def body_of(state: Versions) -> dict[str, Any]:
         "refused": list(state.refused),
         "answered": state.answered,
         "refusal": state.refusal,
+        "recomputed": state.recomputed,
         "versions": [
             {
                 "number": each.number,
@@ -456,6 +517,7 @@ def body_of(state: Versions) -> dict[str, Any]:
                     "keep_ms": each.definition.policy.keep_ms,
                     "rows_within": each.definition.policy.rows_within,
                     "same": list(each.definition.policy.same),
+                    "recompute_ms": each.definition.policy.recompute_ms,
                 },
             }
             for each in state.versions
@@ -475,6 +537,7 @@ def versions_of(body: Mapping[str, Any]) -> Versions:
             tuple(body["refused"]),
             body["answered"],
             body["refusal"],
+            body.get("recomputed"),
         )
         served = [each.number for each in state.versions if each.state == "served"]
         if served != [body["served"]]:

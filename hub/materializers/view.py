@@ -51,6 +51,7 @@ EXPIRY_PREFIX = "_hub.expiry."
 EXPIRY = "_expiry"
 LAST_EVENT_AT = "last_event_at"
 _SHORTEST_TTL_MS = 1_000
+_SHORTEST_RECOMPUTE_MS = 60_000
 _WORDY = re.compile(r"(\d+)\s*(second|minute|hour|day)s?", re.IGNORECASE)
 
 _RESERVED = {"_topic", "_partition", "_offset", "_timestamp", "_key", "_deleted", PROOF, "_broken"}
@@ -99,6 +100,22 @@ class Swap(BaseModel):
     keep_hours: float = Field(24.0, ge=0, le=24 * 365)
     rows_within: float | None = Field(None, ge=0)
     same: list[Name] = Field(default_factory=list)
+
+
+class Proof(BaseModel):
+    """What proves a view beside what always does. ``recompute``: how often it is computed again from its sources, beside the version that
+    serves, and all rows compared."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    recompute: str | None = None
+
+    @field_validator("recompute")
+    @classmethod
+    def _lasts(cls, text: str | None) -> str | None:
+        if text is not None and duration_ms(text) < _SHORTEST_RECOMPUTE_MS:
+            raise ValueError(f'a recompute every "{text}" is too often: at least 1m')
+        return text
 
 
 class Csv(BaseModel):
@@ -234,6 +251,7 @@ class Declared(BaseModel):
     ttl: str | None = None
     # The group that it moves in step with, so that one query can ask all of them at one place of the log.
     cut: Name | None = None
+    proof: Proof = Proof()
     _number: int | None = PrivateAttr(None)
     _table: str | None = PrivateAttr(None)
 
@@ -294,6 +312,11 @@ class Declared(BaseModel):
     def ttl_ms(self) -> int | None:
         """After how long without an event a row is deleted; None: never."""
         return None if self.ttl is None else _ttl_ms(self.ttl)
+
+    @property
+    def recompute_ms(self) -> int | None:
+        """How often it is computed again from its sources, as a proof; None: when somebody asks."""
+        return None if self.proof.recompute is None else duration_ms(self.proof.recompute)
 
     @property
     def expiry_topic(self) -> str | None:

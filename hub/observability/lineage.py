@@ -28,6 +28,9 @@ from hub.observability.overview import ViewLine
 KINDS = ("topic", "mirror", "view", "store", "group")
 # What mirrors told longer ago says nothing of now.
 MIRRORS_STALE_MS = 60_000
+# A mirror's worker tells of each partition every ten seconds when nothing changes, looking once a second. Half of that again is
+# for clocks and links: who has not told for longer carries it no more, or cannot say so.
+MIRROR_SILENT_S = 15.0
 # A mirror no later than this is well.
 _MIRROR_OK_S = 10.0
 _NAMED = 10
@@ -326,16 +329,19 @@ def _of_topic(status: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], age_
     if not rows:
         return Edge("", "", False, "UNKNOWN", why)
     records = [row["lag_records"] for row in rows]
-    told = all(row["worker"] is not None and row["lag_s"] is not None for row in rows)
+    silent_s = max(float(row["seen_s"] or 0.0) for row in rows)
+    silent = silent_s > MIRROR_SILENT_S
+    told = not silent and all(row["worker"] is not None and row["lag_s"] is not None for row in rows)
     seconds = max(float(row["lag_s"]) for row in rows) if told else None
-    bound = None if seconds is None else round(age_s + max(float(row["seen_s"] or 0.0) for row in rows), 1)
+    bound = None if seconds is None else round(age_s + silent_s, 1)
     stopped = status["state"] in ("paused", "no worker") or any(
         row["state"] in ("stopped", "trouble") for row in rows
     )
     if stopped:
         state = "STOPPED"
     elif seconds is None:
-        state, why = "UNKNOWN", why or "no worker has told of all its partitions lately"
+        untold = f"its worker has not told for {age_s + silent_s:.0f} s" if silent else ""
+        state, why = "UNKNOWN", why or untold or "no worker has told of all its partitions lately"
     else:
         late = seconds > _MIRROR_OK_S
         state, why = ("BEHIND", why or "the mirror has not carried it yet") if late else ("OK", why)

@@ -2,21 +2,25 @@
 
 Where a mirror's source is this cluster, the rounds measure it like a group, with this cluster's own proofs. How far another
 cluster's topics reach only the mirror's workers tell: each time they do is an anchor, as a poll is, so the same laws hold, and what
-was there before the first one has no upper bound. A worker whose shard hangs may tell an end that it saw some time ago.
+was there before the first one has no upper bound. A worker whose shard hangs may tell an end that it saw some time ago. One that
+has told nothing for longer than its rhythm allows is not believed any more: nothing waited then, and what is now nobody knows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hub.observability.anchors import Ring, arrival, observed
 from hub.observability.consumers import Consumer, ConsumerId
-from hub.observability.lineage import MIRRORS_STALE_MS, Mirrored
+from hub.observability.lineage import MIRROR_SILENT_S, MIRRORS_STALE_MS, Mirrored
 from hub.observability.status import Reader, Reading
 
 # A worker looks at the source's end at least so often while its shard gets on.
 LOOK_MS = 2_000
+# The clusters are asked again every ten seconds, by who looks every ten: what was heard before that is no word of now.
+HEARD_S = 30.0
 _STANDS = ("paused", "no worker")
 _BROKEN = ("stopped", "trouble")
 
@@ -50,18 +54,20 @@ def readers_of(mirrored: Mirrored, now_ms: int) -> Iterator[MirrorReader]:
                     by_topic.setdefault(str(row["topic"]), []).append(row)
             if by_topic:
                 told_ms = mirrored.at_ms or now_ms
-                yield MirrorReader(
-                    _consumer(id, status, by_topic, here=here), None if here else _ends(by_topic, told_ms)
-                )
+                age_s = max(0, now_ms - told_ms) / 1000
+                consumer = _consumer(id, status, by_topic, age_s, here=here)
+                yield MirrorReader(consumer, None if here else _ends(by_topic, told_ms))
 
 
 def _consumer(
     id: ConsumerId,
     status: Mapping[str, Any],
     by_topic: Mapping[str, Sequence[Mapping[str, Any]]],
+    age_s: float,
     *,
     here: bool,
 ) -> Consumer:
+    """``age_s``: how long ago the status was heard."""
     positions = {
         topic: found
         for topic, rows in by_topic.items()
@@ -72,14 +78,29 @@ def _consumer(
         untold = "no worker has told lately how far its source reaches"
         missing = {**dict.fromkeys(positions, untold), **missing}
     stands = status["state"] in _STANDS
-    reader = Reader(None, status["reason"] if stands else None, 0 if stands else status["workers"])
+    # That nobody mirrors it is known, whatever waits; that somebody paused it is no trouble of its own.
+    said = "stopped" if status["state"] == "no worker" else None
+    reader = Reader(said, status["reason"] if stands else None, 0 if stands else status["workers"])
+    silent = {
+        topic: replace(reader, silent=f"{why} ({status['reason']})" if stands else why)
+        for topic, rows in by_topic.items()
+        if (why := _silent(rows, age_s))
+    }
     broken = {
         topic: Reader("failed", f"partition {row['partition']}: {row['reason']}", status["workers"])
         for topic, rows in by_topic.items()
         for row in rows
         if row["state"] in _BROKEN
     }
-    return Consumer(id, positions, reader, missing=missing, readers=broken)
+    return Consumer(id, positions, reader, missing=missing, readers={**silent, **broken})
+
+
+def _silent(rows: Sequence[Mapping[str, Any]], age_s: float) -> str:
+    """For how long nobody has told of a topic's partitions, once that is longer than it may be; else ""."""
+    told_s = max((float(row["seen_s"]) for row in rows if row["seen_s"] is not None), default=0.0)
+    if told_s > MIRROR_SILENT_S:
+        return f"its worker has not told for {told_s + age_s:.0f} s"
+    return f"its target was not heard for {age_s:.0f} s" if age_s > HEARD_S else ""
 
 
 def _ends(

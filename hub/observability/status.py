@@ -13,7 +13,7 @@ FALLING_BEHIND  late, and the delay grows: Mann-Kendall z > 2.3 and Theil-Sen sl
 CATCHING_UP     late, and the delay or the number of records shrinks: with the time it will take
 BEHIND          later than the objective, and neither
 OK              everything is read, or the oldest unread record is younger than the objective
-UNKNOWN         no reading: Kafka away, nothing committed, topic gone; never shown as zero
+UNKNOWN         no reading: Kafka away, nothing committed, topic gone, nobody told of it; never shown as zero
 =============== =========================================================================================
 
 A worse state is shown when two readings in a row say so, a better one after four, so that one odd poll changes
@@ -136,13 +136,16 @@ class Reading(Bracketed):
 @dataclass(frozen=True, slots=True)
 class Reader:
     """What is known of who reads. ``said``: its own word (``failed``, ``retrying``, …), ``reason``: why, or why nobody is there;
-    ``members``: connected ones, None where they are not counted (``connected``: there are some); ``committed_at_ms``: its last sign of work, where it gives one."""
+    ``members``: connected ones, None where they are not counted (``connected``: there are some); ``committed_at_ms``: its last sign of work, where it gives one.
+    ``silent``: how long nobody has heard of it, in words, once that is longer than the rhythm in which it tells: what it said
+    before is no reading of now."""
 
     said: str | None = None
     reason: str | None = None
     members: int | None = None
     committed_at_ms: int | None = None
     connected: bool = False
+    silent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,24 +182,32 @@ def watch(
 ) -> Watched:
     """One more reading (None: there is none, ``why_not`` says why)."""
     if reading is None:
-        proposed = _spoken(reader) or Verdict(LagState.UNKNOWN, why_not or "nothing measured yet")
-        return _settled(watched, proposed, now_ms, rules)
+        proposed = _spoken(reader) or Verdict(
+            LagState.UNKNOWN, reader.silent or why_not or "nothing measured yet"
+        )
+        return _settled(watched, proposed, now_ms, rules, sure=bool(reader.silent))
     last = watched.last
     moves = watched.moves
     if last is not None and reading.position != last.position:
         moves = (*moves, reading.at_ms)[-_MOVES:]
     window = (*watched.window, reading)[-rules.window :]
     proposed = judge(window, moves, reader, now_ms, rules)
-    return _settled(replace(watched, window=window, moves=moves), proposed, now_ms, rules)
+    sure = bool(reader.silent) and proposed.state is LagState.UNKNOWN
+    return _settled(replace(watched, window=window, moves=moves), proposed, now_ms, rules, sure=sure)
 
 
-def _settled(watched: Watched, proposed: Verdict, now_ms: int, rules: Rules) -> Watched:
-    """The shown state after a proposal: two to enter a worse one, four to leave for a better one."""
+def _settled(
+    watched: Watched, proposed: Verdict, now_ms: int, rules: Rules, *, sure: bool = False
+) -> Watched:
+    """The shown state after a proposal: two to enter a worse one, four to leave for a better one. ``sure``: it was waited for
+    already, before it was said."""
     shown = watched.shown
     if proposed.state is shown.state:
         return replace(watched, shown=proposed, against=0, since_ms=watched.since_ms or now_ms)
     first = watched.since_ms is None and len(watched.window) <= 1 and proposed.state is not LagState.UNKNOWN
-    needed = 1 if first or shown.state is LagState.UNKNOWN else _needed(shown.state, proposed.state, rules)
+    needed = (
+        1 if first or sure or shown.state is LagState.UNKNOWN else _needed(shown.state, proposed.state, rules)
+    )
     against = watched.against + 1
     if against < needed:
         return replace(watched, against=against)
@@ -216,7 +227,7 @@ def judge(
     last = window[-1]
     if last.lost:
         return Verdict(LagState.LOST, f"{last.lost:,} records were deleted before they were read")
-    spoken = _spoken(reader)
+    spoken = _spoken(reader) or _silent(reader, last)
     if spoken is None and (
         last.records == 0
         or (last.high_s is not None and last.high_s <= rules.objective_s and not last.rewound)
@@ -238,6 +249,13 @@ def _spoken(reader: Reader) -> Verdict | None:
     if state is None:
         return None
     return Verdict(state, f"{reader.said}: {reader.reason}" if reader.reason else str(reader.said))
+
+
+def _silent(reader: Reader, last: Reading) -> Verdict | None:
+    """Of whom nobody has heard: whether it still reads is not known. Where nobody is meant to read, what waited then waits."""
+    if not reader.silent or (reader.members == 0 and last.records):
+        return None
+    return Verdict(LagState.UNKNOWN, reader.silent)
 
 
 def _stuck(last: Reading, moves: Sequence[int], reader: Reader, now_ms: int, rules: Rules) -> Verdict | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -260,11 +261,29 @@ class StagedViewFacts:
             "lag": 0,
             "positions": "",
             "reason": None,
+            "proof": {
+                "state": "MATCHES",
+                "reason": None,
+                "rows": 1_500,
+                "matched_ms": round(time.time() * 1000) - 12_000,
+                "differing": [],
+            },
+        }
+        edited = {
+            **store,
+            "store": "warehouse",
+            "kind": "postgresql",
+            "proof": {
+                **store["proof"],
+                "state": "DIFFERS",
+                "reason": "1 of 256 regions of keys differ",
+                "differing": [{"key": "C-1007", "why": "another row of version 41"}],
+            },
         }
         return {
             "fields": ["name", "city", "paid_cents"],
             "indexes": ["city"],
-            "stores": [store],
+            "stores": [store, edited],
             "changelog": f"views.{view}",
             "positions": "crm.customers:0:1500",
             "cut": {

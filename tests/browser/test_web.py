@@ -246,6 +246,17 @@ def test_a_row_changes_on_its_views_page(site: StagedEstate, open_page: Opener) 
     expect(page).to_have_url(f"{site.url}/views/{VIEW}?key=C-1010")
 
 
+def test_a_view_says_which_of_its_stores_is_not_what_its_log_says(
+    site: StagedEstate, open_page: Opener
+) -> None:
+    page = open_page(f"{site.url}/views/{VIEW}")
+    expect(page.get_by_test_id("proof-main")).to_contain_text("all 1 500 rows are what the changelog says")
+    expect(page.get_by_test_id("proof-warehouse")).to_contain_text("differs")
+    expect(page.get_by_test_id("differing-warehouse")).to_have_text("C-1007: another row of version 41")
+    page.get_by_role("link", name="view-differs").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("view-differs")
+
+
 def test_a_gap_is_found_on_the_map_by_keys_and_its_command_named(
     site: StagedEstate, open_page: Opener
 ) -> None:
@@ -282,6 +293,24 @@ def test_a_gap_is_found_on_the_map_by_keys_and_its_command_named(
     assert page.evaluate("document.activeElement.closest('#cell') !== null")
     page.get_by_role("link", name="Close").click()
     expect(panel).to_have_count(0)
+
+
+def test_the_outline_of_the_last_cell_is_whole(site: StagedEstate, open_page: Opener) -> None:
+    """The map is cut off where its last column ends: an outline past that would be drawn on three sides only."""
+    page = open_page(f"{site.url}/completeness")
+    page.get_by_test_id(f"heat-{ORDERS}").locator("[data-state=GAP]").last.focus()
+    page.keyboard.press("End")
+    for _ in range(60):
+        page.keyboard.press("ArrowRight")
+    reach = page.evaluate(
+        """() => {
+            const cell = document.activeElement, style = getComputedStyle(cell);
+            const outline = parseFloat(style.outlineWidth) + parseFloat(style.outlineOffset);
+            const map = document.getElementById("map").getBoundingClientRect();
+            return [style.outlineStyle, cell.getBoundingClientRect().right + outline, map.right];
+        }"""
+    )
+    assert reach[0] == "solid" and reach[2] - 20 < reach[1] <= reach[2], reach
 
 
 def test_the_map_is_filtered_and_ranged_by_its_address(site: StagedEstate, open_page: Opener) -> None:

@@ -28,6 +28,7 @@ from hub.completeness.ledger import Balance, Holes, TopicAudit
 from hub.completeness.ledger import State as LedgerState
 from hub.errors import NotFound
 from hub.histogram import edges_with
+from hub.materializers.proof_series import families as of_proofs
 from hub.observability import metrics
 from hub.observability.health_series import families as of_health
 from hub.observability.latency_board import LatencyBoard
@@ -68,7 +69,7 @@ def exported_names() -> set[str]:
     mirrors = of_mirrors([status()], known=True)
     text = metrics.exposition(
         staged.collector.overview(),
-        more=[*board.families(), *of_health(staged.health), *families(known), *mirrors],
+        more=[*board.families(), *of_health(staged.health), *families(known), *mirrors, *of_proofs({}, 0)],
     ).decode()
     staged.node.stop()
     found = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))

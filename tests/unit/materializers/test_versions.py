@@ -192,3 +192,49 @@ def test_laws(steps: list[tuple[Event, bool, int]]) -> None:
         if again:
             assert decide(done, event, "v", now_ms) == done or isinstance(event, Changed | Lost | Asked)
         state = done
+
+
+def opinion(report: dict[str, Any]) -> Versions:
+    building = after(Asked("r", "recompute"), state=opened())
+    assert states(building) == {1: "served", 2: "building"} and building.versions[1].why == "recompute"
+    return after(CaughtUp(2, AT), Compared(2, report), state=building, now_ms=5_000)
+
+
+def test_a_second_opinion_is_compared_kept_and_never_served() -> None:
+    same = {**SAME, "differing": 0, "only_before": 0, "only_after": 0, "same_positions": True}
+    found = opinion(same)
+    assert states(found) == {1: "served"} and found.dropping == (2,)
+    assert found.recomputed is not None and (found.recomputed["state"], found.recomputed["at_ms"]) == (
+        "MATCHES",
+        5_000,
+    )
+    other = opinion({**same, "differing": 3, "only_before": 1})
+    assert other.recomputed is not None and other.recomputed["state"] == "DIFFERS"
+    assert other.recomputed["reason"].startswith("3 rows are others, 0 are new, 1 are gone")
+    unlike = opinion({**same, "differing": 3, "same_positions": False})
+    assert unlike.recomputed is not None and unlike.recomputed["state"] == "UNKNOWN"
+    failed = opinion({"error": "no rows"})
+    assert failed.recomputed is not None and "no rows" in failed.recomputed["reason"]
+    assert versions_of(orjson.loads(orjson.dumps(body_of(other)))) == other
+
+
+def test_a_second_opinion_comes_by_the_views_file_and_stands_in_nobodys_way() -> None:
+    begun = after(Opened(1, definition("one", recompute_ms=1_000)))
+    assert states(after(Ticked(), state=begun, now_ms=1_000)) == {1: "served"}
+    due = after(Ticked(), state=begun, now_ms=1_001)
+    assert states(due) == {1: "served", 2: "building"}
+    assert after(Ticked(), state=due, now_ms=9_999) == due  # one at a time
+    found = after(CaughtUp(2, AT), Compared(2, {"same_positions": True}), state=due, now_ms=5_000)
+    assert states(after(Ticked(), state=found, now_ms=5_999)) == {1: "served"}
+    assert states(after(Ticked(), state=found, now_ms=6_000)) == {1: "served", 3: "building"}
+    # It is given up for whatever somebody wants, and for its own loss; nobody's fingerprint is refused for it.
+    assert states(after(Changed(definition("two"), "changed"), state=due)) == {1: "served", 3: "building"}
+    assert after(Changed(definition("two"), "changed"), state=due).versions[1].why == "changed"
+    assert states(after(Lost(2, "gone"), state=due)) == {1: "served"}
+    dropped = after(Asked("d", "drop"), state=due)
+    assert states(dropped) == {1: "served"} and dropped.refused == ()
+    assert after(Asked("e", "recompute"), state=due).refusal == "version 2 is being computed for that already"
+    assert after(Asked("f", "apply"), state=due).refusal == "version 1 is the newest and is served"
+    nobody = after(Opened(1, definition("one", recompute_ms=1_000, compares=False)))
+    assert states(after(Ticked(), state=nobody, now_ms=9_999)) == {1: "served"}
+    assert "nobody to compare" in (after(Asked("g", "recompute"), state=nobody).refusal or "")

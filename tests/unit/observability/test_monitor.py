@@ -15,12 +15,13 @@ from hub.log import GroupDescription, MemoryCluster
 from hub.observability import monitor as monitor_module
 from hub.observability.collector import Collector
 from hub.observability.consumers import LagRow
-from hub.observability.lineage import Mirrored
+from hub.observability.lineage import MIRROR_SILENT_S, Mirrored
 from hub.observability.mirror_readers import readers_of
 from hub.observability.monitor import Monitor, worst_first
 from hub.observability.routes import create_router
 from hub.observability.status import Rules
 from hub.record import NewRecord, Positions, TopicPartition
+from hub.replication import worker
 
 
 @dataclass
@@ -385,14 +386,59 @@ def test_a_mirror_that_nobody_carries_stands_and_what_waits_waits_at_least_so_lo
         stage.rounds()
     row = stage.row("m", "mirror")
     assert (row.state, row.records, row.error_s) == ("STOPPED", 30, None)
-    assert row.cause.endswith("and nobody mirrors it now: hub mirror run")
+    assert row.cause == "stopped: nobody mirrors it now: hub mirror run"
     assert row.seconds is not None and row.seconds >= 180
     # Paused with everything carried is no trouble; then nobody knows what came.
     stage.mirror(80, 80, seen_s=300.0, state="paused", reason="paused by ana", workers=0)
     stage.rounds(4)
     row = stage.row("m", "mirror")
     assert (row.state, row.records, row.seconds) == ("UNKNOWN", None, None)
-    assert "no worker has told lately" in row.cause
+    assert "has not told for" in row.cause and "paused by ana" in row.cause
+
+
+def test_a_mirror_whose_worker_is_silent_is_unknown_at_once_and_stopped_when_that_is_known(
+    stage: Stage,
+) -> None:
+    for _ in range(5):
+        stage.mirror(50, 50, seen_s=10.0)  # it tells every ten seconds when nothing changes
+        stage.rounds()
+    assert stage.row("m", "mirror").state == "OK"
+    stage.mirror(50, 50, seen_s=20.0)  # it was killed: two words are missing
+    stage.rounds()
+    row = stage.row("m", "mirror")
+    assert (row.state, row.records, row.error_s) == ("UNKNOWN", None, None)
+    assert row.cause == "its worker has not told for 20 s"
+    gone = {"state": "no worker", "reason": "nobody mirrors it now: hub mirror run", "workers": 0}
+    stage.mirror(50, 50, seen_s=30.0, **gone)
+    stage.rounds(1)
+    row = stage.row("m", "mirror")
+    assert (row.state, row.cause) == ("STOPPED", "stopped: nobody mirrors it now: hub mirror run")
+    for _ in range(5):  # it is there again
+        stage.mirror(50, 50)
+        stage.rounds()
+    assert stage.row("m", "mirror").state == "OK"
+
+
+def test_what_waits_at_a_silent_mirror_is_not_told_as_if_it_was_measured_now(stage: Stage) -> None:
+    stage.mirror(50, 80)
+    stage.rounds()
+    stage.mirror(50, 80, seen_s=16.0)
+    stage.rounds()
+    row = stage.row("m", "mirror")
+    assert (row.state, row.records) == ("UNKNOWN", None)
+
+
+def test_a_mirror_whose_target_was_not_asked_for_a_while_is_unknown(stage: Stage) -> None:
+    stage.mirror(50, 50)
+    stage.rounds(3)
+    assert stage.row("m", "mirror").state == "OK"
+    stage.rounds(2)
+    row = stage.row("m", "mirror")
+    assert (row.state, row.cause) == ("UNKNOWN", "its target was not heard for 40 s")
+
+
+def test_the_rhythm_of_a_mirrors_worker_is_what_its_readers_think() -> None:
+    assert worker.STATUS_AGAIN_S + worker.STATUS_S < MIRROR_SILENT_S < 2 * worker.STATUS_AGAIN_S
 
 
 def test_mirrors_are_counted_by_state_and_have_series_of_their_own_elsewhere(stage: Stage) -> None:

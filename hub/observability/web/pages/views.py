@@ -37,7 +37,8 @@ class Way:
 @dataclass(frozen=True, slots=True)
 class ViewPage:
     """``stores``, ``versions`` as ``GET /views`` and ``GET /view-versions`` have them; ``text`` is the served version's
-    file. ``batches``: the last ones that were seen, the newest first. ``missing``: what could not be told, and why."""
+    file. ``batches``: the last ones that were seen, the newest first. ``missing``: what could not be told, and why. ``recomputed``: what the last
+    computation from the sources found, that was made to be compared."""
 
     line: ViewLine
     fields: tuple[str, ...]
@@ -53,6 +54,7 @@ class ViewPage:
     ways: tuple[Way, ...]
     missing: tuple[str, ...]
     batches: tuple[Batch, ...] = ()
+    recomputed: Mapping[str, Any] | None = None
 
 
 def views_page(overview: Overview, q: str, owner: str, state: str) -> ViewsPage:
@@ -113,6 +115,7 @@ def view_page(
         next((str(each["text"]) for each in told if each["number"] == served), ""),
         ways(name, tuple(about.get("indexes", ())), next(iter(keys), "KEY"), base),
         missing,
+        recomputed=versions.get("recomputed"),
     )
 
 

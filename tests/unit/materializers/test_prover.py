@@ -1,0 +1,436 @@
+"""The proof that goes on: every way a store can differ is found without being asked for, and nothing else is."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from changelog import CHANGELOG, Bench, schema
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.alerts.rules import Changes, Verdict
+from hub.errors import PeerError
+from hub.materializers import proof as proof_module
+from hub.materializers.applier import GENERATION_SHIFT, Applier
+from hub.materializers.progress import PROGRESS_TOPIC
+from hub.materializers.proof import (
+    PREFIX,
+    Fingerprint,
+    Proof,
+    State,
+    Sums,
+    aged,
+    hashes_of,
+    region_of,
+    rows_of,
+    seen_of_proofs,
+    told_proofs,
+)
+from hub.materializers.proof_fold import ProofFold
+from hub.materializers.proof_series import families
+from hub.materializers.prover import Provable, Prover
+from hub.materializers.stores.kept import key_hash
+from hub.materializers.stores.named import open_store
+from hub.materializers.stores.sql import Change, ViewBatch
+from hub.record import Positions
+
+KINDS: dict[str, Callable[[Path], str]] = {
+    "sqlite": lambda folder: f"sqlite:///{folder / 'other.db'}",
+    "duckdb": lambda folder: f"duckdb:///{folder / 'other.duckdb'}",
+    "parquet": lambda folder: f"parquet:///{folder / 'lake'}",
+}
+KEY = ("other", "v")
+ROWS = {1: "row", 2: "other"}
+
+
+class Keeper:
+    """A store's thread, of which a test says how it is."""
+
+    def __init__(self, name: str, store: Any, changelog: str = CHANGELOG, table: str = "v") -> None:
+        self.name, self.store, self.changelog, self.table = name, store, changelog, table
+        self.down = self.why = ""
+
+    def provable(self) -> tuple[list[Provable], str]:
+        if self.down:
+            return [], self.down
+        return [Provable("v", self.table, self.changelog, self.store, self.why)], ""
+
+
+class World(Bench):
+    """A changelog, an applier of another store, and a prover of that store."""
+
+    def __init__(self, folder: Path, kind: str = "sqlite") -> None:
+        super().__init__(folder)
+        self.folder, self.now = folder, 10**12
+        self.other = open_store(KINDS[kind](folder))
+        self.other_applier = Applier(self.cluster, self.schemas, self.other)
+        self.keeper = Keeper("other", self.other)
+        self.prover = self.started()
+        chance = random.Random(4)
+        for version in range(1, 301):
+            row = (
+                None
+                if chance.random() < 0.2
+                else {"points": version, "city": chance.choice(["Oslo", "n\0l", None])}
+            )
+            self.write(f"k{chance.randrange(40)}", version, row)
+            if chance.random() < 0.2:
+                self.write(f"k{chance.randrange(40)}", 1, {"points": 0})  # a zombie
+        self.other_applier.follow([self.view])
+
+    def started(self, *more: Keeper) -> Prover:
+        made = Prover(self.cluster, self.schemas, [self.keeper, *more], self.folder / "proof", 1.0, 60.0)
+        made.now_ms, made.rest = (lambda: self.now), (lambda _seconds: None)
+        return made
+
+    def applied(self) -> World:
+        while self.other_applier.step(0):
+            pass
+        return self
+
+    def proved(self, key: tuple[str, str] = KEY) -> Proof:
+        """After one more turn of it."""
+        self.prover.step()
+        self.prover.turns[key].next_s = 0.0
+        self.prover.step()
+        self.prover.step()
+        return self.prover.turns[key].proof
+
+    def stored(self) -> dict[str, int]:
+        with self.other.cut("v") as cut:
+            return {key: version for key, version, _ in cut.rows()}
+
+    def told(self) -> dict[str, Any]:
+        reader = self.cluster.reader()
+        reader.assign(Positions.of([(PROGRESS_TOPIC, 0, 0)]))
+        records = reader.poll(10_000, 0.0)
+        return {
+            str(each.key, "utf-8"): orjson.loads(each.value)
+            for each in records
+            if each.key is not None and each.value is not None
+        }
+
+    def close(self) -> None:
+        self.prover.close()
+        self.store.close()
+        self.other.close()
+
+
+@pytest.fixture(params=sorted(KINDS))
+def any_world(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    made = World(tmp_path, request.param)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Any:
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_store_that_applied_all_matches_and_goes_on_matching(any_world: World) -> None:
+    found = any_world.applied().proved()
+    assert (found.state, found.rows, found.regions) == (State.MATCHES, len(any_world.stored()), 0)
+    assert found.matched_ms == found.compared_ms == any_world.now
+    before = found.fingerprint
+    any_world.write("k1", 1_000, {"points": 7})
+    any_world.write("k2", 1_001, None)
+    any_world.now += 60_000
+    found = any_world.applied().proved()
+    assert found.state is State.MATCHES and found.fingerprint != before and found.compared_ms == any_world.now
+    assert found.positions == str(any_world.cluster.end_offsets([CHANGELOG]))
+
+
+def test_every_kind_of_difference_is_found_and_its_key_is_named(any_world: World) -> None:
+    assert any_world.applied().proved().state is State.MATCHES
+    good = any_world.stored()
+    stale, lost, edited = sorted(good)[:3]
+    at = any_world.other.positions("v", "changelog")
+    any_world.write(edited, 2_000, {"points": 1, "city": "Oslo"})
+    any_world.applied()
+    at = any_world.other.positions("v", "changelog")
+    any_world.write(edited, 2_001, {"points": 1, "city": "Oslo"})
+    at = any_world.cluster.end_offsets([CHANGELOG])
+    planted = [
+        Change("ghost", 5, 0, 0, {"points": 1}),
+        Change(stale, good[stale] + 5_000, 0, 0, {"points": 1}),
+        Change(lost, good[lost] + 5_000, 0, 0, None),
+        Change(edited, 2_001, 0, 0, {"points": 2, "city": "Oslo"}),
+    ]
+    any_world.other.apply([ViewBatch("v", planted, at)])
+    found = any_world.proved()
+    assert found.state is State.DIFFERS and 1 <= found.regions <= 4
+    assert {each.key: each.why for each in found.keys} == {
+        "ghost": "the changelog has no such key, the store version 5",
+        stale: f"version {good[stale]}, the store has version {good[stale] + 5_000}",
+        lost: f"the store has not version {good[lost]}",
+        edited: "another row of version 2001",
+    }
+    assert found.matched_ms is not None and found.reason.endswith("of 256 regions of keys differ")
+
+
+def test_a_difference_is_told_until_it_is_gone(world: World) -> None:
+    world.applied().proved()
+    with sqlite3.connect(world.folder / "other.db") as by_hand:
+        names = [row[0] for row in by_hand.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        (table,) = [name for name in names if name.startswith("view_v")] or [
+            name for name in names if name.endswith("_v") or name == "v"
+        ]
+        key, points = by_hand.execute(
+            f'SELECT key, points FROM "{table}" WHERE NOT _deleted AND points IS NOT NULL ORDER BY key'
+        ).fetchone()
+        by_hand.execute(f'UPDATE "{table}" SET points = points + 1 WHERE key = ?', [key])
+    found = world.proved()
+    assert (found.state, [each.key for each in found.keys]) == (State.DIFFERS, [key])
+    since = found.since_ms
+    world.now += 60_000
+    found = world.proved()
+    assert found.state is State.DIFFERS and found.since_ms == since
+    told = world.told()
+    assert told[f"{PREFIX}other"]["views"]["v"]["differing"][0]["key"] == key
+    with sqlite3.connect(world.folder / "other.db") as by_hand:
+        by_hand.execute(f'UPDATE "{table}" SET points = ? WHERE key = ?', [points, key])
+    assert world.proved().state is State.MATCHES
+
+
+def test_it_goes_on_where_it_was_after_a_restart_and_begins_anew_when_its_file_does_not_fit(
+    world: World,
+) -> None:
+    world.applied().proved()
+    world.prover.close()
+    read: list[int] = []
+
+    class Counting(ProofFold):
+        def take(self, rows: Any, reached: Positions) -> None:
+            read.append(len(rows))
+            super().take(rows, reached)
+
+    from hub.materializers import prover as prover_module
+
+    original, prover_module.ProofFold = prover_module.ProofFold, Counting  # type: ignore[misc]
+    try:
+        world.prover = world.started()
+        assert world.proved().state is State.MATCHES and read == []
+        world.prover.close()
+        (world.folder / "proof" / f"{CHANGELOG}.db").write_bytes(b"no file of ours")
+        world.prover = world.started()
+        assert world.proved().state is State.MATCHES and sum(read) > 20
+        # Nobody followed for half of the time that tombstones are kept: what went meanwhile would seem to be there.
+        world.prover.close()
+        read.clear()
+        world.now += 13 * 3_600_000
+        world.prover = world.started()
+        assert world.proved().state is State.MATCHES and sum(read) > 20
+    finally:
+        prover_module.ProofFold = original  # type: ignore[misc]
+
+
+def test_sums_that_are_not_those_of_the_rows_are_no_alarm(world: World) -> None:
+    world.applied().proved()
+    world.prover.close()
+    with sqlite3.connect(world.folder / "proof" / f"{CHANGELOG}.db") as by_hand:
+        by_hand.execute("UPDATE sums SET count = count + 1 WHERE rowid = (SELECT min(rowid) FROM sums)")
+    world.prover = world.started()
+    assert world.proved().state is State.MATCHES
+
+
+def test_what_a_later_generation_swept_out_is_no_difference_in_any_store(world: World) -> None:
+    world.write("k1", (2 << GENERATION_SHIFT) + 1, {"points": 2})
+    world.drain()
+    world.applied()
+    own = Keeper("serving", world.store)
+    world.prover.keepers = [world.keeper, own]
+    world.tell(3, generation=2)
+    world.other_applier.step(0)  # the one has swept, the other has not heard of it yet
+    assert len(world.stored()) == 1 < len(world.rows())
+    for _ in range(2):
+        found = world.proved()
+        assert (found.state, found.rows) == (State.MATCHES, 1)
+        found = world.proved(("serving", "v"))
+        assert (found.state, found.rows) == (State.MATCHES, len(world.rows()))
+    world.drain()
+    assert world.proved(("serving", "v")).rows == 1
+
+
+def test_a_changelog_that_is_made_anew_is_open_until_the_store_follows_it(any_world: World) -> None:
+    any_world.applied().proved()
+    any_world.cluster.delete_topic(CHANGELOG)
+    any_world.cluster.create_topic(CHANGELOG, partitions=2, config={}, replication_factor=1)
+    any_world.write("a", 7, {"points": 1})
+    found = any_world.proved()
+    assert found.state is State.OPEN and "made anew" in found.reason
+    any_world.other_applier.follow([any_world.view])
+    found = any_world.applied().proved()
+    assert (found.state, found.rows) == (State.MATCHES, 1)
+
+
+def test_new_columns_are_no_difference(world: World) -> None:
+    world.applied().proved()
+    world.schemas.texts.append(orjson.dumps(schema(("tier", ["null", "string"]))).decode())
+    world.write("k3", 5_000, {"points": 1, "tier": "gold"}, schema_id=2)
+    found = world.applied().proved()
+    assert found.state is State.MATCHES, found
+
+
+def test_a_compacted_changelog_is_no_difference(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only each key's last record is left, and no tombstone; the fold is made from that alone."""
+    for key in [f"k{n}" for n in range(40)]:  # no zombies last: that is what verify cannot tell either
+        world.write(key, 9_000, None if key in ("k3", "k4") else {"points": 5})
+    world.applied()
+    newest = {each.key: each for log in world.cluster.logs[CHANGELOG] for each in log}
+    plain = world.cluster.reader
+
+    def compacted() -> Any:
+        reader = plain()
+        poll = reader.poll
+
+        def left(limit: int, timeout_s: float) -> list[Any]:
+            return [
+                each for each in poll(limit, timeout_s) if newest[each.key] == each and each.value is not None
+            ]
+
+        monkeypatch.setattr(reader, "poll", left)
+        return reader
+
+    monkeypatch.setattr(world.cluster, "reader", compacted)
+    found = world.proved()
+    assert (found.state, found.rows) == (State.MATCHES, 38)
+
+
+def test_a_store_that_is_down_or_stopped_or_catches_up_is_never_said_to_match(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert world.applied().proved().state is State.MATCHES
+    world.keeper.down = "disk full"
+    found = world.proved()
+    assert (found.state, found.reason) == (State.UNKNOWN, "the store does not answer: disk full")
+    assert found.matched_ms == world.now  # when it last did
+    world.keeper.down, world.keeper.why = "", "the view is stopped in this store: a bad row"
+    assert "a bad row" in world.proved().reason
+    world.keeper.why = ""
+    assert world.proved().state is State.MATCHES
+    monkeypatch.setattr("hub.materializers.prover._NEAR", 10)
+    for version in range(6_000, 6_100):
+        world.write(f"k{version % 40}", version, {"points": version})
+    world.now += 200_000
+    found = world.proved()
+    assert found.state is State.OPEN and found.reason == "the store catches up: 100 records"
+    assert world.applied().proved().state is State.MATCHES
+
+
+def test_a_store_behind_the_fold_waits_and_is_open_when_that_takes_long(world: World) -> None:
+    world.drain()
+    world.applied()
+    own = Keeper("serving", world.store)
+    world.prover.keepers = [world.keeper, own]
+    assert world.proved().state is State.MATCHES and world.proved(("serving", "v")).state is State.MATCHES
+    world.write("k5", 7_000, {"points": 1})
+    world.drain()  # the other store does not take it
+    assert world.proved(("serving", "v")).positions == str(world.cluster.end_offsets([CHANGELOG]))
+    assert world.proved().state is State.MATCHES  # it was compared a moment ago
+    world.now += 100_000
+    found = world.proved()
+    assert found.state is State.OPEN and "1 records behind" in found.reason
+    assert world.applied().proved().state is State.MATCHES
+
+
+def test_another_version_that_is_served_is_open_until_it_was_compared(world: World) -> None:
+    world.applied().proved()
+    world.keeper.table = "v@2"
+    world.prover.step()
+    found = world.prover.turns[KEY].proof
+    assert found.state is State.OPEN and found.table == "v@2" and found.matched_ms is None
+
+
+def test_a_log_that_cannot_be_read_is_unknown_and_a_match_ages(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.applied().proved()
+
+    def away(_topics: object) -> Positions:
+        raise PeerError("Kafka does not answer")
+
+    monkeypatch.setattr(world.cluster, "end_offsets", away)
+    found = world.proved()
+    assert (found.state, found.reason) == (State.UNKNOWN, "Kafka does not answer")
+    monkeypatch.undo()
+    found = world.proved()
+    assert found.state is State.MATCHES
+    assert aged(found, 60.0, 0.0, world.now + 380_000).state is State.MATCHES
+    assert aged(found, 60.0, 0.0, world.now + 400_000).state is State.OPEN
+
+
+def test_what_is_told_is_shown_until_nobody_tells_and_keys_only_to_readers(world: World) -> None:
+    world.applied()
+    at = world.other.positions("v", "changelog")
+    world.other.apply([ViewBatch("v", [Change("ghost", 5, 0, 0, {"points": 1})], at)])
+    world.proved()
+    told = world.told()
+    (row,) = rows_of(told, world.now, lambda _view: True, lambda _view: True)
+    assert (row["view"], row["store"], row["state"]) == ("v", "other", "DIFFERS")
+    assert row["differing"] == [{"key": "ghost", "why": "the changelog has no such key, the store version 5"}]
+    (row,) = rows_of(told, world.now, lambda _view: True, lambda _view: False)
+    assert row["differing"] == [] and "ghost" not in str(row)
+    assert rows_of(told, world.now, lambda _view: False, lambda _view: False) == []
+    seen = seen_of_proofs(told, Changes(), world.now, {"v": "crm"})
+    assert [each.verdict for each in seen.observations] == [Verdict.BAD] and "ghost" not in str(seen)
+    later = world.now + 100_000
+    ((_, proof),) = told_proofs(told, later)
+    assert (proof.state, proof.reason) == (State.UNKNOWN, "the applier has not told for 100 s")
+    assert seen_of_proofs(told, Changes(), later, {}).observations[0].verdict is Verdict.UNKNOWN
+
+
+def test_a_second_opinion_is_an_alert_and_a_series_too() -> None:
+    told = {"versions:v": {"recomputed": {"state": "DIFFERS", "reason": "3 rows are others", "at_ms": 5}}}
+    (seen,) = seen_of_proofs(told, Changes(), 9, {}).observations
+    assert seen.verdict is Verdict.BAD and "3 rows are others" in seen.summary
+    (family,) = [each for each in families(told, 9) if each.name == "hub_view_recomputed_match"]
+    assert [(each.labels, each.value) for each in family.samples] == [({"view": "v"}, 0.0)]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 30), st.integers(1, 6), st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))
+        ),
+        max_size=60,
+    ),
+    st.integers(0, 2),
+)
+def test_sums_that_go_on_are_those_of_the_rows_that_are_left(
+    changes: list[tuple[int, int, int | None]], swept: int
+) -> None:
+    sums, rows = Sums(), dict[int, tuple[int, int | None]]()
+    for key, number, row in changes:
+        at, version = key_hash(str(key)), (number // 3 << GENERATION_SHIFT) + number
+        if at not in rows or version > rows[at][0]:
+            if at in rows:
+                sums.change(at, *rows[at], -1)
+            rows[at] = version, row
+            sums.change(at, version, row, 1)
+    anew = Fingerprint()
+    for at, (version, row) in rows.items():
+        if row is not None and version >= swept << GENERATION_SHIFT:
+            anew.add(at, row)
+    assert not anew.differing(sums.fingerprint(swept << GENERATION_SHIFT))
+    assert Sums(list(sums.changed())).fingerprint(0).value == sums.fingerprint(0).value
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_a_region_is_a_range_of_hashes(hashed: int) -> None:
+    first, last = hashes_of(region_of(hashed))
+    assert first <= hashed <= last
+
+
+def test_the_share_of_a_core_is_paid_with_rest() -> None:
+    clock = proof_module.Clock(0.1)
+    clock.work(1.0)
+    assert clock.rest(3.0) == 3.0 and clock.rest(100.0) == pytest.approx(6.0) and clock.rest(1.0) == 0.0
