@@ -22,6 +22,7 @@ SECONDS = {
     "integration/test_realtime_sql.py": 260,
     "integration/test_realtime.py": 217,
     "integration/test_mirror_cli.py": 182,
+    "integration/test_damaged_checkpoints.py": 170,
     "integration/test_mirror_import.py": 129,
     "integration/test_mirror_secured.py": 123,
     "integration/test_delta_views.py": 116,

@@ -100,6 +100,8 @@ def show_view(view: str, output: OutputOption = Output.table) -> None:
         return
     show_one({**found, "versions": _versions_in_short(found.get("versions", []))}, output)
     for each in found.get("versions", []):
+        if each["why"] != "first":
+            note(f"version {each['number']}: {each['why']}")
         if each["state"] == "ready" and each["comparison"]:
             show_comparison(each["number"], each["comparison"])
 

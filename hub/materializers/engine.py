@@ -42,7 +42,7 @@ from hub.config import SERVING, Settings
 from hub.errors import ConfigError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
 from hub.log import TopicDescription, Writer
-from hub.materializers import delta_inputs, delta_stream, spark, sql_stream
+from hub.materializers import damage, delta_engine, delta_inputs, delta_stream, spark, sql_stream
 from hub.materializers.avro_shape import AvroType, field_types
 from hub.materializers.batch_traces import BatchTraces
 from hub.materializers.classify import Classified, classify
@@ -371,6 +371,9 @@ class Runner:
         self.sweeping: SparkSession | None = None  # made when there is something to sweep
         self.noted_at = 0.0
         self.delta: DeltaQuery | None = None
+        self.checkpoint: Path | None = None  # of its plan
+        self.doubt = damage.Doubt()
+        self.causes = ""  # below the failure of its last query
         # See cut_steps.Running.
         self.label: str | None = None
         self.member: Member | None = None
@@ -417,6 +420,11 @@ class Runner:
             except PySparkException as error:
                 if self._learned(str(error)):
                     continue
+                why = damage.of_words(f"{error}\n{self.causes}", self.checkpoint)
+                if why is not None:
+                    self._doubts(why)
+                    self.stopping.wait(backoff.next_s())
+                    continue
                 broken = failure(str(error), self.path.stem) or _too_large(str(error), self.view)
                 if broken is not None:
                     self._say("failed", str(broken))
@@ -425,17 +433,45 @@ class Runner:
                 self.stopping.wait(backoff.next_s())
             except HubError as error:
                 if error.code in delta_stream.LOST:
-                    # The plan is forgotten, so the view is computed anew from the start of the log.
-                    (self.settings.checkpoints / self.table / "plan.json").unlink(missing_ok=True)
+                    self._doubts(error.message)
+                    self.stopping.wait(backoff.next_s())
+                    continue
                 self._say("retrying" if error.retriable else "failed", str(error))
                 self.stopping.wait(backoff.next_s())
             except FileNotFoundError:
                 break
             except Exception as error:  # whatever it is, this view says it and tries again; the others go on
+                why = delta_engine.damaged(error)
+                if why is not None:
+                    self._doubts(why)
+                    self.stopping.wait(backoff.next_s())
+                    continue
                 log.exception("view %s", self.path.stem)
                 self._say("retrying", _first_line(f"{type(error).__name__}: {error}"))
                 self.stopping.wait(backoff.next_s())
         self._say("stopped")
+
+    def _doubts(self, why: str) -> None:
+        """Somebody cannot read the view's state. What is said of it twice in a row is believed: the state is set aside, and so
+        the next plan finds that it is lost."""
+        if self.checkpoint is not None and self.doubt.confirmed(why):
+            self._set_aside(self.checkpoint, why)
+            self.doubt.cleared()
+        else:
+            self._say("retrying", f"its state cannot be read, which is tried once more: {_first_line(why)}")
+
+    def _set_aside(self, checkpoint: Path, why: str) -> None:
+        aside = damage.aside_of(self.settings.checkpoints, self.path.stem)
+        damage.set_aside(checkpoint, aside, self.table, why)
+        log.error("view %s: its checkpoint is damaged: %s; it is kept in %s", self.table, why, aside)
+
+    def _why_lost(self, generation: int | None) -> str:
+        """Of a checkpoint that is not there; None: that of which nobody knows any more which it is."""
+        aside = damage.aside_of(self.settings.checkpoints, self.path.stem)
+        why = damage.why_aside(aside, self.table, generation)
+        if why is None:
+            return "its checkpoint is lost"
+        return f"its checkpoint is damaged: {_first_line(why)} (kept in {aside})"
 
     def _mode(self) -> Mode:
         """What comes after the catch-up. Real time is for the version that is served: the others, those that are built and those
@@ -671,8 +707,18 @@ class Runner:
         note = self.settings.checkpoints / self.table / "plan.json"
         if not note.exists():
             return None
-        known: dict[str, Any] = orjson.loads(note.read_bytes())
-        return known
+        try:
+            known: dict[str, Any] = orjson.loads(note.read_bytes())
+        except ValueError:
+            known = {}
+        if "fingerprint" in known and "generation" in known:
+            return known
+        # Whose state this is, nobody can tell any more.
+        last = max(_generations(note.parent), default=None)
+        if last is not None:
+            self._set_aside(note.parent / str(last), "plan.json is not as it was written")
+        note.unlink()
+        return None
 
     def _sql_inputs(
         self, view: SqlView, topics: Mapping[str, TopicDescription], pinned: Mapping[str, Any] | None
@@ -816,19 +862,27 @@ class Runner:
         Raises HubError for a version whose state is lost, once another one is on its way."""
         view, folder = made.view, self.settings.checkpoints / self.table
         note, known = folder / "plan.json", self._note()
-        why = "its checkpoint is lost"
+        why = self._why_lost(None)
         if known is not None:
             same_log = all(topic_ids.get(topic) == known_id for topic, known_id in known["topics"].items())
             checkpoint = folder / str(known["generation"])
             if known["fingerprint"] == made.fingerprint and same_log and checkpoint.exists():
-                if "latest" not in known:  # a note of before there were versions
-                    _write_note(note, {**known, **_pins(made)})
-                return known["generation"], checkpoint, known["partitions"]
+                wrong = damage.of_logs(checkpoint, delta=made.delta is not None)
+                if wrong is None:
+                    if "latest" not in known:  # a note of before there were versions
+                        _write_note(note, {**known, **_pins(made)})
+                    self.checkpoint = checkpoint
+                    return known["generation"], checkpoint, known["partitions"]
+                self._set_aside(checkpoint, wrong)
             if checkpoint.exists():
                 why = "its state fits no more" if same_log else "a topic that it reads was made anew"
+            else:
+                why = self._why_lost(known["generation"])
         version = self.ledger.version(self.path.stem, self.suffix)
         if version is None or self._in_place(view):
             generation = max(self._published_generation(), *_generations(folder), 0) + 1
+            if version is not None:
+                self.ledger.tell(self.path.stem, Kept(version.number, version.definition, why))
         elif self.suffix is not None and not sum(
             end for _, end in self.cluster.end_offsets([view.changelog])
         ):
@@ -840,7 +894,7 @@ class Runner:
                 hint=f"hub view show {view.name} tells how far that is",
                 code=_LOST,
             )
-        checkpoint = folder / str(generation)
+        checkpoint = self.checkpoint = folder / str(generation)
         checkpoint.mkdir(parents=True, exist_ok=True)
         body = {
             "generation": generation,
@@ -920,6 +974,7 @@ class Runner:
             if self.stopping.is_set():
                 return False
         warming = mode == "live" and self.view.mode == "realtime" and not self.warm
+        self.causes = ""
         if mode == "realtime":
             if not (self.has_slots and self.slots.enter(self.path.stem, self.table)):
                 return self._follow(plan, "live")  # another version is still in them: asked again meanwhile
@@ -964,6 +1019,7 @@ class Runner:
                 self.delta.finish()
             self._report_last(plan, query, mode, reported)
             if failure is not None:
+                self.causes = spark.causes(query)
                 refused = isinstance(failure, PySparkException) and spark.refusal(self.path.stem, failure)
                 raise refused or failure
             return False
@@ -1048,6 +1104,7 @@ class Runner:
             return reported
         if self.member is not None:
             self.member.reached = batch.sources
+        self.doubt.cleared()
         self._report(
             plan,
             batch,

@@ -121,6 +121,8 @@ _IDLE_RULES = ",".join(
 )
 _EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
 
+_DEEPEST = 20  # causes below one another
+
 _REFUSED = re.compile(r"\[(?:INVALID_)?STREAMING_REAL_TIME_MODE[\w.]*\]([^\n]*)")
 
 # These and the number of state partitions are session settings that a query copies when it starts.
@@ -371,6 +373,17 @@ def last_batch(query: StreamingQuery, seen: int = -1) -> Batch | None:
     return Batch(
         done, reached, progress["numInputRows"], int(progress["durationMs"].get("triggerExecution", 0))
     )
+
+
+def causes(query: StreamingQuery) -> str:
+    """What is below a query's failure, a line each: pyspark passes on the words of one of them only."""
+    told = query._jsq.exception()
+    found: list[str] = []
+    below = told.get() if told.isDefined() else None
+    while below is not None and len(found) < _DEEPEST:
+        found.append(str(below.toString()))
+        below = below.getCause()
+    return "\n".join(found)
 
 
 def executed(duration_ms: Container[str]) -> bool:
