@@ -119,7 +119,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     remover = _Remover(settings, cluster, registry, ledger)
     cuts = Cuts(cluster, cluster.writer(), settings.live_events_per_batch, settings.trigger_ms / 1000)
     in_step = threading.Thread(target=cuts.run, args=(stop,), name="cuts", daemon=True)
-    versions_at = 0.0
+    versions_at = counted_at = 0.0
     opened = ExitStack()
     try:
         in_step.start()
@@ -150,6 +150,9 @@ def run(settings: Settings, stop: threading.Event) -> None:
             except HubError as error:
                 log.warning("versions of views, tried again: %s", error.message)
                 versions_at = time.monotonic() + _STALE_CHECK_S
+            if slots.most is None and time.monotonic() >= counted_at:
+                counted_at = time.monotonic() + _STALE_CHECK_S
+                spark.count_slots(session, slots, settings)
             if slots.most is not None and slots.wanted > slots.capacity:
                 log.info("Spark starts again with %d task slots", slots.wanted)
                 _stop_all(runners)
@@ -1070,8 +1073,15 @@ class Runner:
             return
         self.unheld = None
         reached = committed.sources if committed is not None else Positions()
+        views = tuple(changelog_of(table) for table in self._read_versions().values())
         self.member = Member(
-            self.table, plan.generation, tuple(plan.topics), self.view.changelog, ends, reached
+            self.table,
+            plan.generation,
+            tuple(plan.topics),
+            self.view.changelog,
+            ends,
+            reached,
+            views=views,
         )
 
     def _leave(self) -> None:

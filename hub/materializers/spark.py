@@ -184,9 +184,14 @@ def open_session(
     session.sparkContext.setLogLevel("WARN")
     if slots.most is None:
         _await_executor(session, settings)
-        slots.capacity = session.sparkContext.defaultParallelism
-        slots.shared = min(settings.live_tasks, slots.capacity)
+        count_slots(session, slots, settings)
     return session, gateway
+
+
+def count_slots(session: SparkSession, slots: Slots, settings: Settings) -> None:
+    """As many as a cluster's executors have now: they come one after the other, and one may go."""
+    slots.capacity = session.sparkContext.defaultParallelism
+    slots.shared = min(settings.live_tasks, slots.capacity)
 
 
 def _of_cluster(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:

@@ -276,7 +276,7 @@ def test_damage_in_every_place_is_told_and_built_anew_beside_the_rows(hub: Till)
         proven = call_hub(hub.settings, "view", "verify", view)
         assert proven.returncode == 0, (view, proven.stdout, proven.stderr)
     shown = call_hub(hub.settings, "view", "show", names["cut_offsets"])
-    assert "its checkpoint is damaged: offsets/" in shown.stdout, shown
+    assert "its checkpoint is damaged: offsets/" in shown.stderr, shown
     page = httpx2.get(
         f"{hub.pipeline.url}/views/{names['cut_offsets']}", headers={"Accept": "text/html"}, timeout=60.0
     )

@@ -17,7 +17,13 @@ from hub.materializers.cuts import CUT, GROUP, GroupCut, cut_of, next_place
 from hub.materializers.progress import PROGRESS_TOPIC
 from hub.record import NewRecord, Positions, Record, TopicPartition
 
-READS = {"orders_by_city": ("orders",), "balances": ("orders", "payments"), "paid": ("payments",)}
+READS = {
+    "rich": ("payments", "views.balances"),  # and it is first in the list
+    "orders_by_city": ("orders",),
+    "balances": ("orders", "payments"),
+    "richest": ("views.rich",),
+    "paid": ("payments",),
+}
 PARTITIONS = {"orders": 3, "payments": 2}
 
 
@@ -204,7 +210,11 @@ class World:
     def join(self, view: View) -> None:
         if view.query is not None and view.member is None:
             reached = view.committed[-1] if view.committed else Positions()
-            view.member = Member(view.table, 1, READS[view.table], f"views.{view.table}", view.query, reached)
+            reads = READS[view.table]
+            views = tuple(topic for topic in reads if topic.startswith("views."))
+            view.member = Member(
+                view.table, 1, reads, f"views.{view.table}", view.query, reached, views=views
+            )
             view.said = ("live", None)
 
     def commit(self, view: View) -> None:
@@ -232,6 +242,9 @@ def assert_cut(world: World, cut: GroupCut) -> None:
         rows = {record.value for record in world.events(Positions(), place.changelog)}
         events = {name_of(record) for record in world.events(Positions(), cut.sources(table))}
         assert rows == events, f"{table} is not at {cut.at}"
+        for below in READS[table]:
+            if below.startswith("views."):
+                assert cut.at.of_topics([below]) == cut.views[below.removeprefix("views.")].changelog
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -251,7 +264,7 @@ def test_each_cut_is_one_and_the_last_is_at_the_end_of_the_log(seed: int) -> Non
         world.cuts.step(float(step))
     cuts = world.told()
     assert len(cuts) > before
-    assert cuts[-1].at == world.cluster.end_offsets(list(PARTITIONS))
+    assert cuts[-1].at.of_topics(PARTITIONS) == world.cluster.end_offsets(list(PARTITIONS))
     for cut in cuts:
         assert_cut(world, cut)
     for one, other in pairwise(cuts):
@@ -265,7 +278,7 @@ def test_one_that_does_not_run_leaves_the_others_free() -> None:
         world.meanwhile()
         world.cuts.step(float(step))
     assert all(view.query is not None and view.query.bound is not None for view in world.views)
-    stopped = world.views[0]
+    stopped = next(view for view in world.views if view.table == "orders_by_city")
     world.end(stopped)
     world.cuts.step(100.0)
     assert all(view.query is None or view.query.bound is None for view in world.views)
