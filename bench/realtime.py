@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 
 import httpx2
 from confluent_kafka import Producer
@@ -47,11 +48,14 @@ class Measured:
     seconds: float
     memory_mb: int
     load: tuple[float, float]
+    # The longest times without any row in the changelog, and what Spark said of the checkpoints.
+    pauses: list[float]
+    told: list[str]
 
 
-def switch(running: Hub, mode: str) -> None:
+def switch(running: Hub, text: str, mode: str) -> None:
     file = running.settings.project / "views" / "bench.yaml"
-    file.write_text(running.view.replace("\n", f"\nmode: {mode}\n", 1))
+    file.write_text(text.replace("\n", f"\nmode: {mode}\n", 1))
     wait(lambda: running.progress().get("state") == mode)
 
 
@@ -135,12 +139,10 @@ class Load:
                 self.own.append((time.monotonic(), time.monotonic() - began_at))
 
 
-def measure(
-    running: Hub, mode: str, rate: int, checkpoints: int, warm_up_s: float, one_topic: bool
-) -> Measured:
+def measure(running: Hub, name: str, mode: str, rate: int, checkpoints: int, warm_up_s: float) -> Measured:
     """Under load from before the first figure on: after ``warm_up_s``, over so many whole checkpoints (live: as long)."""
-    switch(running, mode)
-    load = Load(running, rate, one_topic)
+    switch(running, VIEWS[name], mode)
+    load = Load(running, rate, name != "entity")
     load.start()
     time.sleep(warm_up_s)
     interval_s = running.settings.realtime_checkpoint_s
@@ -165,6 +167,8 @@ def measure(
         if name in ("spark", "materializer")
     )
     load.stop()
+    came = [at for at, _ in load.changelog.late if at > began_at]
+    log = (running.settings.logs / "materializer.log").read_text(errors="replace")
     return Measured(
         load.changelog.settled(began_at),
         load.subscriber.settled(began_at),
@@ -175,6 +179,10 @@ def measure(
         seconds,
         memory,
         (load_then, os.getloadavg()[0]),
+        sorted((after - before for before, after in pairwise(came)), reverse=True)[: checkpoints + 1],
+        [line.partition(": checkpoint ")[2] for line in log.splitlines() if ": checkpoint " in line][
+            -checkpoints:
+        ],
     )
 
 
@@ -212,7 +220,7 @@ def main() -> None:
             running.start_view()
             wait(lambda: running.progress().get("state") == "live")  # noqa: B023 - asked at once
             for mode in given.modes:
-                found = measure(running, mode, given.rate, given.checkpoints, given.warm_up, name != "entity")
+                found = measure(running, name, mode, given.rate, given.checkpoints, given.warm_up)
                 goal = "[40 / 150]" if mode == "realtime" else "[300 / -]"
                 late = sum(each > LATE_S for each in found.to_changelog) / max(1, len(found.to_changelog))
                 print(f"{name}, {mode}, {found.seconds:.0f} s, {len(found.checkpoints)} checkpoints")

@@ -235,7 +235,9 @@ def _check(members: Sequence[Member]) -> None:
     left = list(members)
     while left:
         free = [
-            each for each in left if not any(other.changelog in each.topics for other in left if other is not each)
+            each
+            for each in left
+            if not any(other.changelog in each.topics for other in left if other is not each)
         ]
         if not free:
             names = ", ".join(each.table for each in left)

@@ -1115,6 +1115,9 @@ class Runner:
         if self.member is not None:
             self.member.reached = batch.sources
         self.doubt.cleared()
+        if mode == "realtime":
+            said = ", ".join(f"{part} {took}" for part, took in batch.parts.items())
+            log.info("view %s: checkpoint %d, in ms: %s", self.table, batch.batch_id, said)
         self._report(
             plan,
             batch,

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
@@ -360,6 +360,8 @@ class Batch:
     sources: Positions
     input_rows: int
     batch_ms: int
+    # What Spark says took time, in milliseconds. Of real-time mode: of the pause in which no row comes, but for ``addBatch``.
+    parts: Mapping[str, int] = field(default_factory=dict)
 
 
 def last_batch(query: StreamingQuery, seen: int = -1) -> Batch | None:
@@ -375,9 +377,8 @@ def last_batch(query: StreamingQuery, seen: int = -1) -> Batch | None:
     if not progress["sources"] or progress["sources"][0].get("endOffset") is None:
         return None
     reached = _least(positions_of(source.get("endOffset") or {}) for source in progress["sources"])
-    return Batch(
-        done, reached, progress["numInputRows"], int(progress["durationMs"].get("triggerExecution", 0))
-    )
+    parts: dict[str, int] = progress["durationMs"]
+    return Batch(done, reached, progress["numInputRows"], int(parts.get("triggerExecution", 0)), parts)
 
 
 def causes(query: StreamingQuery) -> str:

@@ -66,11 +66,14 @@ class Readings:
     def rows(self) -> dict[str, dict[str, int]]:
         own = {f"s{n}": range(n, self.written, SENSORS) for n in range(SENSORS)}
         return {
-            key: {"celsius": max(each), "readings": len(each), "total": sum(each)} for key, each in own.items()
+            key: {"celsius": max(each), "readings": len(each), "total": sum(each)}
+            for key, each in own.items()
         }
 
 
-def test_a_real_time_view_runs_on_the_workers_and_outlives_one_of_them(cluster: SparkCluster, hub: Hub) -> None:
+def test_a_real_time_view_runs_on_the_workers_and_outlives_one_of_them(
+    cluster: SparkCluster, hub: Hub
+) -> None:
     readings = Readings(hub)
     readings.write(200)
     hub.write_view("hot", VIEW)
