@@ -29,6 +29,7 @@ SECONDS = {
     "integration/test_mirror_rules.py": 111,
     "integration/test_view_versions.py": 107,
     "integration/test_scale_out.py": 100,
+    "integration/test_scale_out_realtime.py": 100,
     "integration/test_expiry.py": 98,
     "faults/test_kill_anything.py": 84,
     "integration/test_sql_views.py": 79,
