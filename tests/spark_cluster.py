@@ -23,10 +23,11 @@ PATIENCE_S = 180.0  # three JVMs start beside everything else
 
 
 class SparkCluster:
-    """A master, and workers with a core each. ``folder`` takes what they write."""
+    """A master, and workers with so many ``cores`` each, as they say. ``folder`` takes what they write."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cores: int = 1) -> None:
         self.folder = folder
+        self.cores = cores
         self.port, *self._pages = free_ports(4)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -52,7 +53,7 @@ class SparkCluster:
     def _start_worker(self, name: str, page: int) -> None:
         own = (
             "--cores",
-            "1",
+            str(self.cores),
             "--memory",
             "700m",
             "--webui-port",
@@ -102,8 +103,8 @@ class SparkCluster:
 
 
 @contextmanager
-def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
-    running = SparkCluster(folder)
+def spark_cluster(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[SparkCluster]:
+    running = SparkCluster(folder, cores)
     try:
         running.start(workers)
         yield running

@@ -145,6 +145,8 @@ def show_view(view: str, output: OutputOption = Output.table) -> None:
         for key in (each.get("proof") or {}).get("differing", []):
             note(f'store {each["store"]}: key "{key["key"]}": {key["why"]}')
     for each in found.get("versions", []):
+        if each["why"] != "first":
+            note(f"version {each['number']}: {each['why']}")
         if each["state"] == "ready" and each["comparison"]:
             show_comparison(each["number"], each["comparison"])
 

@@ -7,6 +7,10 @@ all members run on their own and begins anew: no view waits for one that does no
 Why what is told is a cut: while a place is set no member reads past it, so what members have written when all have committed
 there is made of what lies before it. The ends of the changelogs are asked then, and a member of which another query may
 have begun meanwhile (``Member.open``) makes the answer void. The next place is set after the record is in the log.
+
+A member that reads another one's changelog goes last: the place that is chosen is of topics beside the group, and when all that
+a member reads of the group are there, the ends of their changelogs are what of the place is its. These ends, asked once, are
+also those that the cut tells: rows behind them are of the next one.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hub.errors import HubError
+from hub.errors import HubError, PeerError
 from hub.log import Writer
 from hub.materializers.cuts import CUT, GROUP, GroupCut, GroupNote, GroupState, Place, joined, next_place
 from hub.materializers.progress import PROGRESS_TOPIC
@@ -57,6 +61,7 @@ class Member:
     ends: Ends
     reached: Positions
     open: bool = True
+    views: tuple[str, ...] = ()  # those of its topics that are changelogs of views which it reads
 
 
 class Log(Protocol):
@@ -77,6 +82,9 @@ class Group:
     members: tuple[Member, ...] = ()
     begin: Positions = field(default_factory=Positions)
     place: Positions | None = None
+    # Of those that may go to the place, and of those of them that are there: the end of their changelogs.
+    let: set[str] = field(default_factory=set)
+    written: dict[str, Positions] = field(default_factory=dict)
     told: bool = False  # the cut at ``place``
     ask_at_s: float = 0.0
     note: GroupNote | None = None
@@ -86,10 +94,12 @@ class Group:
         if not self._same(members):
             self._release(members)
             self.members = tuple(members)
+            _check(self.members)
         if self.place is None and not self._gather(now_ms):
             return
         assert self.place is not None
-        if not self.told and all(self._there(each) for each in self.members):
+        self._bring()
+        if not self.told and len(self.written) == len(self.members):
             self._tell(self.place, now_ms)
         if self.told and now_s >= self.ask_at_s:
             self.ask_at_s = now_s + self.pause_s
@@ -138,9 +148,41 @@ class Group:
             if at is None:
                 return False  # a batch of it is just being made; those before it are held already
             held.append(at)
-        self.begin, self.place, self.told = begin, joined(held), False
+        self.begin = begin
+        self._set(joined(held))
+        return True
+
+    def _set(self, place: Positions) -> None:
+        """The next place, as far as it is of topics beside the group."""
+        self.place, self.told = place.of_topics(_beside(self.members)), False
+        self.let, self.written = set(), {}
+        self._bring()
+
+    def _bring(self) -> None:
+        """Let each go on whose views are there, and see who else is there then."""
+        while self._bring_some():
+            pass
+
+    def _bring_some(self) -> bool:
+        """True when somebody has come there, so that others may go on."""
+        came = []
         for each in self.members:
-            each.ends.until(self.place.of_topics(each.topics))
+            if each.table not in self.let:
+                below = [other for other in self.members if other.changelog in each.topics]
+                if any(other.table not in self.written for other in below):
+                    continue
+                assert self.place is not None
+                self.place = joined([self.place, *(self.written[other.table] for other in below)])
+                each.ends.until(self.place.of_topics(each.topics))
+                self.let.add(each.table)
+            if each.table not in self.written and self._there(each):
+                came.append(each)
+        if not came:
+            return False
+        ends = self.log.end_offsets([each.changelog for each in came])
+        if not all(each.open for each in came):
+            return False
+        self.written |= {each.table: ends.of_topics([each.changelog]) for each in came}
         return True
 
     def _there(self, member: Member) -> bool:
@@ -148,25 +190,21 @@ class Group:
         return self.begin.advanced(member.reached).covers(self.place.of_topics(member.topics))
 
     def _tell(self, place: Positions, now_ms: int) -> None:
-        ends = self.log.end_offsets([each.changelog for each in self.members])
         if not all(each.open for each in self.members):
             return
         views = {
-            each.table: Place(each.generation, ends.of_topics([each.changelog]), each.topics)
-            for each in self.members
+            each.table: Place(each.generation, self.written[each.table], each.topics) for each in self.members
         }
         self.writer.append([GroupCut(self.name, place, views, now_ms).record()])
         self.told = True
         self.say("together", None, _tables(self.members), now_ms)
 
     def _go_on(self, place: Positions) -> None:
-        following = next_place(place, self.log.end_offsets(_topics(self.members)), self.most)
-        if following == place:
-            return
-        # Before any member may pass the old one.
-        self.place, self.told = following, False
-        for each in self.members:
-            each.ends.until(following.of_topics(each.topics))
+        beside = _beside(self.members)
+        place = place.of_topics(beside)
+        following = next_place(place, self.log.end_offsets(beside), self.most)
+        if following != place:
+            self._set(following)  # before any member may pass the old one
 
 
 def _tables(members: Iterable[Member]) -> tuple[str, ...]:
@@ -175,6 +213,38 @@ def _tables(members: Iterable[Member]) -> tuple[str, ...]:
 
 def _topics(members: Iterable[Member]) -> list[str]:
     return sorted({topic for each in members for topic in each.topics})
+
+
+def _beside(members: Iterable[Member]) -> list[str]:
+    """The topics that they read and do not write."""
+    written = {each.changelog for each in members}
+    return [topic for topic in _topics(members) if topic not in written]
+
+
+def _check(members: Sequence[Member]) -> None:
+    """Raises PeerError (HUB-3061) for members that cannot come to one place."""
+    written = {each.changelog for each in members}
+    for each in members:
+        for topic in each.views:
+            if topic not in written:
+                raise PeerError(
+                    f'view "{each.table}" reads {topic}, which no view of its group writes',
+                    hint="write the same `cut` in both views' files; while another version of one is built, it passes by itself",
+                    code="HUB-3061",
+                )
+    left = list(members)
+    while left:
+        free = [
+            each
+            for each in left
+            if not any(other.changelog in each.topics for other in left if other is not each)
+        ]
+        if not free:
+            names = ", ".join(each.table for each in left)
+            raise PeerError(
+                f"views {names} read one another in a circle", hint="no place has both", code="HUB-3061"
+            )
+        left = [each for each in left if each not in free]
 
 
 class Running(Protocol):

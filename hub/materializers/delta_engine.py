@@ -42,6 +42,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from hub.errors import CallerError, ConfigError, HubFault, PeerError
 from hub.log import Writer
+from hub.materializers import damage
 from hub.materializers.avro_shape import AvroType, changelog_schema
 from hub.materializers.dataframes import GENERATION_SHIFT, VERSION_HEADER
 from hub.materializers.delta import plan
@@ -138,6 +139,13 @@ class Timing:
             self.ms[name] = self.ms.get(name, 0.0) + (time.perf_counter() - begun) * 1000
 
 
+def damaged(error: BaseException) -> str | None:
+    """What an error says of a state that is not as it was written; None: it is about something else."""
+    if isinstance(error, duckdb.Error) and damage.of_duckdb(str(error)):
+        return f"delta.duckdb: {str(error).splitlines()[0]}"
+    return None
+
+
 class SparkCatalog:
     """The planner's Catalog over empty tables in a session of their own, which knows the functions of a view."""
 
@@ -232,9 +240,11 @@ class DeltaState:
             self.db = duckdb.connect(str(folder / "delta.duckdb"))
         except duckdb.Error as error:
             said = str(error).split("\n")[0]
-            if "lock" in said.lower():
+            if "set lock" in said:  # "block" is another matter
                 raise PeerError(f"{folder}: another process has the state: {said}") from None
-            raise HubFault(f"{folder}: the state there cannot be read: {said}", code="HUB-5021") from None
+            if damage.is_outage(said):
+                raise PeerError(f"{folder}: the state there cannot be read now: {said}") from None
+            raise HubFault(f"{folder}/delta.duckdb cannot be read: {said}", code="HUB-5021") from None
         self.db.execute(f"SET memory_limit = '{memory_mb}MB'")
         # Each thread of a sort needs room of its own.
         self.db.execute(f"SET threads = {max(1, min(4, os.cpu_count() or 1, memory_mb // 100))}")

@@ -42,7 +42,7 @@ from hub.config import SERVING, Settings
 from hub.errors import ConfigError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster, own_cluster
 from hub.log import TopicDescription, Writer
-from hub.materializers import delta_inputs, delta_stream, spark, sql_stream
+from hub.materializers import damage, delta_engine, delta_inputs, delta_stream, spark, sql_stream
 from hub.materializers.avro_shape import AvroType, field_types
 from hub.materializers.batch_traces import BatchTraces
 from hub.materializers.classify import Classified, classify
@@ -120,7 +120,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     remover = _Remover(settings, cluster, registry, ledger)
     cuts = Cuts(cluster, cluster.writer(), settings.live_events_per_batch, settings.trigger_ms / 1000)
     in_step = threading.Thread(target=cuts.run, args=(stop,), name="cuts", daemon=True)
-    versions_at = 0.0
+    versions_at = counted_at = 0.0
     opened = ExitStack()
     try:
         in_step.start()
@@ -151,6 +151,9 @@ def run(settings: Settings, stop: threading.Event) -> None:
             except HubError as error:
                 log.warning("versions of views, tried again: %s", error.message)
                 versions_at = time.monotonic() + _STALE_CHECK_S
+            if slots.most is None and time.monotonic() >= counted_at:
+                counted_at = time.monotonic() + _STALE_CHECK_S
+                spark.count_slots(session, slots, settings)
             if slots.most is not None and slots.wanted > slots.capacity:
                 log.info("Spark starts again with %d task slots", slots.wanted)
                 _stop_all(runners)
@@ -372,6 +375,9 @@ class Runner:
         self.sweeping: SparkSession | None = None  # made when there is something to sweep
         self.noted_at = 0.0
         self.delta: DeltaQuery | None = None
+        self.checkpoint: Path | None = None  # of its plan
+        self.doubt = damage.Doubt()
+        self.causes = ""  # below the failure of its last query
         # See cut_steps.Running.
         self.label: str | None = None
         self.member: Member | None = None
@@ -418,8 +424,15 @@ class Runner:
             except PySparkException as error:
                 if self._learned(str(error)):
                     continue
+                # What a full disk cuts short is no damage: with room it is written again.
+                full = self._full_disk(error)
+                why = None if full else damage.of_words(f"{error}\n{self.causes}", self.checkpoint)
+                if why is not None:
+                    self._doubts(why)
+                    self.stopping.wait(backoff.next_s())
+                    continue
                 broken = failure(str(error), self.path.stem) or _too_large(str(error), self.view)
-                if (full := self._full_disk(error)) is not None:
+                if full is not None:
                     self._say("retrying", full)
                 elif broken is not None:
                     self._say("failed", str(broken))
@@ -428,15 +441,21 @@ class Runner:
                 self.stopping.wait(backoff.next_s())
             except HubError as error:
                 if error.code in delta_stream.LOST:
-                    # The plan is forgotten, so the view is computed anew from the start of the log.
-                    (self.settings.checkpoints / self.table / "plan.json").unlink(missing_ok=True)
+                    self._doubts(error.message)
+                    self.stopping.wait(backoff.next_s())
+                    continue
                 self._say("retrying" if error.retriable else "failed", str(error))
                 self.stopping.wait(backoff.next_s())
             except FileNotFoundError:
                 break
             except Exception as error:  # whatever it is, this view says it and tries again; the others go on
-                log.exception("view %s", self.path.stem)
                 full = self._full_disk(error)
+                why = None if full else delta_engine.damaged(error)
+                if why is not None:
+                    self._doubts(why)
+                    self.stopping.wait(backoff.next_s())
+                    continue
+                log.exception("view %s", self.path.stem)
                 self._say("retrying", full or _first_line(f"{type(error).__name__}: {error}"))
                 self.stopping.wait(backoff.next_s())
         self._say("stopped")
@@ -452,6 +471,28 @@ class Runner:
             },
         )
         return None if found is None else f"{found.message}; {found.hint}"
+
+    def _doubts(self, why: str) -> None:
+        """Somebody cannot read the view's state. What is said of it twice in a row is believed: the state is set aside, and so
+        the next plan finds that it is lost."""
+        if self.checkpoint is not None and self.doubt.confirmed(why):
+            self._set_aside(self.checkpoint, why)
+            self.doubt.cleared()
+        else:
+            self._say("retrying", f"its state cannot be read, which is tried once more: {_first_line(why)}")
+
+    def _set_aside(self, checkpoint: Path, why: str) -> None:
+        aside = damage.aside_of(self.settings.checkpoints, self.path.stem)
+        damage.set_aside(checkpoint, aside, self.table, why)
+        log.error("view %s: its checkpoint is damaged: %s; it is kept in %s", self.table, why, aside)
+
+    def _why_lost(self, generation: int | None) -> str:
+        """Of a checkpoint that is not there; None: that of which nobody knows any more which it is."""
+        aside = damage.aside_of(self.settings.checkpoints, self.path.stem)
+        why = damage.why_aside(aside, self.table, generation)
+        if why is None:
+            return "its checkpoint is lost"
+        return f"its checkpoint is damaged: {_first_line(why)} (kept in {aside})"
 
     def _mode(self) -> Mode:
         """What comes after the catch-up. Real time is for the version that is served: the others, those that are built and those
@@ -688,8 +729,18 @@ class Runner:
         note = self.settings.checkpoints / self.table / "plan.json"
         if not note.exists():
             return None
-        known: dict[str, Any] = orjson.loads(note.read_bytes())
-        return known
+        try:
+            known: dict[str, Any] = orjson.loads(note.read_bytes())
+        except ValueError:
+            known = {}
+        if "fingerprint" in known and "generation" in known:
+            return known
+        # Whose state this is, nobody can tell any more.
+        last = max(_generations(note.parent), default=None)
+        if last is not None:
+            self._set_aside(note.parent / str(last), "plan.json is not as it was written")
+        note.unlink()
+        return None
 
     def _sql_inputs(
         self, view: SqlView, topics: Mapping[str, TopicDescription], pinned: Mapping[str, Any] | None
@@ -833,19 +884,27 @@ class Runner:
         Raises HubError for a version whose state is lost, once another one is on its way."""
         view, folder = made.view, self.settings.checkpoints / self.table
         note, known = folder / "plan.json", self._note()
-        why = "its checkpoint is lost"
+        why = self._why_lost(None)
         if known is not None:
             same_log = all(topic_ids.get(topic) == known_id for topic, known_id in known["topics"].items())
             checkpoint = folder / str(known["generation"])
             if known["fingerprint"] == made.fingerprint and same_log and checkpoint.exists():
-                if "latest" not in known:  # a note of before there were versions
-                    _write_note(note, {**known, **_pins(made)})
-                return known["generation"], checkpoint, known["partitions"]
+                wrong = damage.of_logs(checkpoint, delta=made.delta is not None)
+                if wrong is None:
+                    if "latest" not in known:  # a note of before there were versions
+                        _write_note(note, {**known, **_pins(made)})
+                    self.checkpoint = checkpoint
+                    return known["generation"], checkpoint, known["partitions"]
+                self._set_aside(checkpoint, wrong)
             if checkpoint.exists():
                 why = "its state fits no more" if same_log else "a topic that it reads was made anew"
+            else:
+                why = self._why_lost(known["generation"])
         version = self.ledger.version(self.path.stem, self.suffix)
         if version is None or self._in_place(view):
             generation = max(self._published_generation(), *_generations(folder), 0) + 1
+            if version is not None:
+                self.ledger.tell(self.path.stem, Kept(version.number, version.definition, why))
         elif self.suffix is not None and not sum(
             end for _, end in self.cluster.end_offsets([view.changelog])
         ):
@@ -857,7 +916,7 @@ class Runner:
                 hint=f"hub view show {view.name} tells how far that is",
                 code=_LOST,
             )
-        checkpoint = folder / str(generation)
+        checkpoint = self.checkpoint = folder / str(generation)
         checkpoint.mkdir(parents=True, exist_ok=True)
         body = {
             "generation": generation,
@@ -937,6 +996,7 @@ class Runner:
             if self.stopping.is_set():
                 return False
         warming = mode == "live" and self.view.mode == "realtime" and not self.warm
+        self.causes = ""
         if mode == "realtime":
             if not (self.has_slots and self.slots.enter(self.path.stem, self.table)):
                 return self._follow(plan, "live")  # another version is still in them: asked again meanwhile
@@ -981,6 +1041,7 @@ class Runner:
                 self.delta.finish()
             self._report_last(plan, query, mode, reported)
             if failure is not None:
+                self.causes = spark.causes(query)
                 refused = isinstance(failure, PySparkException) and spark.refusal(self.path.stem, failure)
                 raise refused or failure
             return False
@@ -1031,8 +1092,15 @@ class Runner:
             return
         self.unheld = None
         reached = committed.sources if committed is not None else Positions()
+        views = tuple(changelog_of(table) for table in self._read_versions().values())
         self.member = Member(
-            self.table, plan.generation, tuple(plan.topics), self.view.changelog, ends, reached
+            self.table,
+            plan.generation,
+            tuple(plan.topics),
+            self.view.changelog,
+            ends,
+            reached,
+            views=views,
         )
 
     def _leave(self) -> None:
@@ -1065,6 +1133,10 @@ class Runner:
             return reported
         if self.member is not None:
             self.member.reached = batch.sources
+        self.doubt.cleared()
+        if mode == "realtime":
+            said = ", ".join(f"{part} {took}" for part, took in batch.parts.items())
+            log.info("view %s: checkpoint %d, in ms: %s", self.table, batch.batch_id, said)
         self._report(
             plan,
             batch,

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
@@ -109,6 +109,8 @@ _IDLE_RULES = ",".join(
 )
 _EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
 
+_DEEPEST = 20  # causes below one another
+
 _REFUSED = re.compile(r"\[(?:INVALID_)?STREAMING_REAL_TIME_MODE[\w.]*\]([^\n]*)")
 
 # These and the number of state partitions are session settings that a query copies when it starts.
@@ -172,9 +174,14 @@ def open_session(
     spark_kafka.let_ask_for_tokens(session, settings)
     if slots.most is None:
         _await_executor(session, settings)
-        slots.capacity = session.sparkContext.defaultParallelism
-        slots.shared = min(settings.live_tasks, slots.capacity)
+        count_slots(session, slots, settings)
     return session, gateway
+
+
+def count_slots(session: SparkSession, slots: Slots, settings: Settings) -> None:
+    """As many as a cluster's executors have now: they come one after the other, and one may go."""
+    slots.capacity = session.sparkContext.defaultParallelism
+    slots.shared = min(settings.live_tasks, slots.capacity)
 
 
 def _of_cluster(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
@@ -325,6 +332,8 @@ class Batch:
     sources: Positions
     input_rows: int
     batch_ms: int
+    # What Spark says took time, in milliseconds. Of real-time mode: of the pause in which no row comes, but for ``addBatch``.
+    parts: Mapping[str, int] = field(default_factory=dict)
 
 
 def last_batch(query: StreamingQuery, seen: int = -1) -> Batch | None:
@@ -340,9 +349,19 @@ def last_batch(query: StreamingQuery, seen: int = -1) -> Batch | None:
     if not progress["sources"] or progress["sources"][0].get("endOffset") is None:
         return None
     reached = _least(positions_of(source.get("endOffset") or {}) for source in progress["sources"])
-    return Batch(
-        done, reached, progress["numInputRows"], int(progress["durationMs"].get("triggerExecution", 0))
-    )
+    parts: dict[str, int] = progress["durationMs"]
+    return Batch(done, reached, progress["numInputRows"], int(parts.get("triggerExecution", 0)), parts)
+
+
+def causes(query: StreamingQuery) -> str:
+    """What is below a query's failure, a line each: pyspark passes on the words of one of them only."""
+    told = query._jsq.exception()
+    found: list[str] = []
+    below = told.get() if told.isDefined() else None
+    while below is not None and len(found) < _DEEPEST:
+        found.append(str(below.toString()))
+        below = below.getCause()
+    return "\n".join(found)
 
 
 def executed(duration_ms: Container[str]) -> bool:

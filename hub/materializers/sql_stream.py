@@ -19,6 +19,7 @@ Temp views and settings live in a Spark session of the query's own, so two views
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +33,7 @@ from pyspark.sql.avro.functions import to_avro
 from pyspark.sql.streaming.query import StreamingQuery
 
 from hub.config import Settings
-from hub.errors import ConfigError
+from hub.errors import CallerError, ConfigError
 from hub.materializers import spark_kafka
 from hub.materializers.avro_shape import AvroType, changelog_schema
 from hub.materializers.classify import Classified, Late
@@ -61,6 +62,8 @@ from hub.materializers.spark import (
 from hub.materializers.sql_view import FROM, ORIGIN, VERSION, Query, SqlSource, SqlView
 from hub.materializers.transform_functions import register
 from hub.record import Positions, TopicPartition, lag_records
+
+log = logging.getLogger(__name__)
 
 _STREAMING = "spark.sql.streaming"
 EVENTS = "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary"
@@ -336,12 +339,15 @@ class Swept:
 
 
 def swept(checkpoint: Path) -> Swept:
-    """What the last sweep noted; nothing when there was none."""
-    note = checkpoint / _SWEPT
-    if not note.exists():
+    """What the last sweep noted; nothing when there was none, or its note is damaged: then all that is left is swept again."""
+    try:
+        body = orjson.loads((checkpoint / _SWEPT).read_bytes())
+        return Swept(body["batch_id"], Positions.parse(body["reached"]), body["dead"], body["late"])
+    except FileNotFoundError:
         return Swept()
-    body = orjson.loads(note.read_bytes())
-    return Swept(body["batch_id"], Positions.parse(body["reached"]), body["dead"], body["late"])
+    except (ValueError, KeyError, TypeError, CallerError) as error:
+        log.error("%s is not as it was written, and left out: %s", checkpoint / _SWEPT, error)
+        return Swept()
 
 
 def quiet_batches(query: StreamingQuery) -> set[int]:

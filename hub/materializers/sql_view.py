@@ -173,11 +173,6 @@ class SqlView(Declared):
         if self.cut is None:
             return self
         for name, source in self.sources.items():
-            if source.view is not None:
-                raise ValueError(
-                    f'source "{name}" is the view "{source.view}", whose rows come after its events: no place of the log has '
-                    "both. Read the topics that it is made of, or leave `cut` out"
-                )
             if source.read_as == "static":
                 raise ValueError(
                     f'source "{name}" is static: it is read as it stands when a batch looks, so nobody can say what of it is '

@@ -219,7 +219,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     )
     threads.append(threading.Thread(target=expirer.run, args=(stop,), name="expire", daemon=True))
     prover = Prover(
-        KafkaCluster(settings.bootstrap, settings.kafka_timeout_s),
+        own_cluster(settings),
         RegistryClient(settings.registry),
         stores,
         settings.home / "proof",

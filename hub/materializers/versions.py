@@ -142,10 +142,11 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The same computation goes on under another text, or was computed anew in its place."""
+    """The same computation goes on under another text, or is computed anew in its place: then ``why``."""
 
     number: int
     definition: Definition
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +220,7 @@ def decide(state: Versions | None, event: Event, view: str, now_ms: int) -> Vers
         return None
     match event:
         case Kept():
-            return _kept(state, event.number, event.definition)
+            return _kept(state, event.number, event.definition, event.why)
         case Changed():
             return _changed(state, event, now_ms)
         case Lost():
@@ -274,11 +275,11 @@ def _without(state: Versions, number: int) -> Versions:
     return replace(state, versions=left, dropping=(*state.dropping, gone.suffix))
 
 
-def _kept(state: Versions, number: int, definition: Definition) -> Versions:
+def _kept(state: Versions, number: int, definition: Definition, why: str | None = None) -> Versions:
     known = state.number(number)
     if known is None:
         return state
-    found = _put(state, replace(known, definition=definition))
+    found = _put(state, replace(known, definition=definition, why=why or known.why))
     return found if found.judged == definition.text else replace(found, judged=definition.text)
 
 

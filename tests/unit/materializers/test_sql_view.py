@@ -112,11 +112,6 @@ def test_a_mistake_in_the_sql_names_the_file(tmp_path: Path) -> None:
         ("sources:", "source:", 'unknown key "source"'),
         (
             "sources:",
-            "cut: shop\nsources:\n  other: {view: late_flights}",
-            'source "other" is the view "late_flights", whose rows come after its events',
-        ),
-        (
-            "sources:",
             "cut: shop\nsources:\n  other: {topic: nyc.planes, as: static}",
             'source "other" is static: it is read as it stands when a batch looks',
         ),

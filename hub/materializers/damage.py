@@ -1,0 +1,238 @@
+"""[shell] Checkpoints that nobody can go on from: how that is known, and what becomes of their files.
+
+Two ways to know. ``of_logs`` reads what Spark's query reads first, before it does: its metadata, the offsets that each batch was
+to read, the batches that are committed. A kill leaves none of that half written; a disk, a copy or a power failure does. And one
+of these files too few is worse than one that is garbage: Spark goes on behind a gap among its commits, and what lay in it is
+lost. ``of_words`` judges what Spark or DuckDB says of state that cannot be loaded. What comes and goes (a full disk, no memory,
+Kafka away, a function of the view's that raises) is no damage, whatever it is wrapped in.
+
+What is damaged is kept for whoever wants to look: ``set_aside`` moves it to ``<view>.damaged``, one a view.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+_NOTE = "hub.damage"
+_ASIDE = ".damaged"  # no view and no version has a dot in its name
+_CLASS = re.compile(r"(?:Caused by: )?(?:[\w$]+\.)+[\w$]+: ")  # of an exception, before its words
+_VERSION = re.compile(r"v\d+")
+
+# These comes and go: what they stopped may be whole.
+_OUTAGE = re.compile(
+    r"no space left|disk quota|too many open files|cannot allocate memory|out of memory|outofmemory|OUT_OF_MEMORY"
+    r"|permission denied|accessdenied|read-only file system|input/output error|stale file handle"
+    r"|connection (?:refused|reset)|timed out|timeoutexception|interruptedexception|UNRELEASED_THREAD_ERROR|set lock on file",
+    re.IGNORECASE,
+)
+# What Spark calls by a name that can mean nothing else.
+_NAMED = re.compile(
+    r"CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED|STATE_STORE_(?:ROW_CHECKSUM_VERIFICATION_FAILED"
+    r"|(?:KEY|VALUE)_ROW_FORMAT_VALIDATION_FAILURE|BASE_CHECKPOINT_ID_MISMATCH|(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE)"
+    r"|STREAMING_CHECKPOINT_MISSING_METADATA_FILE|STREAMING_STATEFUL_OPERATOR_(?:MISSING_STATE_DIRECTORY|NOT_MATCH_IN_STATE_METADATA)"
+    r"|MALFORMED_LOG_FILE|ChecksumException|Checksum error: file"
+    r"|CANNOT_LOAD_STATE_STORE\.(?:AUTO_SNAPSHOT_REPAIR_FAILED|CANNOT_FIND_BASE_SNAPSHOT_CHECKPOINT|CANNOT_READ_\w+"
+    r"|INVALID_CHANGE_LOG_READER_VERSION|INVALID_CHECKPOINT_LINEAGE|(?:KEY|VALUE)_ROW_FORMAT_VALIDATION_FAILURE"
+    r"|UNEXPECTED_FILE_SIZE|UNEXPECTED_VERSION)"
+)
+# Where it has no name: that state is being read, and in what way it is not what was written.
+_STATE = re.compile(
+    r"CANNOT_LOAD_STATE_STORE|streaming[./]state[./]|StateSchema|OperatorStateMetadata|HDFSMetadataLog|StreamMetadata"
+)
+_NOT_AS_WRITTEN = re.compile(
+    r"EOFException|ZipException|FileNotFoundException|NoSuchFileException|does not exist|corrupt|checksum"
+    r"|JsonParseException|JsonMappingException|JsonEOFException|MismatchedInputException|MappingException|ParseException"
+    r"|UTFDataFormatException|NegativeArraySizeException|MalformedInputException|StreamCorruptedException|Incomplete log file"
+    r"|NumberFormatException|Log file was malformed|unknown compression|Decompression error|invalid (?:header|magic)",
+    re.IGNORECASE,
+)
+# DuckDB of its own file, once it is open.
+_DUCKDB = re.compile(
+    r"corrupt|checksum|not a valid duckdb|failed to deserialize|replaying wal|serialization error|could not read enough bytes"
+    r"|truncated|database has been invalidated",
+    re.IGNORECASE,
+)
+
+
+def of_logs(checkpoint: Path, *, delta: bool = False) -> str | None:
+    """What is wrong in a checkpoint folder of Spark's, as half a sentence; None: its logs are whole, or there are none yet.
+    ``delta``: the view keeps its tables beside them.
+
+    Raises OSError when they cannot be read now, which tells nothing.
+    """
+    offsets, commits = _entries(checkpoint / "offsets"), _entries(checkpoint / "commits")
+    begun, done = max(offsets, default=-1), max(commits, default=-1)
+    wrong = _wrong(checkpoint, checkpoint / "metadata", _check_metadata) if begun >= 0 or done >= 0 else None
+    for path in offsets.values():
+        wrong = wrong or _wrong(checkpoint, path, _check_offsets)
+    for path in commits.values():
+        wrong = wrong or _wrong(checkpoint, path, _check_commit)
+    if wrong is not None:
+        return wrong
+    if done >= 0 and done not in offsets:
+        return f"batch {done} is committed, and offsets/{done} is missing"
+    if begun > done + 1:
+        return f"batch {begun} was begun, and commits/{begun - 1} is missing"
+    if delta and done >= 0 and not (checkpoint / "delta" / "delta.duckdb").exists():
+        return f"batch {done} is committed, and delta/delta.duckdb is missing"
+    return None
+
+
+def of_words(said: str, checkpoint: Path | None = None) -> str | None:
+    """What an error of a query says of its state that was damaged, in a line; None: it is about something else. ``checkpoint``:
+    the query's; what cannot be read within it is its state."""
+    if _OUTAGE.search(said):
+        return None
+    named = _NAMED.search(said)
+    if named is not None:
+        return _line_of(said, named.start())
+    odd = _NOT_AS_WRITTEN.search(said)
+    within = checkpoint is not None and str(checkpoint) in said
+    if odd is None or not (within or _STATE.search(said)):
+        return None
+    return _line_of(said, odd.start())
+
+
+def of_duckdb(said: str) -> bool:
+    """Whether DuckDB says that its file is not as it was written."""
+    return _OUTAGE.search(said) is None and _DUCKDB.search(said) is not None
+
+
+def is_outage(said: str) -> bool:
+    """Whether an error speaks of what comes and goes."""
+    return _OUTAGE.search(said) is not None
+
+
+def aside_of(checkpoints: Path, view: str) -> Path:
+    """Where the damaged checkpoint of a view is kept."""
+    return checkpoints / f"{view}{_ASIDE}"
+
+
+def set_aside(checkpoint: Path, aside: Path, version: str, why: str) -> None:
+    """Move a checkpoint out of the way, with a note of what was wrong with it; one that was kept before goes. A kill in between
+    leaves it where it was."""
+    if not checkpoint.exists():
+        return
+    body = {"version": version, "generation": checkpoint.name, "why": why}
+    (checkpoint / _NOTE).write_bytes(orjson.dumps(body))
+    shutil.rmtree(aside, ignore_errors=True)
+    os.replace(checkpoint, aside)
+
+
+def why_aside(aside: Path, version: str, generation: int | None) -> str | None:
+    """What was wrong with a version's checkpoint that was set aside; None when it is another one that is kept there.
+    ``generation`` None: whichever of that version."""
+    try:
+        body: dict[str, Any] = orjson.loads((aside / _NOTE).read_bytes())
+    except (OSError, ValueError):
+        return None
+    same = body.get("version") == version and (
+        generation is None or body.get("generation") == str(generation)
+    )
+    return str(body.get("why")) if same else None
+
+
+@dataclass(slots=True)
+class Doubt:
+    """What is said of a state counts when it is said of the same state twice in a row: once may be of a copy in passing."""
+
+    said: str | None = None
+
+    def confirmed(self, why: str) -> bool:
+        again, self.said = self.said is not None, why
+        return again
+
+    def cleared(self) -> None:
+        """A batch was committed."""
+        self.said = None
+
+
+def _entries(log: Path) -> dict[int, Path]:
+    return {int(path.name): path for path in sorted(log.glob("*")) if path.name.isdecimal()}
+
+
+def _wrong(checkpoint: Path, path: Path, check: Callable[[list[str]], None]) -> str | None:
+    name = path.relative_to(checkpoint)
+    try:
+        found = path.read_bytes()
+        lines = found.decode().splitlines()
+    except FileNotFoundError:
+        return f"{name} is missing"
+    except UnicodeDecodeError:
+        return f"{name} is no text"
+    if not lines:
+        return f"{name} is empty"
+    if not _sums_up(path, found):
+        return f"{name} does not fit its checksum"
+    try:
+        check(lines)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return f"{name} is not as it was written"
+    return None
+
+
+def _sums_up(path: Path, found: bytes) -> bool:
+    """Whether a file is what Hadoop's checksums beside it say (``.<name>.crc``: "crc", 0, the size of a piece, a CRC-32 of each).
+    Spark would not read it otherwise, where Hadoop writes such files at all."""
+    try:
+        sums = path.with_name(f".{path.name}.crc").read_bytes()
+    except FileNotFoundError:
+        return True
+    size = int.from_bytes(sums[4:8])
+    if sums[:4] != b"crc\0" or size <= 0:
+        return False
+    pieces = (found[at : at + size] for at in range(0, len(found), size))
+    return sums[8:] == b"".join(zlib.crc32(piece).to_bytes(4) for piece in pieces)
+
+
+def _check_metadata(lines: list[str]) -> None:
+    if not isinstance(_object(" ".join(lines))["id"], str):
+        raise TypeError
+
+
+def _check_offsets(lines: list[str]) -> None:
+    """Its version, a line of metadata, and one a source: the next offsets, or ``-``."""
+    _check_version(lines)
+    _object(lines[1] if len(lines) > 1 else "")
+    if len(lines) < 3:
+        raise ValueError("no source")
+    for line in lines[2:]:
+        if line == "-":
+            continue
+        for by_partition in _object(line).values():
+            for partition, offset in by_partition.items():
+                if int(partition) < 0 or not isinstance(offset, int):
+                    raise ValueError
+
+
+def _check_commit(lines: list[str]) -> None:
+    _check_version(lines)
+    _object(lines[1] if len(lines) > 1 else "")
+
+
+def _check_version(lines: list[str]) -> None:
+    if _VERSION.fullmatch(lines[0]) is None:
+        raise ValueError
+
+
+def _object(line: str) -> Mapping[str, Any]:
+    found = orjson.loads(line)
+    if not isinstance(found, dict):
+        raise TypeError
+    return found
+
+
+def _line_of(said: str, at: int) -> str:
+    """The line of a text that has the place ``at``, without what Java puts around it."""
+    begin, end = said.rfind("\n", 0, at) + 1, said.find("\n", at)
+    line = said[begin : end if end >= 0 else len(said)].strip()
+    return _CLASS.sub("", line)[:300]
