@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import subprocess
 import threading
 import time
@@ -186,7 +187,7 @@ class Issuer:
 
 
 class SignedNode(SecuredNode):
-    """Its tokens have to be signed by its ``issuer``. Java's clients take no others."""
+    """Its tokens have to be signed by its ``issuer``: Java's clients take no others. It tells whom it refuses what."""
 
     def prepare(self) -> list[str]:
         command = super().prepare()
@@ -197,7 +198,18 @@ class SignedNode(SecuredNode):
             properties.write(f"{at}.sasl.server.callback.handler.class={handler}\n")
             properties.write(f"{at}.sasl.oauthbearer.jwks.endpoint.url={url}\n")
             properties.write(f"sasl.oauthbearer.jwks.endpoint.url={url}\n")
+        with (self.folder / "log4j2.properties").open("a") as logging:
+            logging.write(
+                "logger.authorizer.name = kafka.authorizer.logger\nlogger.authorizer.level = info\n"
+            )
         return [command[0], f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}", *command[1:]]
+
+    def refused(self, user: str) -> set[str]:
+        """What it did not let the user do, in its own words."""
+        told = re.findall(
+            rf"Principal = User:{user} is Denied (.*?) from host.*? on resource = (\S+)", self.log.read_text()
+        )
+        return {f"{what} {on}" for what, on in told}
 
     @cached_property
     def issuer(self) -> Issuer:

@@ -208,6 +208,27 @@ def test_commands_and_pages_say_how_it_is_there(filled: Pipeline) -> None:
 
 
 @pytest.mark.timeout(300)
+def test_what_cannot_be_taken_goes_to_its_own_topic_with_these_rights(
+    filled: Pipeline, node: SignedNode
+) -> None:
+    """The prefix of a topic's name is its dead letters', too."""
+    writer = KafkaCluster(node.bootstrap).writer()
+    writer.append([NewRecord("plant.readings", b"s-9", b"no event")])
+    writer.close()
+
+    def told() -> bool:
+        return "plant.readings" in call_hub(filled.settings, "dlq", "ls").stdout
+
+    wait_until(told, 120.0, lambda: f"{filled.state('latest')}\n{said(filled)}")
+    assert "plant.readings.dlq" in filled.cluster.topics()
+
+
+def test_nothing_was_refused_to_the_hub(filled: Pipeline, node: SignedNode) -> None:
+    """Also of what it tries and would go on without."""
+    assert node.refused(USER) == set(), said(filled)
+
+
+@pytest.mark.timeout(300)
 def test_a_right_that_is_missing_is_named_and_given_back_all_goes_on(
     filled: Pipeline, node: SignedNode
 ) -> None:
@@ -224,28 +245,13 @@ def test_a_right_that_is_missing_is_named_and_given_back_all_goes_on(
             lambda: f"{hub.state('latest')}",
         )
         assert "Sword-4711" not in json.dumps(hub.state("latest"))
+        assert any("views.latest" in each for each in node.refused(USER))
     finally:
         take(node.bootstrap, denied, f"User:{USER}")
 
     wait_until(lambda: reads(hub, "s-0", after), 240.0, lambda: f"{hub.state('latest')}\n{said(hub)}")
     assert hub.rows("latest")["s-0"]["readings"] == 4
     assert rights_of(hub)["verdict"] == "OK"
-
-
-@pytest.mark.timeout(300)
-def test_what_cannot_be_taken_goes_to_its_own_topic_with_these_rights(
-    filled: Pipeline, node: SignedNode
-) -> None:
-    """The prefix of a topic's name is its dead letters', too."""
-    writer = KafkaCluster(node.bootstrap).writer()
-    writer.append([NewRecord("plant.readings", b"s-9", b"no event")])
-    writer.close()
-
-    def told() -> bool:
-        return "plant.readings" in call_hub(filled.settings, "dlq", "ls").stdout
-
-    wait_until(told, 120.0, lambda: f"{filled.state('latest')}\n{said(filled)}")
-    assert "plant.readings.dlq" in filled.cluster.topics()
 
 
 def rights_of(hub: Pipeline) -> dict[str, str]:
