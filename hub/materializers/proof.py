@@ -41,8 +41,8 @@ _HALF = 1 << 63
 _MODULUS = 1 << 64
 # How many differing keys are named, and of how many regions keys are looked for.
 MOST_NAMED, MOST_WALKED = 20, 8
-# A prover tells at least so often; what is older is no word of now.
-TELL_S, STALE_S = 20.0, 90.0
+# A prover tells at once when a state changes, soon when something was compared, else so often; what is older is no word of now.
+SOON_S, TELL_S, STALE_S = 5.0, 30.0, 90.0
 # A proof older than this many pauses says nothing of now.
 _PAUSES = 5
 
@@ -262,12 +262,14 @@ def forgotten(store: str) -> NewRecord:
     return NewRecord(PROGRESS_TOPIC, f"{PREFIX}{store}".encode(), None)
 
 
-def told_proofs(told: Mapping[str, Any], now_ms: int) -> list[tuple[str, Proof]]:
-    """(store, proof) of every view, out of progress records by their keys. What was told too long ago is UNKNOWN."""
+def told_proofs(told: Mapping[str, Any], now_ms: int, only: str | None = None) -> list[tuple[str, Proof]]:
+    """(store, proof) of every view (or ``only`` one), out of progress records by their keys. What was told too long ago is UNKNOWN."""
     found = []
     for key in sorted(key for key in told if key.startswith(PREFIX)):
         report = told[key]
-        for view, body in sorted(report.get("views", {}).items()):
+        views: Mapping[str, Any] = report.get("views", {})
+        wanted = sorted(views) if only is None else [only] if only in views else []
+        for view, body in ((name, views[name]) for name in wanted):
             try:
                 proof, at_ms = proof_of(view, body), int(report["at_ms"])
             except (KeyError, TypeError, ValueError):

@@ -33,6 +33,7 @@ from hub.materializers.progress import PROGRESS_TOPIC
 from hub.materializers.proof import (
     MOST_NAMED,
     MOST_WALKED,
+    SOON_S,
     TELL_S,
     Clock,
     Fingerprint,
@@ -136,7 +137,7 @@ class Prover:
     rest: Callable[[float], object] = time.sleep
     turns: dict[tuple[str, str], _Turn] = field(default_factory=dict)
     folds: dict[str, _Fold] = field(default_factory=dict)
-    told: dict[str, tuple[bytes, float]] = field(default_factory=dict)
+    told: dict[str, tuple[tuple[tuple[str, State], ...], int, float]] = field(default_factory=dict)
     reader: Reader | None = None
     writer: Writer | None = None
     clock: Clock = field(init=False)
@@ -487,16 +488,19 @@ class Prover:
             proofs = [turn.proof for (store, _), turn in sorted(self.turns.items()) if store == keeper.name]
             if not proofs and keeper.name not in self.told:
                 continue
-            body = orjson.dumps([each.body() for each in proofs])
-            before, at_s = self.told.get(keeper.name, (b"", 0.0))
-            if body != before or now_s - at_s > TELL_S:
-                due.append((keeper.name, body, record(keeper.name, proofs, now_ms)))
+            states = tuple((each.view, each.state) for each in proofs)
+            compared_ms = max((each.compared_ms or 0 for each in proofs), default=0)
+            before, known_ms, at_s = self.told.get(keeper.name, ((), 0, 0.0))
+            # That another comparison matched can wait: a record has all views of a store, and goes into every store.
+            pause_s = TELL_S if compared_ms == known_ms else SOON_S
+            if states != before or now_s - at_s > pause_s:
+                due.append((keeper.name, (states, compared_ms, now_s), record(keeper.name, proofs, now_ms)))
         if not due or PROGRESS_TOPIC not in self.cluster.topics():
             return
         if self.writer is None:
             self.writer = self.cluster.writer()
         self.writer.append([new for _, _, new in due])
-        self.told |= {name: (body, now_s) for name, body, _ in due}
+        self.told |= {name: said for name, said, _ in due}
 
 
 def _left(at: Positions, end: Positions) -> Positions:

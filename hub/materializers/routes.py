@@ -16,7 +16,7 @@ from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
 from hub.materializers.cut_state import Common
 from hub.materializers.cuts import GROUP
 from hub.materializers.expiry import expired_records
-from hub.materializers.proof import rows_of
+from hub.materializers.proof import rows_of, shown, told_proofs
 from hub.materializers.push import Event, Wanted, Watcher, parse_event_id, subscribe
 from hub.materializers.push_wire import ServerSentEvents, over_websocket
 from hub.materializers.query import (
@@ -311,11 +311,11 @@ def stored(store: Store, view: str, told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _proofs(told: Mapping[str, Any], view: str) -> dict[str, dict[str, Any]]:
-    """By store: whether its rows are what the changelog says, without the names that its record has too."""
-    rows = rows_of(told, time.time_ns() // 1_000_000, view.__eq__, reads_view)
+    """By store: whether its rows are what the changelog says."""
+    reads = reads_view(view)
     return {
-        row["store"]: {name: value for name, value in row.items() if name not in ("view", "store")}
-        for row in rows
+        store: shown(proof, keys=reads)
+        for store, proof in told_proofs(told, time.time_ns() // 1_000_000, only=view)
     }
 
 
