@@ -236,6 +236,11 @@ def main() -> None:
                     f"  CPU of the view       {found.cpu_s:.0f} s, {found.cpu_s / found.seconds:.2f} cores; {found.memory_mb:,} MB"
                 )
                 print(
+                    f"  longest pauses        {', '.join(f'{each * 1000:,.0f}' for each in found.pauses)} ms"
+                )
+                for each in found.told if mode == "realtime" else ():
+                    print(f"  checkpoint            {each}")
+                print(
                     f"  load of the machine   {found.load[0]:.1f} before, {found.load[1]:.1f} after",
                     flush=True,
                 )

@@ -179,8 +179,17 @@ def open_session(
 
 
 def count_slots(session: SparkSession, slots: Slots, settings: Settings) -> None:
-    """As many as a cluster's executors have now: they come one after the other, and one may go."""
-    slots.capacity = session.sparkContext.defaultParallelism
+    """As many as a cluster's executors have now: they come one after the other, and one may go.
+
+    Raises PeerError (HUB-3058) when the cluster has ended the application."""
+    try:
+        slots.capacity = session.sparkContext.defaultParallelism
+    except Py4JError as error:
+        raise PeerError(
+            f"{settings.spark_master} has ended the materializer's application: {_first_said(error)}",
+            hint="the materializer starts again; the master's log says why",
+            code="HUB-3058",
+        ) from error
     slots.shared = min(settings.live_tasks, slots.capacity)
 
 

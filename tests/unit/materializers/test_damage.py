@@ -121,8 +121,7 @@ def test_spark_says_that_a_state_is_not_as_it_was_written(said: str) -> None:
         f"{LOADING}\njava.io.IOException: No space left on device",
         f"{LOADING}\njava.io.FileNotFoundException: /h/checkpoints/v/1/state/0/1/4_a.zip (Too many open files)",
         f"{LOADING}\njava.io.FileNotFoundException: /h/checkpoints/v/1/state/0/1/4_a.zip (Permission denied)",
-        f"{LOADING}\n[CANNOT_LOAD_STATE_STORE.AUTO_SNAPSHOT_REPAIR_FAILED] Failed to load snapshot version 4"
-        "\njava.io.IOException: No space left on device",
+        f"{LOADING}\n[CANNOT_LOAD_STATE_STORE.AUTO_SNAPSHOT_REPAIR_FAILED] Failed\njava.io.IOException: No space left on device",
         "[CANNOT_LOAD_STATE_STORE.ROCKSDB_STORE_PROVIDER_OUT_OF_MEMORY] Could not load RocksDB state store",
         "[CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR] RocksDB instance could not be acquired",
         f"{LOADING}\njava.lang.OutOfMemoryError: Java heap space",
