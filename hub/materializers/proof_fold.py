@@ -30,7 +30,7 @@ Row = tuple[int, int, int | None, str]
 
 
 class ProofFold:
-    """One changelog's fold. Not thread safe; every call raises PeerError (HUB-3061) when the file cannot be written."""
+    """One changelog's fold. Not thread safe; every call raises PeerError (HUB-3063) when the file cannot be written."""
 
     def __init__(self, path: Path, identity: str) -> None:
         """``identity``: of what log, read how; a file of another one is begun anew."""
@@ -181,7 +181,7 @@ def _cannot(path: Path, error: sqlite3.Error) -> PeerError:
     return PeerError(
         f'the file of the proof cannot be written: "{path}": {error}',
         hint="is there room on that disk? It may be deleted: it is made again from the changelog",
-        code="HUB-3061",
+        code="HUB-3063",
     )
 
 
