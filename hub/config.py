@@ -118,6 +118,11 @@ class Settings(BaseSettings):
         120.0, gt=0.0, description="longest wait for a cluster's first executor"
     )
     spark_heap_mb: int = 1024
+    spark_off_heap_mb: int = Field(
+        512,
+        ge=0,
+        description="memory beside the heap in which an embedded Spark sorts and groups; what does not fit is spilled. 0: in the heap",
+    )
     view_partitions: int = Field(2, description="state partitions and changelog partitions of a new view")
     transforms: bool = Field(
         True, description="whether views may name Python files, which run with the hub's rights"

@@ -156,6 +156,13 @@ def open_session(
         conf |= _of_cluster(settings, jars)
     else:
         conf["spark.master"] = f"local[{slots.capacity}]"
+        # In the heap, what is being sorted filled it: its collector went through all of it again and again, and a catch-up in a
+        # session that had run for a while took half as much time again.
+        if settings.spark_off_heap_mb:
+            conf |= {
+                "spark.memory.offHeap.enabled": "true",
+                "spark.memory.offHeap.size": f"{settings.spark_off_heap_mb}m",
+            }
     conf["spark.local.dir"] = str(settings.home.absolute() / "spark")
     conf["spark.sql.warehouse.dir"] = str(settings.home.absolute() / "spark" / "warehouse")
     conf |= settings.spark_conf
