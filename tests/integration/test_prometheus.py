@@ -44,6 +44,7 @@ PROMETHEUS = shutil.which("prometheus")
 CONDITIONAL = {
     "hub_connect_tasks": "no worker of Kafka Connect has ever answered here: nothing is known of its tasks",
     "hub_connect_failed": "no connector failed",
+    "hub_view_recomputed_match": "no view was computed a second time",
     **dict.fromkeys(
         (
             "hub_mirror_different_partitions",
