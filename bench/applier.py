@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +158,13 @@ def main() -> None:
         print(json.dumps(fill(*options.fill)))
         return
     kinds = [each for each in options.only or KINDS if each != "postgresql" or BINARIES]
+    with log_and_postgres(kinds) as (bootstrap, postgres, folder):
+        measure(bootstrap, kinds, postgres, folder, options.rows, options.keys)
+
+
+@contextmanager
+def log_and_postgres(kinds: Sequence[str]) -> Iterator[tuple[str, Postgres | None, Path]]:
+    """A Kafka's address, a Postgres where one is among the kinds, and the folder of the first, which is gone afterwards."""
     postgres = Postgres() if "postgresql" in kinds else None
     with tempfile.TemporaryDirectory(prefix="hub-bench-") as folder:
         port = free_pair()
@@ -165,7 +174,7 @@ def main() -> None:
             node.wait_ready()
             if postgres is not None:
                 postgres.start()
-            measure(node.settings.bootstrap, kinds, postgres, Path(folder), options.rows, options.keys)
+            yield node.settings.bootstrap, postgres, Path(folder)
         finally:
             if postgres is not None:
                 postgres.stop()

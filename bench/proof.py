@@ -10,7 +10,6 @@ import argparse
 import json
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -19,12 +18,9 @@ from typing import Any, Self
 import psutil
 
 # Beside this file, with the paths that it sets.
-from applier import KINDS, Schemas, fill, write
-from ports import free_pair
+from applier import KINDS, Schemas, fill, log_and_postgres, write
 from postgres import BINARIES, Postgres
 
-from hub.config import Settings
-from hub.embedded import KafkaNode
 from hub.kafka import KafkaCluster
 from hub.materializers.progress import PROGRESS_TOPIC
 from hub.materializers.proof import State
@@ -102,20 +98,8 @@ def main() -> None:
         return
     kinds = [each for each in options.only or KINDS if each != "postgresql" or BINARIES]
     for keys in options.keys:
-        postgres = Postgres() if "postgresql" in kinds else None
-        with tempfile.TemporaryDirectory(prefix="hub-bench-") as folder:
-            port = free_pair()
-            node = KafkaNode(Settings(home=Path(folder), kafka_port=port, bootstrap=f"127.0.0.1:{port}"))
-            node.start()
-            try:
-                node.wait_ready()
-                if postgres is not None:
-                    postgres.start()
-                measure(node.settings.bootstrap, kinds, postgres, Path(folder), keys, options.share)
-            finally:
-                if postgres is not None:
-                    postgres.stop()
-                node.stop()
+        with log_and_postgres(kinds) as (bootstrap, postgres, folder):
+            measure(bootstrap, kinds, postgres, folder, keys, options.share)
 
 
 def measure(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,19 @@ class Bench:
         applier = Applier(self.cluster, self.schemas, self.store)
         applier.follow([self.view])
         return applier
+
+    def write_history(self) -> None:
+        """300 versions over 40 keys: tombstones, empty columns, and what a zombie writes again."""
+        chance = random.Random(4)
+        for version in range(1, 301):
+            row = (
+                None
+                if chance.random() < 0.2
+                else {"points": version, "city": chance.choice(["Oslo", "n\0l", None])}
+            )
+            self.write(f"k{chance.randrange(40)}", version, row)
+            if chance.random() < 0.2:
+                self.write(f"k{chance.randrange(40)}", 1, {"points": 0})  # a zombie
 
     def write(self, key: str, version: int, row: dict[str, Any] | None, schema_id: int = 1) -> None:
         value = None

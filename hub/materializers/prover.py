@@ -172,7 +172,7 @@ class Prover:
     def _forgotten(self, stop: threading.Event) -> None:
         while not stop.wait(_POLL_S):
             try:
-                if PROGRESS_TOPIC in self.cluster.topics():
+                if PROGRESS_TOPIC in self.cluster.partition_counts([PROGRESS_TOPIC]):
                     self.writer = self.writer or self.cluster.writer()
                     self.writer.append([forgotten(each.name) for each in self.keepers])
                     break
@@ -495,7 +495,7 @@ class Prover:
             pause_s = TELL_S if compared_ms == known_ms else SOON_S
             if states != before or now_s - at_s > pause_s:
                 due.append((keeper.name, (states, compared_ms, now_s), record(keeper.name, proofs, now_ms)))
-        if not due or PROGRESS_TOPIC not in self.cluster.topics():
+        if not due or PROGRESS_TOPIC not in self.cluster.partition_counts([PROGRESS_TOPIC]):
             return
         if self.writer is None:
             self.writer = self.cluster.writer()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -72,16 +71,7 @@ class World(Bench):
         self.other_applier = Applier(self.cluster, self.schemas, self.other)
         self.keeper = Keeper("other", self.other)
         self.prover = self.started()
-        chance = random.Random(4)
-        for version in range(1, 301):
-            row = (
-                None
-                if chance.random() < 0.2
-                else {"points": version, "city": chance.choice(["Oslo", "n\0l", None])}
-            )
-            self.write(f"k{chance.randrange(40)}", version, row)
-            if chance.random() < 0.2:
-                self.write(f"k{chance.randrange(40)}", 1, {"points": 0})  # a zombie
+        self.write_history()
         self.other_applier.follow([self.view])
 
     def started(self, *more: Keeper) -> Prover:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -31,16 +30,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     made: Any = Bench(tmp_path)
     made.other = open_store(KINDS[request.param](tmp_path))
     made.other_applier = Applier(made.cluster, made.schemas, made.other)
-    chance = random.Random(4)
-    for version in range(1, 301):
-        row = (
-            None
-            if chance.random() < 0.2
-            else {"points": version, "city": chance.choice(["Oslo", "n\0l", None])}
-        )
-        made.write(f"k{chance.randrange(40)}", version, row)
-        if chance.random() < 0.2:
-            made.write(f"k{chance.randrange(40)}", 1, {"points": 0})  # a zombie
+    made.write_history()
     made.other_applier.follow([made.view])
     yield made
     made.store.close()
