@@ -1,9 +1,9 @@
-"""[edge] The codecs of record batches, over what Apache Arrow brings along (pyarrow), and the framings Kafka wants.
+"""[edge] The codecs of record batches, over cramjam, and the framings Kafka wants.
 
 - gzip and zstd: one stream;
 - snappy: xerial's blocks (a header of 16 bytes, then blocks with a 4-byte length each); librdkafka writes a bare block;
 - lz4: one frame of *independent* blocks without content checksum, as Java's reader demands; written here block by block,
-  because Arrow's own frames link their blocks.
+  because cramjam's own frames end in a checksum.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
-from typing import Any, Final
+from typing import Final
+
+import cramjam
 
 from hub.replication.batches import CorruptBatch
 
@@ -20,19 +22,15 @@ NAMES: Final = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: 
 
 _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEAD: Final = _XERIAL + struct.pack(">ii", 1, 1)
-_BLOCK = _PIECE = 65_536
+_BLOCK = 65_536
+_LEAST_ROOM, _GUESS = 65_536, 4
 # Magic number, flags (version 1, independent blocks), blocks of 64 KiB at most, and the checksum of those two bytes.
 _LZ4_HEAD: Final = b"\x04\x22\x4d\x18\x60\x40\x82"
 _LZ4_END: Final = b"\x00\x00\x00\x00"
 _LZ4_PLAIN = 0x80000000
+_ZSTD_LEVEL: Final = 3  # as Kafka's own
+_FULL: Final = "failed to write whole buffer"
 MOST_BYTES = 512 * 1024 * 1024
-
-
-def _arrow() -> Any:
-    """Imported when first needed: a mirror of dense batches never does, and it takes 40 MB."""
-    import pyarrow
-
-    return pyarrow
 
 
 def decompress(codec: int, packed: bytes, most_bytes: int = MOST_BYTES) -> bytes:
@@ -40,32 +38,37 @@ def decompress(codec: int, packed: bytes, most_bytes: int = MOST_BYTES) -> bytes
     than ``most_bytes``."""
     if codec == NONE:
         return packed
+    unpacked: bytes | memoryview
     try:
         if codec == SNAPPY:
             unpacked = _unsnappy(packed, most_bytes)
         elif codec == GZIP:
             unpacked = zlib.decompressobj(31).decompress(packed, most_bytes + 1)
         elif codec in (LZ4, ZSTD):
-            unpacked = _unpacked(NAMES[codec], packed, most_bytes + 1)
+            unpacked = _unpacked(codec, packed, most_bytes)
         else:
             raise CorruptBatch(f"codec {codec} is not known")
-    except (OSError, ValueError, zlib.error, struct.error) as error:
+    except (cramjam.DecompressionError, ValueError, zlib.error, struct.error) as error:
         raise CorruptBatch(f"its {NAMES[codec]} cannot be unpacked: {error}") from None
     if len(unpacked) > most_bytes:
         raise CorruptBatch(f"its {NAMES[codec]} unpacks to more than {most_bytes} bytes")
     return bytes(unpacked)
 
 
-def _unpacked(name: str, packed: bytes, most_bytes: int) -> bytes:
-    """Piece by piece into room of our own: a read of so many bytes would get that much memory from the system for each small
-    batch (six times the work), and keep its address space when it fails: after fifty corrupt batches nothing could be forked."""
-    pa = _arrow()
-    room, parts, left = memoryview(bytearray(_PIECE)), [], most_bytes
-    with pa.CompressedInputStream(pa.BufferReader(packed), name) as stream:
-        while left and (got := stream.readinto(room[:left])):
-            parts.append(bytes(room[:got]))
-            left -= got
-    return b"".join(parts)
+def _unpacked(codec: int, packed: bytes, most_bytes: int) -> memoryview:
+    """Into room of our own, larger each time that it does not do: what a frame says of its size may be a lie."""
+    unpack = cramjam.lz4.decompress_into if codec == LZ4 else cramjam.zstd.decompress_into
+    size = max(_LEAST_ROOM, _GUESS * len(packed))
+    while True:
+        room = bytearray(min(size, most_bytes + 1))
+        try:
+            return memoryview(room)[: unpack(packed, room)]
+        except cramjam.DecompressionError as error:
+            if _FULL not in str(error):
+                raise
+            if len(room) > most_bytes:
+                return memoryview(room)  # it is too much, and the caller says so
+            size *= _GUESS
 
 
 def compress(codec: int, plain: bytes) -> bytes:
@@ -77,15 +80,14 @@ def compress(codec: int, plain: bytes) -> bytes:
         return _snappy(plain)
     if codec == LZ4:
         return _lz4(plain)
-    return bytes(_arrow().Codec("zstd").compress(plain, asbytes=True))
+    return bytes(cramjam.zstd.compress(plain, level=_ZSTD_LEVEL))
 
 
 def _lz4(plain: bytes) -> bytes:
-    codec = _arrow().Codec("lz4_raw")
     parts = [_LZ4_HEAD]
     for at in range(0, len(plain), _BLOCK):
         block = plain[at : at + _BLOCK]
-        packed = codec.compress(block, asbytes=True)
+        packed = bytes(cramjam.lz4.compress_block(block, store_size=False))
         if len(packed) < len(block):
             parts += [struct.pack("<I", len(packed)), packed]
         else:
@@ -95,38 +97,31 @@ def _lz4(plain: bytes) -> bytes:
 
 
 def _snappy(plain: bytes) -> bytes:
-    codec = _arrow().Codec("snappy")
     parts = [_XERIAL_HEAD]
     for at in range(0, len(plain), _BLOCK):
-        packed = codec.compress(plain[at : at + _BLOCK], asbytes=True)
+        packed = bytes(cramjam.snappy.compress_raw(plain[at : at + _BLOCK]))
         parts += [struct.pack(">i", len(packed)), packed]
     return b"".join(parts)
 
 
 def _unsnappy(packed: bytes, most_bytes: int) -> bytes:
-    codec = _arrow().Codec("snappy")
     if not packed.startswith(_XERIAL):
-        return _snappy_block(codec, packed, most_bytes)
+        return _snappy_block(packed, most_bytes)
     parts, at, total = [], len(_XERIAL_HEAD), 0
     while at < len(packed):
         (size,) = struct.unpack_from(">i", packed, at)
         at += 4
         if size < 0 or at + size > len(packed):
             raise ValueError("a block is cut off")
-        parts.append(_snappy_block(codec, packed[at : at + size], most_bytes - total))
+        parts.append(_snappy_block(packed[at : at + size], most_bytes - total))
         total += len(parts[-1])
         at += size
     return b"".join(parts)
 
 
-def _snappy_block(codec: Any, packed: bytes, most_bytes: int) -> bytes:
-    """A block begins with the size of what is in it, a varint of 7 bits a byte."""
-    size = shift = 0
-    for byte in packed[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
+def _snappy_block(packed: bytes, most_bytes: int) -> bytes:
+    """A block begins with the size of what is in it."""
+    size = cramjam.snappy.decompress_raw_len(packed)
     if size > most_bytes:
         raise ValueError(f"a block of {size} bytes")
-    return bytes(codec.decompress(packed, decompressed_size=size, asbytes=True))
+    return bytes(cramjam.snappy.decompress_raw(packed))

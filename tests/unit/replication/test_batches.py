@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import gzip
 import struct
+import subprocess
+import sys
 import zlib
 from collections.abc import Sequence
 from itertools import pairwise
@@ -421,6 +423,19 @@ def test_small_batches_that_inflate_a_thousandfold_are_written_piece_by_piece(
     found = [record for each in made for record in records_in(patched(each.payload))]
     assert [each[1:] for each in found] == [each[1:] for each in zeros]
     assert [run.source for each in made for run in each.runs] == [0, 2, 4, 6, 8]
+
+
+def test_a_worker_that_unpacks_loads_no_library_of_tables() -> None:
+    code = """if True:
+        import sys
+        import hub.cli.mirror, hub.replication.worker
+        from hub.replication import compression
+        for codec in compression.NAMES:
+            assert compression.decompress(codec, compression.compress(codec, b"x" * 99)) == b"x" * 99
+        print(*{"duckdb", "numpy", "pandas", "pyarrow", "pyspark", "sqlalchemy"} & set(sys.modules))
+    """
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert loaded.split() == [], "each takes tens of megabytes in every worker"
 
 
 def test_gzip_of_another_library() -> None:
