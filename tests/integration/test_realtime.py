@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 from pipeline import iso, plain, records_of
-from realtime_hub import Hub, running_hub
+from realtime_hub import Hub, killed, running_hub
 
 from hub.demo import customers
 from hub.demo.feeder import Feeder
@@ -88,7 +88,7 @@ def test_no_death_in_the_middle_of_a_checkpoint_changes_a_row(hub: Customers) ->
     feeding = threading.Thread(target=feed_slowly, args=(hub, stop), daemon=True)
     feeding.start()
     try:
-        for victim in ("spark", "materializer"):
+        for victim in killed("spark"):
             hub.flows(VIEW)
             hub.kill(victim)
             hub.until(lambda: hub.pipeline.state(VIEW).get("state") != "realtime", 240.0)  # a JVM starts

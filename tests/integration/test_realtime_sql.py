@@ -18,7 +18,7 @@ from plant import Plant
 from plant_traffic import SENSORS, Events, Reader, served, shown, versions
 from postgres import BINARIES
 from processes import call_hub
-from realtime_hub import Hub, running_hub
+from realtime_hub import Hub, killed, running_hub
 
 from hub.record import NewRecord, Positions
 from hub.schema_registry.codec import encode, parsed
@@ -181,7 +181,7 @@ def test_rows_of_sql_views_are_those_of_plain_python_whatever_dies_between_check
         for name in VIEWS:
             hub.reaches(name, "realtime")
         till.thread.start()
-        for victim in ("spark", "materializer"):
+        for victim in killed("materializer"):
             hub.flows("till_lines")
             hub.flows("till_shops")
             hub.kill(victim)
