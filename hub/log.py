@@ -154,6 +154,9 @@ class ReadableLog(Protocol):
 
     def topics(self) -> Mapping[str, TopicDescription]: ...
 
+    def described(self, topics: Iterable[str]) -> Mapping[str, TopicDescription]:
+        """``topics``, of these only; those that do not exist are left out."""
+
     def end_offsets(self, topics: Sequence[str]) -> Positions: ...
 
     def beginning_offsets(self, topics: Sequence[str]) -> Positions: ...
@@ -165,6 +168,9 @@ class Cluster(Protocol):
     """What topics there are and how far they reach."""
 
     def topics(self) -> Mapping[str, TopicDescription]: ...
+
+    def described(self, topics: Iterable[str]) -> Mapping[str, TopicDescription]:
+        """``topics``, of these only; those that do not exist are left out."""
 
     def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]:
         """Of these topics only; those that do not exist are left out."""
@@ -208,6 +214,10 @@ class MemoryCluster:
 
     def topics(self) -> Mapping[str, TopicDescription]:
         return dict(self.descriptions)
+
+    def described(self, topics: Iterable[str]) -> Mapping[str, TopicDescription]:
+        found = self.topics()
+        return {name: found[name] for name in topics if name in found}
 
     def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]:
         return {name: len(self.logs[name]) for name in topics if name in self.logs}

@@ -43,22 +43,7 @@ class KafkaCluster(Offsets, Groups, Acls):
     def topics(self) -> Mapping[str, TopicDescription]:
         """Every topic but Kafka's own. Configurations are left out: ask ``topic_config``."""
         metadata = self._ask(lambda: self.admin.list_topics(timeout=self.timeout_s), "list topics")
-        names = [name for name in metadata.topics if not name.startswith("__")]
-        found = self._results(
-            self.admin.describe_topics(TopicCollection(names), request_timeout=self.timeout_s)
-            if names
-            else {},
-            missing_ok=True,
-        )
-        return {
-            name: TopicDescription(
-                name,
-                str(description.topic_id),
-                len(description.partitions),
-                len(description.partitions[0].replicas) if description.partitions else 0,
-            )
-            for name, description in found.items()
-        }
+        return self.described(name for name in metadata.topics if not name.startswith("__"))
 
     def rights_on(self) -> Mapping[str, frozenset[str]]:
         """What this user may do with each topic that it sees, in Kafka's words (READ, WRITE, ...)."""

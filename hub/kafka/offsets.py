@@ -11,6 +11,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from hub.errors import NotFound, PeerError
 from hub.kafka.connection import NO_LEADER, Connection
+from hub.log import TopicDescription
 from hub.record import Positions, TopicPartition
 
 
@@ -109,8 +110,11 @@ class Offsets(Connection):
         ]
 
     def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]:
-        """How many partitions each of these topics has, those left out that do not exist. Asks for these only: the list of all
-        is long where there are thousands."""
+        """How many partitions each of these topics has, those left out that do not exist."""
+        return {name: found.partitions for name, found in self.described(topics).items()}
+
+    def described(self, topics: Iterable[str]) -> Mapping[str, TopicDescription]:
+        """Of those that exist. Asks for these only: the list of all is long where there are thousands. Without configurations."""
         names = sorted(set(topics))
         found = self._results(
             self.admin.describe_topics(TopicCollection(names), request_timeout=self.timeout_s)
@@ -118,7 +122,15 @@ class Offsets(Connection):
             else {},
             missing_ok=True,
         )
-        return {name: len(description.partitions) for name, description in found.items()}
+        return {
+            name: TopicDescription(
+                name,
+                str(description.topic_id),
+                len(description.partitions),
+                len(description.partitions[0].replicas) if description.partitions else 0,
+            )
+            for name, description in found.items()
+        }
 
 
 _PARTITIONS_AT_ONCE = 10_000

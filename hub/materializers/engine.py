@@ -197,7 +197,7 @@ class _Remover:
     def _remove(self, view: str, suffix: int | None) -> None:
         topic = changelog_of(table_of(view, suffix))
         shutil.rmtree(self.settings.checkpoints / table_of(view, suffix), ignore_errors=True)
-        if topic in self.cluster.topics():
+        if self.cluster.partition_counts([topic]):
             self.cluster.delete_topic(topic)
         with suppress(NotFound):
             self.registry.delete(f"{topic}-value")
@@ -1247,7 +1247,7 @@ def _feeds(pattern: str, topic: str) -> bool:
 def _ensure_topic(
     cluster: KafkaCluster, name: str, partitions: int, config: Mapping[str, str], settings: Settings
 ) -> None:
-    if name in cluster.topics():
+    if cluster.partition_counts([name]):
         return
     # Another view's thread may have made it meanwhile: views of one topic share its dead-letter queue.
     with contextlib.suppress(Conflict):
@@ -1302,7 +1302,7 @@ def _ensure_room(
 ) -> None:
     """A topic that takes records of so many bytes and what the hub adds to them: else one large event would stop the view."""
     room = largest + _HEADROOM
-    if name not in cluster.topics():
+    if not cluster.partition_counts([name]):
         _ensure_topic(cluster, name, partitions, {**config, "max.message.bytes": str(room)}, settings)
     elif _largest_records(cluster, [name])[name] < room:
         cluster.alter_config(name, {"max.message.bytes": str(room)})

@@ -12,12 +12,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from hub.errors import HubError
-from hub.log import TopicDescription, Writer
+from hub.log import Writer
 from hub.materializers.expiry import Due, Said, among, record
 from hub.materializers.sql_view import SqlView
 from hub.materializers.stores.port import ViewStore
@@ -32,7 +32,7 @@ _FULL_PAGE_S = 1.0
 
 
 class Log(Protocol):
-    def topics(self) -> Mapping[str, TopicDescription]: ...
+    def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]: ...
 
     def writer(self) -> Writer: ...
 
@@ -117,7 +117,7 @@ class Expirer:
         said, topic = self.said[kept.view.name], kept.view.expiry_topic
         fresh = said.unsaid(due, time.monotonic())
         # The materializer makes the topic: before it reads it, an expiry would be of no use.
-        if not fresh or topic is None or topic not in self.cluster.topics():
+        if not fresh or topic is None or not self.cluster.partition_counts([topic]):
             return 0
         if self.writer is None:
             self.writer = self.cluster.writer()

@@ -172,7 +172,7 @@ class Prover:
     def _forgotten(self, stop: threading.Event) -> None:
         while not stop.wait(_POLL_S):
             try:
-                if PROGRESS_TOPIC in self.cluster.partition_counts([PROGRESS_TOPIC]):
+                if self.cluster.partition_counts([PROGRESS_TOPIC]):
                     self.writer = self.writer or self.cluster.writer()
                     self.writer.append([forgotten(each.name) for each in self.keepers])
                     break
@@ -286,7 +286,7 @@ class Prover:
         """A comparison; None when the fold or the store is not far enough yet."""
         with store.cut(each.table) as cut:
             topic_id, types, at = cut.topic_id, cut.types, cut.positions
-        description = self.cluster.topics().get(each.changelog)
+        description = self.cluster.described([each.changelog]).get(each.changelog)
         if description is None or description.topic_id != topic_id:
             raise Conflict(
                 "the changelog was made anew, and the store does not follow that one yet", code="HUB-1915"
@@ -368,9 +368,10 @@ class Prover:
 
     def _tidy(self) -> None:
         """Files of changelogs that are no more go."""
-        topics = self.cluster.topics()
-        for path in self.folder.glob("*.db"):
-            if path.stem not in topics and path.stem not in self.folds:
+        unused = [path for path in self.folder.glob("*.db") if path.stem not in self.folds]
+        topics = self.cluster.described(path.stem for path in unused)
+        for path in unused:
+            if path.stem not in topics:
                 for each in self.folder.glob(f"{path.name}*"):
                     each.unlink(missing_ok=True)
 
@@ -495,7 +496,7 @@ class Prover:
             pause_s = TELL_S if compared_ms == known_ms else SOON_S
             if states != before or now_s - at_s > pause_s:
                 due.append((keeper.name, (states, compared_ms, now_s), record(keeper.name, proofs, now_ms)))
-        if not due or PROGRESS_TOPIC not in self.cluster.partition_counts([PROGRESS_TOPIC]):
+        if not due or not self.cluster.partition_counts([PROGRESS_TOPIC]):
             return
         if self.writer is None:
             self.writer = self.cluster.writer()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 from hub.errors import HubError
-from hub.log import TopicDescription, Writer
+from hub.log import Writer
 from hub.materializers.progress import PROGRESS_TOPIC
 from hub.record import NewRecord
 from hub.runtime import repeating
@@ -34,7 +34,7 @@ _EVERY_S, _IDLE_S = 5.0, 30.0
 
 
 class Log(Protocol):
-    def topics(self) -> Mapping[str, TopicDescription]: ...
+    def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]: ...
 
     def writer(self) -> Writer: ...
 
@@ -83,7 +83,7 @@ class SpanCounts:
         if not counters or (counters == self.last and now_s - self.told_at_s < _IDLE_S):
             return False
         try:
-            if PROGRESS_TOPIC not in self.cluster.topics():
+            if not self.cluster.partition_counts([PROGRESS_TOPIC]):
                 return False
             if self.writer is None:
                 self.writer = self.cluster.writer()

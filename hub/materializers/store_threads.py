@@ -397,7 +397,7 @@ class _Timer:
     def tell(self) -> None:
         now_s = time.monotonic()
         due = [each for each in self.stores if self._news(each, now_s)]
-        if not due or PROGRESS_TOPIC not in self.cluster.topics():
+        if not due or not self.cluster.partition_counts([PROGRESS_TOPIC]):
             return
         if self.writer is None:
             self.writer = self.cluster.writer()
@@ -440,7 +440,7 @@ class _Teller:
                 self.groups[each.name] = applier.publish(self.groups.get(each.name, {}))
         reports = [each.report(self._reach(each)) for each in self.stores]
         changed = [each for each in reports if self.told.get(each.store) != each]
-        if not changed or PROGRESS_TOPIC not in self.cluster.topics():
+        if not changed or not self.cluster.partition_counts([PROGRESS_TOPIC]):
             return
         if self.writer is None:
             self.writer = self.cluster.writer()

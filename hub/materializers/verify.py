@@ -84,7 +84,7 @@ def verify(
     Raises NotFound (no such changelog or view), PeerError (the store or the log does not get on), Conflict (the view
     was made anew meanwhile)."""
     topic = changelog or changelog_of(view)
-    description = log.topics().get(topic)
+    description = log.described([topic]).get(topic)
     if description is None:
         raise NotFound(f'view "{view}" has no changelog: there is no topic "{topic}"', code="HUB-1410")
     begin, end = log.beginning_offsets([topic]), log.end_offsets([topic])
