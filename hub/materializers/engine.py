@@ -371,6 +371,7 @@ class Runner:
         self.warm = False
         self.has_slots = False  # they were claimed when it was planned
         self.untold = Positions()  # no batch is told of until it covers this
+        self.last: dict[Path, spark.Batch] = {}  # of its checkpoint, the batch that was told
         self.swept = Swept()
         self.sweeping: SparkSession | None = None  # made when there is something to sweep
         self.noted_at = 0.0
@@ -964,7 +965,7 @@ class Runner:
             self.untold = self.cluster.end_offsets(plan.topics)
 
     def _unread(self, plan: AnyPlan) -> int:
-        committed = spark.committed_batch(plan.checkpoint)
+        committed = _timed(spark.committed_batch(plan.checkpoint), self.last.get(plan.checkpoint))
         reached, begin = (
             committed.sources if committed else Positions(),
             self.cluster.beginning_offsets(plan.topics),
@@ -1143,6 +1144,7 @@ class Runner:
             mode,
             sql_stream.quiet_batches(query) if isinstance(plan, SqlPlan) and not plan.delta else None,
         )
+        self.last = {plan.checkpoint: batch}
         return batch.batch_id
 
     def _report(self, plan: AnyPlan, batch: spark.Batch, mode: Mode, quiet: set[int] | None = None) -> None:
@@ -1242,6 +1244,13 @@ class Runner:
 def _feeds(pattern: str, topic: str) -> bool:
     """Whether a topic is one of a source. A pattern never means dead letters: they are copies of events that count."""
     return matches(pattern, topic) and (pattern == topic or kind_of(topic) is None)
+
+
+def _timed(committed: spark.Batch | None, told: spark.Batch | None) -> spark.Batch | None:
+    """A batch as its files have it, with its events and how long it took where that was told: they do not say."""
+    if committed is None or told is None or committed.batch_id != told.batch_id:
+        return committed
+    return told if committed.sources == told.sources else committed
 
 
 def _ensure_topic(

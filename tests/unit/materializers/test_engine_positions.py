@@ -125,6 +125,21 @@ def test_when_a_batch_took_its_events_is_told_where_spark_notes_it_and_never_of_
     assert stage.read_at_ms == 1_795_338_371_070
 
 
+@pytest.mark.parametrize(("same", "rows"), [(True, 1_000), (False, 0)])
+def test_a_catch_up_that_ended_is_told_live_with_its_events_and_its_time(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, same: bool, rows: int
+) -> None:
+    """The checkpoint's files have neither; and the next word of a view that has caught up replaces the one before."""
+    reached = Positions.of([("in", 0, 10)])
+    told = spark.Batch(3, reached if same else Positions.of([("in", 0, 9)]), 1_000, 250)
+    monkeypatch.setattr(spark, "last_batch", lambda query, seen: told)
+    monkeypatch.setattr(spark, "committed_batch", lambda checkpoint: spark.Batch(3, reached, 0, 0))
+    assert stage.runner._report_last(stage.plan, cast(Any, None), "bulk", -1) == 3
+    stage.runner._unread(stage.plan)
+    progress = stage.board.progress["v"][0]
+    assert (progress.mode, progress.input_rows, progress.batch_ms) == ("live", rows, rows // 4)
+
+
 def test_a_batch_that_was_begun_before_real_time_is_waited_for_as_well(stage: Stage) -> None:
     """Real-time mode forgets where that batch was to end, and its rows may be in a store."""
     for kind, last in (("commits", 3), ("offsets", 3)):
