@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import fastavro
 import httpx2
@@ -33,6 +33,8 @@ from ports import free_pair, free_ports
 from hub.cli.up import children, fetch_jars, server_url
 from hub.config import Settings
 from hub.kafka import KafkaCluster
+from hub.materializers.progress import PROGRESS_TOPIC, progress_of
+from hub.materializers.view import changelog_of
 from hub.record import Positions
 from hub.runtime import Supervisor
 from hub.schema_registry.client import RegistryClient
@@ -250,9 +252,9 @@ def _caught_up(running: Hub, view: str, begin: Callable[[], object], cpu_before_
     end = running.cluster.end_offsets(list(running.topics))
     events = sum(offset for _, offset in end)
     begin()
-    began_at = wait(lambda: running.progress(view).get("state") == "bulk")
-    wait(lambda: Positions.of(batch_of(running.progress(view))).covers(end))
-    computed_at = time.monotonic()
+    with Told(running, view) as told:
+        began_at = wait(lambda: told.state == "bulk")
+        computed_at = wait(lambda: told.read.covers(end))
     wait(lambda: Positions.parse(running.progress(view).get("positions", "")).covers(end))
     served_at = time.monotonic()
     return {
@@ -260,6 +262,36 @@ def _caught_up(running: Hub, view: str, begin: Callable[[], object], cpu_before_
         "served": events / (served_at - began_at),
         "cpu_us": (running.cpu_s() - cpu_before_s) * 1e6 / events,
     }
+
+
+class Told:
+    """What a view's engine tells, from the log: a store hears of it behind all the rows that it has to take first, and a peer
+    is asked for what it has committed, too."""
+
+    def __init__(self, running: Hub, view: str) -> None:
+        self.view, self.state, self.read = view, "", Positions()
+        wait(lambda: bool(running.cluster.partition_counts([PROGRESS_TOPIC])))
+        self.reader = running.cluster.follower()
+        self.reader.assign(running.cluster.beginning_offsets([PROGRESS_TOPIC]))
+        self.thread = threading.Thread(target=self._listen, daemon=True)
+        self.done = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done.set()
+        self.thread.join(10.0)
+        self.reader.close()
+
+    def _listen(self) -> None:
+        while not self.done.is_set():
+            for record in self.reader.poll(5_000, 0.2):
+                if record.key == f"state:{self.view}".encode() and record.value is not None:
+                    self.state = json.loads(record.value)["state"]
+                elif (done := progress_of(record, changelog_of(self.view))) and done.view == self.view:
+                    self.read = done.sources
 
 
 def batch_of(progress: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
