@@ -1129,7 +1129,7 @@ class Runner:
                 self.board.live.setdefault(name, told)
 
     def _report_last(self, plan: AnyPlan, query: StreamingQuery, mode: Mode, reported: int) -> int:
-        batch = spark.last_batch(query, reported)
+        batch = _timed(spark.last_batch(query, reported), self.last.get(plan.checkpoint))
         if batch is None:
             return reported
         if self.member is not None:
