@@ -397,7 +397,8 @@ def status(
 ) -> None:
     """How mirrors go: partitions, lag, gaps, groups.
 
-    Out of what stands in their targets, so it needs no worker; and what a failover would cost each group.
+    Out of what stands in their targets, so it needs no worker; what a failover would cost each group, and what the last
+    one left behind.
 
     With a name: every partition and group of it. Exit code 0: all goes well. 1: something stands still that should not.
 
