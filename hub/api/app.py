@@ -24,6 +24,7 @@ from hub.api.alerting import Ask, add_alerts, make_desk, sources_of
 from hub.api.dashboard import add_dashboard, seen_desk
 from hub.api.docs import add_docs
 from hub.api.guard import Door, Guard
+from hub.api.hands import Hands
 from hub.api.web import ledgered, mirrors_of
 from hub.caller import Forbidden, TooManyFailures, Unauthenticated
 from hub.completeness import canary_routes
@@ -44,6 +45,7 @@ from hub.materializers.store_news import StoreNews
 from hub.materializers.stores.queries import Queries
 from hub.materializers.stores.sql import Store
 from hub.materializers.topic_rows import Topics
+from hub.replication.mirrors import MIRRORS_FILE
 from hub.schema_registry import levels_routes
 from hub.schema_registry import routes as registry_routes
 from hub.schema_registry.client import RegistryClient
@@ -181,7 +183,10 @@ def add_gateway(app: FastAPI, settings: Settings, cluster: KafkaCluster, opened:
     receipts.start()
     opened.push_async_callback(run_in_threadpool, receipts.stop)
     tree = LiveTree(settings.project / "topics.yaml")
-    gateway = Gateway(cluster, RegistryClient(settings.registry), tree, receipts.took)
+    hands = Hands(settings.project / MIRRORS_FILE, cluster)
+    hands.start()
+    opened.push_async_callback(run_in_threadpool, hands.stop)
+    gateway = Gateway(cluster, RegistryClient(settings.registry), tree, receipts.took, hands.refusal)
     gateway.start()
     opened.push_async_callback(run_in_threadpool, gateway.stop)
     app.include_router(gateway_routes.create_router(gateway))

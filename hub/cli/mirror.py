@@ -397,7 +397,8 @@ def status(
 ) -> None:
     """How mirrors go: partitions, lag, gaps, groups.
 
-    Out of what stands in their targets, so it needs no worker; and what a failover would cost each group.
+    Out of what stands in their targets, so it needs no worker; what a failover would cost each group, and what the last
+    one left behind.
 
     With a name: every partition and group of it. Exit code 0: all goes well. 1: something stands still that should not.
 
@@ -523,6 +524,16 @@ def _show_status(found: Sequence[Mapping[str, Any]], closely: bool, output: Outp
             note(
                 f"! {each['mirror']}, {gap['topic']} partition {gap['partition']}: offsets {gap['first']} up to"
                 f" {until} are not in the target ({gap['reason']})"
+            )
+        for lost in each.get("lost", ()):
+            bound = "" if lost["known"] else " at least"
+            note(
+                f"! {each['mirror']}, {lost['topic']} partition {lost['partition']}: offsets {lost['first']} up to"
+                f" {lost['end']}{bound} stayed at {each['source']} when {each['target']} took over"
+            )
+        if each.get("redelivered"):
+            note(
+                f"{each['mirror']}: {each['redelivered']} records were read again since {each['target']} took over"
             )
         for beat in each.get("heartbeats", ()) if closely else ():
             shards = ", ".join(map(str, beat["shards"])) or "none"

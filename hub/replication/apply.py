@@ -302,6 +302,8 @@ def _import(step: ImportSchema, target: Reached) -> None:
     body: dict[str, object] = {"schema": schema.text, "id": schema.id, "version": schema.version}
     if schema.kind != "AVRO":
         body["schemaType"] = schema.kind
+    if schema.references:
+        body["references"] = [each.as_json() for each in schema.references]
     mode, shown = f"{base}/mode/{schema.subject}", without_credentials(base)
     try:
         with httpx2.Client(timeout=15.0) as client:

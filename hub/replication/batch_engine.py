@@ -434,6 +434,16 @@ class BatchEngine:
                     code="HUB-1612",
                 )
                 return True
+        if found.shard != self.shard:
+            # That one's transactional id is another: nothing would fence a worker that still carries it there.
+            each.failed = Conflict(
+                f"{_named(each.tp)}: it was mirrored in shard {found.shard} and would be in shard {self.shard} now:"
+                " `shards` of the mirror was changed",
+                hint="put `shards` back as it was; for another number pause the mirror and drop it with --delete-copies"
+                " before the file is changed: it is mirrored anew",
+                code="HUB-1616",
+            )
+            return True
         each.committed = found
         each.position = each.carried = found.source_next
         each.target_next = found.target_next

@@ -4,6 +4,7 @@
 
     _hub.mirror.control   compact   pause|link                 a person's wish (the others: groups, failover, plan)
                                     retry|link                 what stands still may try again
+                                    loss|home|epoch            what a failover left behind
     _hub.mirror.status    compact   worker|name                a heartbeat, with the shards that it holds
                                     carries|link               topics, partitions and generations, as last planned
                                     partition|link|topic|n     how one partition goes
@@ -26,7 +27,7 @@ import orjson
 from hub.errors import HubFault
 from hub.record import NewRecord, Record, TopicPartition
 from hub.replication.checkpoint import CONTROL_TOPIC, Checkpoint
-from hub.replication.failover import Control, Operation, Ownership, apply
+from hub.replication.failover import Control, Declared, Operation, Ownership, apply, declared_of
 from hub.replication.groups import Mark, mark_of
 from hub.replication.plan import Synced, synced_of
 from hub.replication.shards import Lease, Shard, shards_of
@@ -265,6 +266,7 @@ class Board:
     verified: dict[tuple[str, str, int], Verified] = field(default_factory=dict)
     synced: dict[tuple[str, str], Synced] = field(default_factory=dict)
     marks: dict[tuple[str, str], dict[TopicPartition, Mark]] = field(default_factory=dict)
+    declared: dict[str, Declared] = field(default_factory=dict)  # by home, the newest epoch's
 
     def apply(self, record: Record, now_s: float, now_ms: int) -> None:
         """Take in a record of either topic. Raises HubFault (HUB-5603) for one that is not a mirror's."""
@@ -316,6 +318,10 @@ class Board:
                 self.paused[rest] = str(body.get("by", ""))
             case "retry":
                 self.retries[rest] = int(body["at_ms"])
+            case "loss":
+                said = declared_of(rest, body)
+                if said.home not in self.declared or said.epoch >= self.declared[said.home].epoch:
+                    self.declared[said.home] = said
             case _:
                 pass  # what a newer hub tells
 

@@ -34,7 +34,7 @@ from hub.replication.mirrors import MirrorsFile, connection
 from hub.replication.plan import Acl, CreateTopic, SchemaVersion, Side
 from hub.replication.progress import Progress
 from hub.replication.wire import ClusterAccess
-from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.client import RegisteredSchema, RegistryClient
 from hub.security import Connection
 
 OWN_PARTITIONS = 8
@@ -198,14 +198,32 @@ def _example(topics: Mapping[str, TopicDescription]) -> list[str]:
 
 def _schemas(url: str, topics: Iterable[str]) -> Iterable[SchemaVersion]:
     client = RegistryClient(url)
+    told: set[tuple[str, int]] = set()
     try:
         for topic in sorted(set(topics)):
             for subject in (f"{topic}-key", f"{topic}-value"):
                 for each in client.versions(subject):
-                    kind = client.source(each.id).schema_type
-                    yield SchemaVersion(subject, each.version, each.id, kind, each.schema)
+                    yield from _version(client, subject, each, told)
     finally:
         client.close()
+
+
+def _version(
+    client: RegistryClient, subject: str, each: RegisteredSchema, told: set[tuple[str, int]]
+) -> Iterable[SchemaVersion]:
+    """With all that it refers to, each once."""
+    if (subject, each.version) in told:
+        return
+    told.add((subject, each.version))
+    _, kind, references = client.text_of(each.id)
+    for other in references:
+        try:
+            found = [client.version(other.subject, other.version)]
+        except NotFound:  # deleted, and records may carry it still
+            found = [one for one in client.versions(other.subject) if one.version == other.version]
+        for one in found:
+            yield from _version(client, other.subject, one, told)
+    yield SchemaVersion(subject, each.version, each.id, kind, each.schema, tuple(references))
 
 
 def _acl(rule: TopicRule) -> Acl:

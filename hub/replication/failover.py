@@ -424,6 +424,32 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
+class Declared:
+    """What a failover left behind, as it was written down before ownership changed."""
+
+    home: str
+    epoch: int
+    losses: tuple[Loss, ...]
+    redelivered: int = 0
+    at_ms: int = 0
+
+    def record(self) -> NewRecord:
+        rows = [[*loss.place, loss.first, loss.end, loss.known] for loss in self.losses]
+        body = {"losses": rows, "redelivered": self.redelivered, "at_ms": self.at_ms}
+        return NewRecord(CONTROL_TOPIC, f"loss|{self.home}|{self.epoch}".encode(), orjson.dumps(body))
+
+
+def declared_of(rest: str, body: Mapping[str, Any]) -> Declared:
+    """The inverse of ``record``; ``rest``: its key without the kind. Raises ValueError, TypeError, KeyError."""
+    home, _, epoch = rest.rpartition("|")
+    losses = tuple(
+        Loss(TopicPartition(topic, partition), first, end, known)
+        for topic, partition, first, end, known in body["losses"]
+    )
+    return Declared(home, int(epoch), losses, body.get("redelivered", 0), body["at_ms"])
+
+
+@dataclass(frozen=True, slots=True)
 class Effect:
     """One group in one partition: where it goes on, what it reads again, what it never gets.
 

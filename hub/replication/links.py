@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hub.errors import ConfigError
+from hub.errors import ConfigError, Conflict
 from hub.replication.failover import Control
 from hub.replication.graph import check, owners, route
 from hub.replication.mirrors import Mirror, MirrorsFile
@@ -58,6 +58,27 @@ def home_of(file: MirrorsFile, topic: str) -> str | None:
     """The cluster that owns the topic by its labels, whoever acts for it now; None for nobody's."""
     found = owners(file, topic)
     return found[0] if len(found) == 1 else None
+
+
+def write_refusal(file: MirrorsFile, here: str, control: Control, topic: str) -> Conflict | None:
+    """Why applications may not write a topic in the cluster ``here`` now (HUB-1972); None: they may, or nobody owns it."""
+    home = None if topic.startswith("_") else home_of(file, topic)
+    if home is None or control.may_write(here, home):
+        return None
+    acting, running = control.owner(home).acting, control.running(home)
+    if running is not None and here in (running.old, running.new):
+        return Conflict(
+            f'topic "{topic}": a {running.kind} of what {home} owns from {running.old} to {running.new} is under way;'
+            " nothing was written",
+            hint=f"write it at {running.new} once that is over (hub mirror status)",
+            code="HUB-1972",
+        )
+    why = f"{home} owns it" if acting == home else f"{acting} acts for {home}, which owns it"
+    return Conflict(
+        f'topic "{topic}": {why}, and here at {here} is a copy at most; nothing was written',
+        hint=f"write it at {acting}; `owns` of mirrors.yaml says whose topics are whose",
+        code="HUB-1972",
+    )
 
 
 def way_back(file: MirrorsFile, topic: str, home: str, away: str) -> str | None:

@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import orjson
-
 from hub.errors import Conflict, PeerError
 from hub.log import Writer
 from hub.record import NewRecord, Positions, TopicPartition
@@ -38,7 +36,7 @@ from hub.replication.clusters import (
     topics_of,
 )
 from hub.replication.compare import complete_tables
-from hub.replication.failover import Control, Operation, Partition, Report, Step, assess
+from hub.replication.failover import Control, Declared, Operation, Partition, Report, Step, assess
 from hub.replication.groups import Carried, Mark, Seen, carry, marks_for
 from hub.replication.joint_map import JointMap
 from hub.replication.links import Link, home_of, links, masked, opposite, way_back
@@ -403,10 +401,10 @@ class Operator:
 
     def _declare_loss(self, operation: Operation) -> None:
         report = self.report(operation.home, operation.old, operation.new)
-        losses = [[*loss.place, loss.first, loss.end, loss.known] for loss in report.losses if loss.count]
-        body = {"kind": operation.kind, "losses": losses, "at_ms": int(time.time() * 1000)}
-        key = f"loss|{operation.home}|{operation.epoch}".encode()
-        self.tell(operation, NewRecord(CONTROL_TOPIC, key, orjson.dumps(body)))
+        losses = tuple(loss for loss in report.losses if loss.count)
+        at_ms = int(time.time() * 1000)
+        said = Declared(operation.home, operation.epoch, losses, report.redelivered, at_ms)
+        self.tell(operation, said.record())
 
     def _place_groups(self, operation: Operation) -> None:
         """With the final map. Of an old side that is gone, groups stay where they were carried last."""

@@ -22,6 +22,7 @@ from hub.replication.checkpoint import CONTROL_TOPIC, Checkpoint
 from hub.replication.mirrors import Mirror
 from hub.replication.rules import AS_THEY_ARE, Rules
 from hub.replication.shape import has_field, objection, shape_of
+from hub.schema_registry.facts import Reference
 from hub.topics.plan import Caution, Refusal
 from hub.topics.tree import collisions
 
@@ -75,20 +76,23 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersion:
-    """A version of a subject with the id that records carry; ``text`` as the registry gives it."""
+    """A version of a subject with the id that records carry; ``text`` as the registry gives it. ``references``: what it takes
+    from versions of other subjects, which are mirrored under the same numbers."""
 
     subject: str
     version: int
     id: int
     kind: str
     text: str
+    references: tuple[Reference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
     """One cluster as it is. ``topics`` have their own settings, ``defaults`` what they leave unsaid.
 
-    ``schemas``: the versions that the topics' records may carry, oldest first; None where there is no registry.
+    ``schemas``: the versions that the topics' records may carry, oldest first, and what these refer to; None where there is
+    no registry.
     ``begins`` and ``ends``: offsets of the topics in question, of what is not committed too. ``refused``: topics that the
     mirror's user may not ask about. ``void``: topics that were looked through and have no committed record, whatever offsets.
     """
@@ -294,6 +298,7 @@ def plan(
     steps: list[Step] = []
     refusals: list[Refusal] = []
     cautions: list[Caution] = []
+    shared: set[SchemaVersion] = set()
     carried = sorted(topic for topic in set(topics) if topic in source.topics)
     clashing = {
         one for group in collisions({*carried, *target.topics}) for one in group if one not in target.topics
@@ -332,7 +337,11 @@ def plan(
         )
         refusals += found
         if not found:
-            steps += (_own_schema_steps if rewrites else _schema_steps)(topic, source, target)
+            schemas = (_own_schema_steps if rewrites else _schema_steps)(topic, source, target)
+            for step in schemas:
+                if step.schema not in shared:  # several topics may refer to one
+                    shared.add(step.schema)
+                    steps.append(step)
             steps += one.steps()
             cautions += one.cautions
     cautions += _unknown_fields(mirror, carried, source)
@@ -638,16 +647,34 @@ def _schemas(topic: str, side: Side) -> tuple[SchemaVersion, ...]:
     return tuple(each for each in side.schemas or () if each.subject in subjects)
 
 
-def _schema_steps(topic: str, source: Side, target: Side) -> Iterator[Step]:
+def _with_references(topic: str, side: Side) -> tuple[SchemaVersion, ...]:
+    """The topic's schemas, each behind all that it refers to: a registry takes none whose references it does not have."""
+    known = {(each.subject, each.version): each for each in side.schemas or ()}
+    found: dict[tuple[str, int], SchemaVersion] = {}
+    begun: set[tuple[str, int]] = set()
+
+    def take(place: tuple[str, int]) -> None:
+        if place in known and place not in begun:
+            begun.add(place)
+            for each in known[place].references:
+                take((each.subject, each.version))
+            found[place] = known[place]
+
+    for each in _schemas(topic, side):
+        take((each.subject, each.version))
+    return tuple(found.values())
+
+
+def _schema_steps(topic: str, source: Side, target: Side) -> Iterator[ImportSchema | RegisterSchema]:
     if source.schemas is None or target.schemas is None:
         return
     there = {(each.subject, each.id) for each in target.schemas}
-    for each in _schemas(topic, source):
+    for each in _with_references(topic, source):
         if (each.subject, each.id) not in there:
             yield ImportSchema(topic, each)
 
 
-def _own_schema_steps(topic: str, source: Side, target: Side) -> Iterator[Step]:
+def _own_schema_steps(topic: str, source: Side, target: Side) -> Iterator[ImportSchema | RegisterSchema]:
     there = {(each.subject, each.kind, _meaning(each)) for each in target.schemas or ()}
     for each in _schemas(topic, source):
         if (each.subject, each.kind, _meaning(each)) not in there:
@@ -738,7 +765,7 @@ def _schema_refusals(topic: str, source: Side, target: Side) -> Iterator[Refusal
         return
     ids = {each.id: each for each in target.schemas}
     versions = {(each.subject, each.version): each for each in target.schemas}
-    for each in _schemas(topic, source):
+    for each in _with_references(topic, source):
         other = ids.get(each.id)
         if other is not None and (other.text, other.kind) != (each.text, each.kind):
             yield _refusal(

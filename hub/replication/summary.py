@@ -137,10 +137,30 @@ def summary_of(
             if one.state == "running" and {one.old, one.new} == {link.source, link.target}
         ],
         "acting": dict(board.control.acting),
+        **_left_behind(board, link),
         "partitions": partitions,
         "groups": groups,
         "gaps": gaps,
     }
+
+
+def _left_behind(board: Board, link: Link) -> dict[str, Any]:
+    """What the failover to this target lost and made groups read again, while that target acts for the source."""
+    owner, said = board.control.owner(link.source), board.declared.get(link.source)
+    if said is None or owner.acting != link.target or said.epoch != owner.epoch:
+        return {"lost": [], "redelivered": 0}
+    rows = [
+        {
+            "topic": each.place.topic,
+            "partition": each.place.partition,
+            "first": each.first,
+            "end": each.end,
+            "known": each.known,
+        }
+        for each in said.losses
+        if link.mirror.selects(each.place.topic)
+    ]
+    return {"lost": rows, "redelivered": said.redelivered}
 
 
 def _rules(progress: Progress, link: str, place: TopicPartition) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +33,7 @@ from hub.kafka import KafkaSender
 from hub.record import NewRecord, TopicPartition
 from hub.replication.apply import make_own
 from hub.replication.batch_engine import PartitionProgress
-from hub.replication.board import CHORES, STATUS_TOPIC, Beat, Board, PartitionStatus, joined
+from hub.replication.board import CHORES, STATUS_TOPIC, Beat, Board, Carries, PartitionStatus, joined
 from hub.replication.chores import Chores
 from hub.replication.clusters import Reached, own_topics, reach_all
 from hub.replication.failover import Control
@@ -420,7 +421,7 @@ class Fleet(threading.Thread):
                 records.append(self._status(shard, run, each, now_s).record())
         for chores in self._chores.values():
             if chores.carries is not None:
-                records.append(chores.carries.record())
+                records.append(_overdue(chores.carries, now_s - chores.ticked_at_s).record())
             records += [group.record() for group in chores.groups]
             for seen in list(chores.verified.values()):
                 self._say(seen.record(), now_s, again=False)  # it is as true as it was
@@ -471,6 +472,14 @@ class Fleet(threading.Thread):
             int(time.time() * 1000),
             stuck.restarts,
         )
+
+
+def _overdue(carries: Carries, for_s: float) -> Carries:
+    """As it was planned last; with an error once the thread that plans it and carries its groups does not come round."""
+    if for_s <= HUNG_S:
+        return carries
+    error = f"its topics and groups were not looked at for more than {HUNG_S:.0f} s: a cluster or registry hardly answers"
+    return replace(carries, error=error, at_ms=int(time.time() * 1000))
 
 
 class Stuck(NamedTuple):

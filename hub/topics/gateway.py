@@ -107,6 +107,8 @@ class Answer:
     repeated: bool = False
 
 
+# Why no record of a topic may be written now; None: they may. Must not wait for long, nor raise.
+Refuses = Callable[[str], HubError | None]
 # Hears of each record that is in the log: the record, its partition and offset. Must not raise.
 Took = Callable[[NewRecord, TopicPartition, int], None]
 
@@ -190,8 +192,10 @@ class Gateway:
         registry: RegistryClient,
         tree: LiveTree | None = None,
         took: Took = lambda _new, _place, _offset: None,
+        refuses: Refuses = lambda _topic: None,
     ) -> None:
         self.cluster = cluster
+        self.refuses = refuses
         self.took = took
         self.registry = registry
         self.tree = tree
@@ -302,6 +306,8 @@ class Gateway:
             self._finish(request, answer, _refusal(fault), keep=False, sought=True)
 
     def _begin(self, request: Request, print_: str, answer: Future[Answer]) -> None:
+        if (refused := self.refuses(request.topic)) is not None:
+            raise refused
         topic = self._topic(request.topic)
         cluster_id = self.cluster_id()
         records = self._records(request)

@@ -330,6 +330,8 @@ def test_a_failover_says_what_it_loses_and_a_failback_settles_it(world: World, t
         (loss,) = said["losses"]
         assert (loss["first"], loss["end"], said["lost"], said["exact"]) == (100, 130, 30, True)
     assert world.clusters["lon"].group_positions(group).get(TopicPartition(topic, 0)) == 40
+    stayed = [{"topic": topic, "partition": 0, "first": 100, "end": 130, "known": True}]
+    assert world.status()["lost"] == stayed
 
     world.produce(topic, 20, at="lon", mark="away", partitions=1)
     world.start_worker()
@@ -341,6 +343,7 @@ def test_a_failover_says_what_it_loses_and_a_failback_settles_it(world: World, t
     every = [f"{mark}{n}".encode() for mark, count in born.items() for n in range(count)]
     assert sorted(ours) == sorted(every)
     gaps = world.status()["gaps"]
+    assert world.status()["lost"] == []
     if tail == "replay":
         assert sorted(theirs) == sorted(every) and gaps == []
     else:

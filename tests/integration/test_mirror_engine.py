@@ -97,12 +97,12 @@ class Pair:
                 self.topic, partitions=partitions, config=config, replication_factor=1
             )
 
-    def engine(self, tps: Sequence[TopicPartition] | None = None, **more: Any) -> BatchEngine:
+    def engine(self, tps: Sequence[TopicPartition] | None = None, shard: int = 0, **more: Any) -> BatchEngine:
         return BatchEngine(
             ClusterAccess(bootstrap=self.source),
             ClusterAccess(bootstrap=self.target),
             link=self.link,
-            shard=0,
+            shard=shard,
             partitions=self.tps if tps is None else tps,
             settings=EngineSettings(**more),
         )
@@ -846,6 +846,22 @@ def test_a_topic_made_anew_and_a_target_with_records_are_not_mirrored_into(pair:
         assert "the target has records already" in str(progress.error)
     finally:
         engine.close()
+
+
+def test_what_another_shard_carries_is_left_alone(pair: Callable[..., Pair]) -> None:
+    """Somebody changed how many shards there are while a worker with the former file still runs."""
+    topic = pair(2)
+    fill(topic, 200, seed=13)
+    mine, other = topic.engine(), topic.engine(shard=1)
+    try:
+        done(mine)
+        fill(topic, 100, seed=14)
+        assert ["`shards` of the mirror was changed" in str(each.error) for each in done(other)] == [True] * 2
+        assert all(each.error is None for each in done(mine))
+    finally:
+        mine.close()
+        other.close()
+    topic.check()
 
 
 # ---- ways in

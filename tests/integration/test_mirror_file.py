@@ -118,6 +118,24 @@ def test_a_mirror_may_begin_at_a_time(world: World) -> None:
     assert world.json("verify", world.name)["partitions"][0]["from"] == 2
 
 
+def test_a_mirror_may_begin_with_what_comes_next(world: World) -> None:
+    topic = f"{world.label}.chat"
+    world.make(topic, 1)
+    world.produce(topic, 30, mark="before", partitions=1)
+    world.declare([topic], start="latest")
+    world.start_worker()
+    world.until(lambda each: well(each) and len(each["partitions"]) == 1)
+    assert world.values(topic, "lon") == []
+    world.produce(topic, 20, mark="after", partitions=1)
+    # Another worker begins at the checkpoint, not at the end that there is now.
+    world.workers[0].kill()
+    world.produce(topic, 10, mark="late", partitions=1)
+    world.start_worker()
+    wanted = [b"after%d" % n for n in range(20)] + [b"late%d" % n for n in range(10)]
+    world.until(lambda each: world.values(topic, "lon") == wanted)
+    assert world.status()["gaps"] == []
+
+
 def test_rules_follow_the_source_and_what_people_set_at_the_target_stays(world: World) -> None:
     topic, other = f"{world.label}.chat", f"{world.label}.loot"
     for each in (topic, other):

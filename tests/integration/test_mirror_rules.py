@@ -26,6 +26,7 @@ from hub.replication.clusters import read_progress
 from hub.replication.compare import complete_tables
 from hub.replication.offset_map import Run
 from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.facts import Reference
 
 KEY = "MASK_KEY"
 KEY_REFERENCE = "${MASK_KEY}"
@@ -434,3 +435,33 @@ def test_what_is_born_of_masked_values_does_not_go_home(
     assert world.records(masked, "lon")[-1].value == b'{"email": "***"}'
     assert [r.key for r in world.records(whole, "lon")][-2:] == [b"away", b"later"]
     assert world.json("verify", world.name)["different"] == 0
+
+
+def test_schemas_go_with_what_they_refer_to(world: World, sides: dict[str, tuple[str, str]]) -> None:
+    here, there = (RegistryClient(sides[name][1]) for name in ("nyc", "lon"))
+    inner, middle = f"{world.label}.money", f"{world.label}.price"
+    topics = [f"{world.label}.{name}" for name in ("orders", "refunds")]
+    money = '{"type":"record","name":"t.Money","fields":[{"name":"cents","type":"long"}]}'
+    price = '{"type":"record","name":"t.Price","fields":[{"name":"net","type":"t.Money"}]}'
+    # Ids that the other registry does not give by itself.
+    here.register(f"{world.label}.unused", '"string"')
+    here.register(inner, money)
+    here.register(middle, price, references=[Reference("t.Money", inner, 1)])
+    ids = {}
+    for topic in topics:
+        world.make(topic, 1)
+        name = topic.rpartition(".")[2].title()
+        order = f'{{"type":"record","name":"t.{name}","fields":[{{"name":"price","type":"t.Price"}}]}}'
+        ids[topic] = here.register(f"{topic}-value", order, references=[Reference("t.Price", middle, 1)])
+    try:
+        declare(world, sides)
+        world.hub("apply")
+        for topic in topics:
+            found = there.version(f"{topic}-value", 1)
+            assert found.id == ids[topic] and there.text_of(found.id) == here.text_of(found.id)
+        for subject in (inner, middle):
+            assert there.version(subject, 1) == here.version(subject, 1)
+        assert world.json("plan")[0]["steps"] == []
+    finally:
+        here.close()
+        there.close()

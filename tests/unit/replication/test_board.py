@@ -168,3 +168,24 @@ def test_the_status_of_a_mirror() -> None:
     assert "hub mirror failback m" in handed["reason"]
     paused = folded(BEAT.record(), pause_record("m", "me", 3, paused=True))
     assert summary_of(FILE, link, paused, progress, 1_000_500)["state"] == "paused"
+
+
+def test_what_a_failover_left_behind_is_told_until_the_source_acts_again() -> None:
+    link = links(FILE)["m"]
+    loss = failover.Loss(TopicPartition("nyc.a", 1), 100, 130, False)
+    older = failover.Declared("nyc", 1, (failover.Loss(TopicPartition("nyc.a", 0), 1, 2, True),), 3, 4)
+    newer = failover.Declared("nyc", 3, (loss,), 7, 5)
+    records = [CARRIES.record(), older.record(), newer.record()]
+    board = folded(*records)
+    assert board.declared == {"nyc": newer}
+    assert folded(*reversed(records)).declared == {"nyc": newer}
+    assert summary_of(FILE, link, board, Progress(), 9)["lost"] == []  # written down, and not taken over yet
+
+    def owned(acting: str, epoch: int) -> dict[str, object]:
+        said = failover.Ownership("nyc", acting, epoch).record()
+        found = summary_of(FILE, link, folded(*records, said), Progress(), 9)
+        return {name: found[name] for name in ("lost", "redelivered")}
+
+    row = {"topic": "nyc.a", "partition": 1, "first": 100, "end": 130, "known": False}
+    assert owned("lon", 3) == {"lost": [row], "redelivered": 7}
+    assert owned("nyc", 4) == owned("lon", 5) == {"lost": [], "redelivered": 0}

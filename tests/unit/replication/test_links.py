@@ -11,7 +11,16 @@ from hub.errors import ConfigError
 from hub.record import Record
 from hub.replication import failover
 from hub.replication.failover import Control, Operation
-from hub.replication.links import back_of, carries, checked, home_of, links, opposite, way_back
+from hub.replication.links import (
+    back_of,
+    carries,
+    checked,
+    home_of,
+    links,
+    opposite,
+    way_back,
+    write_refusal,
+)
 from hub.replication.mirrors import MirrorsFile
 
 
@@ -135,3 +144,37 @@ def test_a_file_that_would_write_a_topic_twice_is_refused() -> None:
     with pytest.raises(ConfigError, match="written at lon by 2 mirrors"):
         checked(twice)
     assert checked(ONE) is ONE
+
+
+def refused(control: Control, here: str, topic: str = "nyc.chat") -> str | None:
+    found = write_refusal(ONE, here, control, topic)
+    return None if found is None else found.message
+
+
+def test_applications_write_where_the_owner_is_and_nowhere_else() -> None:
+    quiet = Control()
+    assert refused(quiet, "nyc") is refused(quiet, "lon", "lon.chat") is None
+    assert "nyc owns it" in (refused(quiet, "lon") or "")
+    # Nobody's topics, and the hub's own, are nobody's affair.
+    assert refused(quiet, "lon", "other") is refused(quiet, "lon", "_hub.audit") is None
+
+
+def test_during_a_switchover_nobody_writes_and_then_only_the_new_side() -> None:
+    operation = failover.begin(
+        Control(), "switchover", id="1", mirror="nyc-lon", home="nyc", new="lon", now_ms=0
+    )
+    may: list[tuple[str, set[str]]] = []
+    while (step := operation.next) is not None:
+        operation = failover.done(operation, step.name)
+        control = taken_in(operation)
+        may.append((step.name, {here for here in ("nyc", "lon") if refused(control, here) is None}))
+        if step.name == "drain":
+            assert "switchover" in (refused(control, "nyc") or "") and "under way" in (
+                refused(control, "nyc") or ""
+            )
+    assert dict(may)["open_writers"] == dict(may)["finish"] == {"lon"}
+    before = [who for name, who in may if name not in ("open_writers", "finish")]
+    assert before == [set()] * len(before)
+    assert "lon acts for nyc" in (refused(taken_in(operation), "nyc") or "")
+    failed = taken_in(over("failover", Control(), "lon"))
+    assert refused(failed, "lon") is None and refused(failed, "nyc") is not None

@@ -28,6 +28,7 @@ from hub.replication.plan import (
     plan,
     synced_of,
 )
+from hub.schema_registry.facts import Reference
 
 DEFAULTS: dict[str, str | None] = {
     "compression.type": "producer",
@@ -288,6 +289,26 @@ def test_schemas_come_first_with_their_ids() -> None:
         side(None, schemas=(schema(7),)),
     )
     assert found.steps[0] == ImportSchema(T, schema(9, 2, "B")) and isinstance(found.steps[1], CreateTopic)
+
+
+def test_what_a_schema_refers_to_comes_before_it_and_once() -> None:
+    money = schema(1, subject="common.money")
+    price = replace(schema(2, subject="common.price"), references=(Reference("m", "common.money", 1),))
+    here = (
+        replace(schema(7), references=(Reference("p", "common.price", 1),)),
+        replace(schema(9, 2, "B"), references=(Reference("m", "common.money", 1),)),
+        schema(5, subject="common.other"),
+        money,
+        price,
+    )
+    found = made(side(topic(), schemas=here), side(None, schemas=()))
+    imported = [step.schema.id for step in found.steps if isinstance(step, ImportSchema)]
+    assert imported == [1, 2, 7, 9]
+    found = made(side(topic(), schemas=here), side(None, schemas=(money,)))
+    assert [step.schema.id for step in found.steps if isinstance(step, ImportSchema)] == [2, 7, 9]
+    # An id that it needs and that is another's there: better now than when the registry refuses it.
+    found = made(side(topic(), schemas=here), side(None, schemas=(schema(1, text="C", subject="x"),)))
+    assert "schema id 1 is common.money" in found.refusals[0].reason
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from mirror_statuses import FILE, LINK, MARK, PLACE, T, status
+from mirror_statuses import FILE, LINK, MARK, PLACE, T, partition, status
 from prometheus_client import CollectorRegistry, generate_latest
 
 from hub.errors import PeerError
-from hub.record import TopicPartition
+from hub.record import NewRecord, TopicPartition
 from hub.replication.batch_engine import PartitionProgress
 from hub.replication.board import (
+    CarriedTopic,
+    Carries,
     GroupPlace,
     GroupStatus,
     Verified,
@@ -97,6 +99,28 @@ def test_a_shard_whose_thread_hangs_is_an_alarm_until_it_ticks() -> None:
     run.ticked_at_s = HUNG_S + 5
     made._watch(HUNG_S + 6)
     assert told(made, run, HUNG_S + 6)["state"] == "mirroring"
+
+
+@dataclass
+class StagedChores:
+    carries: Carries = field(default_factory=lambda: Carries("m", {T: CarriedTopic(1, "s")}))
+    ticked_at_s: float = 0.0
+    groups: tuple[GroupStatus, ...] = ()
+    verified: dict[TopicPartition, Verified] = field(default_factory=dict)
+
+
+def test_chores_that_do_not_come_round_are_told_of_and_nothing_is_dropped_for_it() -> None:
+    made, sent = fleet(StagedRun()), list[NewRecord]()
+    made._runs.clear()
+    made._chores[Shard("m", -1)] = chores = StagedChores()  # type: ignore[assignment]
+    made._send = sent.append  # type: ignore[method-assign]
+    states = []
+    for now_s, ticked_at_s in ((HUNG_S - 1, 0.0), (HUNG_S + 1, 0.0), (HUNG_S + 2, HUNG_S + 2)):
+        chores.ticked_at_s = ticked_at_s
+        made._tell(now_s)
+        found = status(sent[-1], partition())
+        states.append((found["state"], found["topics"], "groups were not looked at" in found["reason"]))
+    assert states == [("mirroring", 1, False), ("trouble", 1, True), ("mirroring", 1, False)]
 
 
 # ---- compared all the time

@@ -1,0 +1,152 @@
+"""[shell] Which topics this server may take records for, by mirrors.yaml: what another cluster owns, or acts for by now, it may not.
+
+Who acts for whom stands in ``_hub.mirror.control`` of this very cluster, where a change of hands writes it: the answer
+needs no other cluster. What was written while this one was cut off is a tail (docs/mirrors.md).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hub.errors import HubError
+from hub.kafka import KafkaCluster
+from hub.replication.clusters import Reached, reach
+from hub.replication.links import checked, home_of, write_refusal
+from hub.replication.listener import Listener
+from hub.replication.mirrors import MirrorsFile, load
+from hub.replication.wire import ClusterAccess
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 2.0
+ASK_AGAIN_S = 30.0
+_CATCH_UP_S = 5.0
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What the file says, and which of its clusters this is."""
+
+    file: MirrorsFile
+    here: str
+    listener: Listener
+
+
+class Hands(threading.Thread):
+    """``start`` before use, ``stop`` after. ``own``: this server's cluster. Without a mirrors.yaml nothing is refused."""
+
+    def __init__(
+        self, path: Path, own: KafkaCluster, environ: Mapping[str, str] = os.environ, timeout_s: float = 5.0
+    ) -> None:
+        super().__init__(name="hands", daemon=True)
+        self.path, self.own, self.environ, self.timeout_s = path, own, environ, timeout_s
+        self._place: _Place | None = None
+        self._heard = False
+        self._stamp: tuple[int, int] | None = None
+        self._unplaced: MirrorsFile | None = None
+        self._ask_at_s = 0.0
+        self._halt = threading.Event()
+
+    def start(self) -> None:
+        self._look()  # before the first record: its address alone mostly says which cluster this is
+        super().start()
+
+    def stop(self) -> None:
+        self._halt.set()
+        if self.is_alive():
+            self.join(self.timeout_s)
+        self._leave()
+
+    def run(self) -> None:
+        while not self._halt.wait(LOOK_S):
+            try:
+                self._look()
+                self._ask()
+            except Exception:
+                log.exception("whose topics these are is not looked at")
+
+    def refusal(self, topic: str) -> HubError | None:
+        """Why no record of the topic may be written here now; None: it may."""
+        place = self._place
+        if place is None or home_of(place.file, topic) is None:
+            return None
+        if not self._heard:  # yesterday's owner must not write because nobody has read on yet
+            try:
+                place.listener.catch_up(_CATCH_UP_S)
+            except HubError as error:
+                return error
+            self._heard = True
+        return write_refusal(place.file, place.here, place.listener.control, topic)
+
+    # ---- which cluster this is
+
+    def _look(self) -> None:
+        """The file again, when it has changed; one that is wrong leaves the former one."""
+        stamp = _stamp(self.path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        if stamp is None:
+            self._unplaced = None
+            self._leave()
+            return
+        try:
+            file = checked(load(self.path))
+        except (HubError, OSError) as error:
+            log.error("%s: who may write what is not known from it: %s", self.path, error)
+            return
+        mine = set(self.own.bootstrap.split(","))
+        here = [name for name, each in file.clusters.items() if mine & set(each.bootstrap.split(","))]
+        self._unplaced = None if here else file
+        self._ask_at_s = 0.0
+        if here:
+            self._settle(file, here[0])
+        else:
+            self._leave()
+
+    def _ask(self) -> None:
+        """By what Kafka calls itself, where no address fits: again and again, as one of them may be away now."""
+        file = self._unplaced
+        if file is None or time.monotonic() < self._ask_at_s:
+            return
+        self._ask_at_s = time.monotonic() + ASK_AGAIN_S
+        for name in file.clusters:
+            try:
+                there = reach(file, name, self.environ, self.path.parent, self.timeout_s)
+                if there.kafka.cluster_id() == self.own.cluster_id():
+                    self._unplaced = None
+                    self._settle(file, name)
+                    return
+            except HubError as error:
+                log.info("cluster %s: is it this one? %s", name, error.message)
+
+    def _settle(self, file: MirrorsFile, here: str) -> None:
+        before = self._place
+        if before is not None and before.here == here:
+            self._place = _Place(file, here, before.listener)
+            return
+        self._leave()
+        access = ClusterAccess(bootstrap=self.own.bootstrap)  # its records are read by the other client
+        listener = Listener(Reached(here, self.own, access), status=False)
+        listener.start()
+        self._place = _Place(file, here, listener)
+
+    def _leave(self) -> None:
+        place, self._place, self._heard = self._place, None, False
+        if place is not None:
+            place.listener.stop()
+            place.listener.join(2.0)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size

@@ -1,0 +1,112 @@
+"""The gateway takes records where their owner is: mirrors.yaml and the control topic of its own cluster say where."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+from kafka_nodes import own_node
+from pipeline import records_of, wait_until
+
+from hub.api.hands import Hands
+from hub.kafka import KafkaCluster
+from hub.replication import failover
+from hub.replication.apply import make_own
+from hub.replication.clusters import Reached, own_topics
+from hub.replication.failover import Control
+from hub.replication.wire import ClusterAccess
+from hub.schema_registry.client import RegistryClient
+from hub.topics.gateway import Gateway, Request
+
+
+@pytest.fixture(scope="module")
+def nyc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    with own_node(tmp_path_factory.mktemp("nyc")) as node:
+        cluster = KafkaCluster(node.bootstrap, 15.0)
+        for name in ("nyc.chat", "lon.chat", "other"):
+            cluster.create_topic(name, partitions=1, config={}, replication_factor=1)
+        yield cluster
+
+
+def declare(path: Path, nyc: str, *, owned: str = "nyc.**") -> None:
+    clusters = {
+        "nyc": {"bootstrap": nyc, "owns": [owned]},
+        "lon": {"bootstrap": "lon-1:1", "owns": ["lon.**"]},
+    }
+    mirrors = {"nyc-lon": {"source": "nyc", "target": "lon", "topics": [owned]}}
+    path.write_bytes(orjson.dumps({"clusters": clusters, "mirrors": mirrors}))
+
+
+def test_records_go_where_the_owner_is(nyc: KafkaCluster, hub_server: str, tmp_path: Path) -> None:
+    path = tmp_path / "mirrors.yaml"
+    registry = RegistryClient(hub_server)
+
+    def write(hands: Hands, topic: str) -> tuple[int, str]:
+        gateway = Gateway(nyc, registry, refuses=hands.refusal)
+        gateway.start()
+        try:
+            answer = gateway.write(Request(topic, b'{"value": {"type": "STRING", "data": "x"}}'))
+            return answer.status, str(answer.lines[0].get("code", ""))
+        finally:
+            gateway.stop()
+
+    hands = Hands(path, nyc)
+    hands.start()
+    try:
+        assert write(hands, "lon.chat") == (200, "")  # there is no file
+        declare(path, nyc.bootstrap)
+        wait_until(lambda: hands.refusal("lon.chat") is not None, 15.0)
+        before = len(records_of(nyc, "lon.chat"))
+        assert write(hands, "lon.chat") == (409, "HUB-1972")
+        assert len(records_of(nyc, "lon.chat")) == before
+        # Nobody ever changed hands, and nothing of mirrors is in the cluster yet.
+        assert write(hands, "nyc.chat") == write(hands, "other") == (200, "")
+        reached = Reached("nyc", nyc, ClusterAccess(bootstrap=nyc.bootstrap))
+        make_own([("nyc", step) for step in own_topics(reached)], {"nyc": reached})
+        writer = nyc.writer()
+        change = failover.begin(
+            Control(), "switchover", id="1", mirror="nyc-lon", home="nyc", new="lon", now_ms=0
+        )
+        change = failover.done(failover.done(change, "claim"), "stop_writers")
+        writer.append([change.record()])
+        wait_until(lambda: hands.refusal("nyc.chat") is not None, 15.0)
+        assert write(hands, "nyc.chat") == (409, "HUB-1972")
+        while change.next is not None:
+            change = failover.done(change, change.next.name)
+        writer.append([change.record(), failover.ownership(change, int(time.time() * 1000)).record()])
+        writer.close()
+    finally:
+        hands.stop()
+    # A server that begins now has not read that yet: its very first record is refused all the same.
+    late = Hands(path, nyc)
+    late.start()
+    try:
+        assert write(late, "nyc.chat") == (409, "HUB-1972")
+        assert write(late, "other") == (200, "")
+        said = late.refusal("nyc.chat")
+        assert said is not None and "lon acts for nyc" in said.message
+        path.write_text("clusters: [")  # wrong: what it said before holds
+        time.sleep(2.5)
+        assert late.refusal("nyc.chat") is not None
+        path.unlink()
+        wait_until(lambda: late.refusal("nyc.chat") is None, 15.0)
+    finally:
+        late.stop()
+
+
+def test_this_cluster_is_known_by_its_own_name_where_addresses_differ(
+    nyc: KafkaCluster, tmp_path: Path
+) -> None:
+    path = tmp_path / "mirrors.yaml"
+    declare(path, nyc.bootstrap.replace("127.0.0.1", "localhost"), owned="eu.**")
+    hands = Hands(path, nyc, timeout_s=2.0)
+    hands.start()
+    try:
+        wait_until(lambda: hands.refusal("lon.chat") is not None, 30.0)
+        said = hands.refusal("lon.chat")
+        assert said is not None and "here at nyc" in said.message and hands.refusal("other") is None
+    finally:
+        hands.stop()
