@@ -192,6 +192,13 @@ def _proofs(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
         ("", ""),
         link,
     )
+    yield _rule(
+        changes.rule("view-unproved"),
+        "hub_view_state_unproved == 1",
+        "nothing shows that store {{ $labels.store }} of view {{ $labels.view }} is what its changelog says",
+        ("", ""),
+        link,
+    )
 
 
 def _cluster(changes: Changes, link: str) -> Iterable[dict[str, Any]]:

@@ -92,6 +92,13 @@ RULES: Mapping[str, Rule] = {
             0,
             "health",
         ),
+        # A restart, a store that is filled anew and a day of much work are no news; that nothing was compared since is.
+        _rule(
+            "view-unproved",
+            "For long nothing has shown whether a store is what its view's changelog says.",
+            for_ms=3_600_000,
+            kind="health",
+        ),
         _rule("kafka-away", "Kafka does not answer the hub.", Severity.page, kind="health"),
         _rule(
             "partitions-offline",

@@ -32,7 +32,7 @@ from hub.config import Settings
 from hub.errors import HubError
 from hub.kafka import KafkaCluster
 from hub.materializers.applier import ViewFiles
-from hub.materializers.proof import seen_of_proofs
+from hub.materializers.proof import seen_of_proofs, seen_of_unproved
 from hub.observability.collector import Collector
 from hub.observability.health_watch import HealthWatch
 from hub.observability.latency_board import LatencyBoard
@@ -219,7 +219,11 @@ def sources_of(
 
     def proofs(changes: Changes, now_ms: int) -> list[Seen]:
         owners = {view.name: view.owner for view in files.views()}
-        return [seen_of_proofs(collector.records, changes, now_ms, owners)]
+        told, on = collector.records, settings.proof_core_share > 0
+        return [
+            seen_of_proofs(told, changes, now_ms, owners),
+            seen_of_unproved(told, changes, now_ms, owners, on=on),
+        ]
 
     def connect(changes: Changes, _now_ms: int) -> list[Seen]:
         known = collector.connect()
