@@ -116,6 +116,9 @@ RULES: Mapping[str, Rule] = {
         _rule(
             "disk-full", "A disk of a broker has less than a tenth free, or cannot be used.", kind="health"
         ),
+        _rule(
+            "canary", "Canaries do not come, or are lost, on a way that users' events take.", kind="health"
+        ),
         _rule("connect-failed", "A connector of Kafka Connect or one of its tasks failed.", kind="health"),
         _rule("connect-unreachable", "A worker of Kafka Connect does not answer.", kind="health"),
         _rule(

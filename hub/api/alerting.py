@@ -26,8 +26,9 @@ from hub.alerts.outbox import Outbox
 from hub.alerts.rules import Changes, Observation, Promise, Seen, Verdict
 from hub.api.seen import SeenDesk
 from hub.api.web import Mirrors
+from hub.completeness.canary import WayRow
 from hub.completeness.follow import Follower
-from hub.completeness.objectives import seen_of_ledger
+from hub.completeness.objectives import seen_of_canaries, seen_of_ledger
 from hub.config import Settings
 from hub.errors import HubError
 from hub.kafka import KafkaCluster
@@ -175,8 +176,9 @@ def sources_of(
     health: HealthWatch,
     ledger: Follower,
     mirrors: Mirrors,
+    canaries: Callable[[], Sequence[WayRow]] | None,
 ) -> list[Source]:
-    """What the desk asks in each round; nothing here asks Kafka or a store."""
+    """What the desk asks in each round; nothing here asks Kafka or a store. ``canaries`` None: none are sent."""
     tree = LiveTree(settings.project / "topics.yaml")
     files = ViewFiles(settings.project)
 
@@ -235,7 +237,10 @@ def sources_of(
     def mirrored(changes: Changes, _now_ms: int) -> list[Seen]:
         return mirrors.seen(tree.topics(), changes)
 
-    return [readers, topics, completeness, views, proofs, cluster, connect, mirrored]
+    def probed(changes: Changes, _now_ms: int) -> list[Seen]:
+        return [] if canaries is None else [seen_of_canaries(canaries(), changes)]
+
+    return [readers, topics, completeness, views, proofs, cluster, connect, mirrored, probed]
 
 
 def add_alerts(

@@ -1,11 +1,12 @@
-"""[core] What the ledger says against ``slo.completeness``: an observation a topic that promises it."""
+"""[core] What the ledger says against ``slo.completeness``: an observation a topic that promises it. And what canaries say: one a way."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from hub.alerts.matching import labels_of
 from hub.alerts.rules import Changes, Observation, Seen, Verdict
+from hub.completeness.canary import CanaryState, WayRow
 from hub.completeness.follow import Known
 from hub.completeness.ledger import State, TopicAudit
 from hub.topics.tree import TopicSpec
@@ -34,6 +35,34 @@ def seen_of_ledger(known: Known, tree: Mapping[str, TopicSpec], changes: Changes
             Observation(about, verdict, summary or f"{spec.name}: {audit.state}", share, labels, audit.cause)
         )
     return Seen(changes.rule("completeness"), tuple(found), whole=known.error is None)
+
+
+_CANARY_VERDICTS = {
+    CanaryState.FAILING: Verdict.BAD,
+    CanaryState.LOSING: Verdict.BAD,
+    CanaryState.UNKNOWN: Verdict.UNKNOWN,
+}
+
+
+def seen_of_canaries(rows: Iterable[WayRow], changes: Changes) -> Seen:
+    """Rule ``canary``, of each way. Late ones came: how late readers may be is said by ``slo.latency``."""
+    found = []
+    for row in rows:
+        verdict = _CANARY_VERDICTS.get(row.state, Verdict.GOOD)
+        words = {
+            CanaryState.FAILING: f"no canary comes on the way {row.way}",
+            CanaryState.LOSING: f"canaries are lost on the way {row.way}",
+        }
+        found.append(
+            Observation(
+                labels_of({"way": row.way}),
+                verdict,
+                words.get(row.state, ""),
+                float(row.lost) if verdict is Verdict.BAD else None,
+                detail="" if verdict is Verdict.GOOD else row.cause,
+            )
+        )
+    return Seen(changes.rule("canary"), tuple(found))
 
 
 def verdict_of(audit: TopicAudit, promised: float) -> tuple[Verdict, float | None]:

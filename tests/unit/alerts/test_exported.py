@@ -23,6 +23,8 @@ from hub.alerts.files import QueryAlert
 from hub.alerts.rules import RULES, Change, Changes, Promise
 from hub.alerts.runbooks import names, runbook
 from hub.cli import app
+from hub.completeness.canaries import Canaries
+from hub.completeness.canary_routes import families as of_canaries
 from hub.completeness.follow import series_of
 from hub.completeness.ledger import Balance, Holes, TopicAudit
 from hub.completeness.ledger import State as LedgerState
@@ -67,9 +69,17 @@ def exported_names() -> set[str]:
     audit = TopicAudit("t", LedgerState.SHORT, "", 1, 1, 1, Holes(), 0, (), 1, (balance,), {})
     known = Known(0, State(), (), ())
     mirrors = of_mirrors([status()], known=True)
+    canaries = of_canaries(Canaries(staged.cluster, None, "_hub.canary"))  # type: ignore[arg-type]
     text = metrics.exposition(
         staged.collector.overview(),
-        more=[*board.families(), *of_health(staged.health), *families(known), *mirrors, *of_proofs({}, 0)],
+        more=[
+            *board.families(),
+            *of_health(staged.health),
+            *families(known),
+            *mirrors,
+            *of_proofs({}, 0),
+            *canaries,
+        ],
     ).decode()
     staged.node.stop()
     found = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
