@@ -117,6 +117,7 @@ def add_pages(
         describe=described,
         tree=lambda: seen_tree(tree.topics()),
         lag=lambda: seen_rows(monitor.rows() or lag_rows(collector.overview())),
+        unmeasured=lambda: "" if monitor.round_s is None else monitor.error,
         views=StoreFacts(store, around.newest),
         mirrors=(mirrors or mirrors_of(settings)).known,
         completeness=lambda: seen_ledger(completeness()),

@@ -479,7 +479,7 @@ def test_an_empty_hub_says_what_to_do() -> None:
             ("/lag", "Nobody reads anything yet"),
             ("/search?q=x", "Nothing has all of"),
             ("/query", "No view has rows yet"),
-            ("/lineage", "or nothing was measured yet"),
+            ("/lineage", "Nothing reads anything yet"),
             ("/connect", "connect_urls"),
             ("/mirrors", "Asking the clusters"),
             ("/completeness", "hub audit run"),
@@ -487,6 +487,11 @@ def test_an_empty_hub_says_what_to_do() -> None:
         ):
             assert words in client.get(path, headers=HTML).text, path
         # What is not known is not called empty.
+        for path in ("/lag", "/lineage"):
+            for staged.unmeasured, shown in (("", "loading"), ("its groups cannot be listed", "unknown")):
+                page = client.get(path, headers=HTML).text
+                assert f'data-testid="{shown}"' in page and staged.unmeasured in page, path
+                assert "reads anything yet" not in page, path
         staged.views.broken = "the store is locked"
         for path in ("/views", "/query"):
             page = client.get(path, headers=HTML).text
