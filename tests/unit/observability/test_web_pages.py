@@ -580,8 +580,13 @@ def test_latency_is_filtered_and_says_when_there_is_none(hub: StagedEstate, clie
     text = client.get("/latency?stage=pushed", headers=HTML).text
     assert "pushed" in text and "18 204" not in text.replace("\u202f", " ").replace("\u2009", " ")
     assert 'data-testid="none-fit"' in client.get("/latency?view=other", headers=HTML).text
-    before, hub.latency = hub.latency, []
+    assert 'data-testid="skewed"' not in client.get("/latency", headers=HTML).text
+    before = hub.latency
     try:
+        hub.latency = [replace(each, skewed=1_204) if each.stage == "changelog" else each for each in before]
+        text = client.get("/latency", headers=HTML).text
+        assert text.count('data-testid="skewed"') == 1 and "a producer's clock is ahead" in text
+        hub.latency = []
         assert 'data-testid="nothing"' in client.get("/latency", headers=HTML).text
     finally:
         hub.latency = before
