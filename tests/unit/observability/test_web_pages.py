@@ -500,6 +500,23 @@ def test_an_empty_hub_says_what_to_do() -> None:
     staged.node.stop()
 
 
+def test_views_that_were_not_told_yet_are_not_none() -> None:
+    staged = StagedEstate()
+    app = staged.app()
+    assert staged.collector is not None and staged.node is not None
+    staged.collector.ask_store = lambda: None  # type: ignore[method-assign]  # the store has not answered yet
+    with TestClient(app) as client:
+        for path in ("/views", "/latency", "/query"):
+            page = client.get(path, headers=HTML).text
+            assert "Asking the store for its views" in page and 'data-testid="loading"' in page, path
+            assert not [
+                each
+                for each in ("No view is running", "No view is measured", "No view has rows")
+                if each in page
+            ], path
+    staged.node.stop()
+
+
 def test_a_subject_tells_whom_a_change_touches(hub: StagedEstate, client: TestClient) -> None:
     before = hub.views.records[f"state:{VIEW}"]
     told = client.get("/api/schemas/shop.payments-value").json()["impact"]
