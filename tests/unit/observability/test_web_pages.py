@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser.staged_estate import HOSTILE, ORDERS, StagedEstate, estate, lag_row, spec
+from browser.staged_estate import HOSTILE, ORDERS, StagedEstate, StagedViewFacts, estate, lag_row, spec
 from browser.staged_hub import VIEW
 from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
@@ -308,6 +308,8 @@ def test_search_finds_fields_owners_tags_and_new_subjects(hub: StagedEstate, cli
     assert hits("pii")["topics"] == ["crm.consent", "crm.customers"]
     assert hits("ORDERS shop")["topics"][0] == ORDERS
     assert hits("seven systems") == {"views": [VIEW]}
+    assert hits("shop takes them") == {"topics": [ORDERS]}  # a topic's doc
+    assert hits("whose") == {"schemas": [f"{ORDERS}-value"]}  # a field's doc
     assert hits("zebra") == {}
     hub.register("zoo.animals-value", {"type": "record", "name": "Zebra", "fields": []})
     assert hits("zebra") == {"schemas": ["zoo.animals-value"]}
@@ -324,6 +326,27 @@ def test_a_view_tells_its_sources_versions_and_ways(hub: StagedEstate, client: T
         assert told["missing"] == [f'versions: view "{VIEW}" has no versions'] and told["text"] == ""
     finally:
         hub.versions[VIEW] = kept
+
+
+def test_a_store_that_nobody_can_prove_says_why_and_what_to_do(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = StagedViewFacts.describe
+
+    def silent(self: StagedViewFacts, view: str) -> dict[str, Any]:
+        found = dict(plain(self, view))
+        proof = {
+            **found["stores"][0]["proof"],
+            "state": "UNKNOWN",
+            "reason": "the applier has not told for 100 s",
+        }
+        return {**found, "stores": [{**found["stores"][0], "proof": proof}]}
+
+    assert "/alerts/runbooks/view-unproved" not in client.get(f"/views/{VIEW}", headers=HTML).text
+    monkeypatch.setattr(StagedViewFacts, "describe", silent)
+    text = client.get(f"/views/{VIEW}", headers=HTML).text
+    assert "the applier has not told for 100 s" in text and 'href="/alerts/runbooks/view-unproved"' in text
+    assert client.get("/alerts/runbooks/view-unproved", headers=HTML).status_code == 200
 
 
 def test_the_lookup_of_a_view_stays_on_its_page(client: TestClient) -> None:
