@@ -226,10 +226,12 @@ def _cluster(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
 
 
 def _canaries(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
-    """Where none are sent these series are not there, and nothing fires."""
+    """Where none are sent these series are not there, and nothing fires; nor of a mirror that is meant to carry nothing."""
+    resting = 'hub_mirror_state{state=~"paused|handed over"} == 1'
     yield _rule(
         changes.rule("canary"),
-        'hub_canary_state{state=~"FAILING|LOSING"} == 1',
+        'hub_canary_state{state=~"FAILING|LOSING"} == 1 '
+        f'unless on (way) label_replace({resting}, "way", "mirror:$1", "mirror", "(.*)")',
         "canaries do not come on the way {{ $labels.way }}: {{ $labels.state }}",
         ("", ""),
         link,

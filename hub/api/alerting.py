@@ -238,7 +238,7 @@ def sources_of(
         return mirrors.seen(tree.topics(), changes)
 
     def probed(changes: Changes, _now_ms: int) -> list[Seen]:
-        return [] if canaries is None else [seen_of_canaries(canaries(), changes)]
+        return [] if canaries is None else [seen_of_canaries(canaries(), changes, mirrors.resting())]
 
     return [readers, topics, completeness, views, proofs, cluster, connect, mirrored, probed]
 

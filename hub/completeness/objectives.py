@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from hub.alerts.matching import labels_of
 from hub.alerts.rules import Changes, Observation, Seen, Verdict
@@ -44,11 +44,16 @@ _CANARY_VERDICTS = {
 }
 
 
-def seen_of_canaries(rows: Iterable[WayRow], changes: Changes) -> Seen:
-    """Rule ``canary``, of each way. Late ones came: how late readers may be is said by ``slo.latency``."""
-    found = []
+def seen_of_canaries(
+    rows: Iterable[WayRow], changes: Changes, resting: Collection[str] = frozenset()
+) -> Seen:
+    """Rule ``canary``, of each way. Late ones came: how late readers may be is said by ``slo.latency``. ``resting``: mirrors that
+    carry nothing now, and are meant to: nothing is expected of their ways."""
+    found, ways = [], {f"mirror:{name}" for name in resting}
     for row in rows:
-        verdict = _CANARY_VERDICTS.get(row.state, Verdict.GOOD)
+        verdict, why = _CANARY_VERDICTS.get(row.state, Verdict.GOOD), row.cause
+        if row.way in ways and verdict is Verdict.BAD:
+            verdict, why = Verdict.UNKNOWN, "its mirror is paused, or was handed over"
         words = {
             CanaryState.FAILING: f"no canary comes on the way {row.way}",
             CanaryState.LOSING: f"canaries are lost on the way {row.way}",
@@ -57,9 +62,9 @@ def seen_of_canaries(rows: Iterable[WayRow], changes: Changes) -> Seen:
             Observation(
                 labels_of({"way": row.way}),
                 verdict,
-                words.get(row.state, ""),
+                words[row.state] if verdict is Verdict.BAD else "",
                 float(row.lost) if verdict is Verdict.BAD else None,
-                detail="" if verdict is Verdict.GOOD else row.cause,
+                detail="" if verdict is Verdict.GOOD else why,
             )
         )
     return Seen(changes.rule("canary"), tuple(found))

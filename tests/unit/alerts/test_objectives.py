@@ -240,6 +240,14 @@ def test_canaries_that_fail_or_are_lost_on_a_way() -> None:
     failing = told["mirror:nyc-lon"]
     assert failing.verdict is BAD and failing.summary == "no canary comes on the way mirror:nyc-lon"
     assert failing.detail.startswith("nothing came for")
+    # A mirror that somebody paused is no trouble, and no other way is that for it.
+    paused = seen_of_canaries(canary.rows(60.0), CHANGES, {"nyc-lon"}).observations
+    assert {dict(each.object)["way"]: each.verdict for each in paused} == {
+        "mirror:nyc-lon": UNKNOWN,
+        "ack": GOOD,
+        "view": UNKNOWN,
+    }
+    assert not any(each.summary for each in paused)
     assert (told["ack"].verdict, told["view"].verdict) == (GOOD, UNKNOWN)
     assert told["view"].detail == "no view takes them" and told["ack"].summary == ""
 
@@ -328,6 +336,7 @@ def test_each_rule_is_judged_by_what_the_server_asks(tmp_path: Path) -> None:
     others: Any = SimpleNamespace(
         known=Health,
         seen=lambda tree, changes: [Seen(changes.rule(name)) for name in MIRROR_RULES],
+        resting=frozenset,
     )
     ledger: Any = SimpleNamespace(known=lambda: Known((), None, 0))
 
