@@ -59,6 +59,7 @@ def prometheus_rules(
         *_views(promises, changes, link),
         *_proofs(changes, link),
         *_cluster(changes, link),
+        *_canaries(changes, link),
         *_connect(changes, link),
         *_mirrors(topics, changes, link),
         *(
@@ -192,6 +193,13 @@ def _proofs(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
         ("", ""),
         link,
     )
+    yield _rule(
+        changes.rule("view-unproved"),
+        "hub_view_state_unproved == 1",
+        "nothing shows that store {{ $labels.store }} of view {{ $labels.view }} is what its changelog says",
+        ("", ""),
+        link,
+    )
 
 
 def _cluster(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
@@ -215,6 +223,19 @@ def _cluster(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
         ),
     ):
         yield _rule(changes.rule(name), expr, words, nobody, link)
+
+
+def _canaries(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
+    """Where none are sent these series are not there, and nothing fires; nor of a mirror that is meant to carry nothing."""
+    resting = 'hub_mirror_state{state=~"paused|handed over"} == 1'
+    yield _rule(
+        changes.rule("canary"),
+        'hub_canary_state{state=~"FAILING|LOSING"} == 1 '
+        f'unless on (way) label_replace({resting}, "way", "mirror:$1", "mirror", "(.*)")',
+        "canaries do not come on the way {{ $labels.way }}: {{ $labels.state }}",
+        ("", ""),
+        link,
+    )
 
 
 def _connect(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
@@ -418,6 +439,25 @@ PANELS: Sequence[Panel] = (
         "Of topics that are audited, by tier.",
         "short",
         (("sum by (topic, tier) (hub_completeness_missing) > 0", "{{topic}} {{tier}}"),),
+    ),
+    (
+        "timeseries",
+        "Canaries, p99",
+        "From sending one to reading it, by way; only of those that came.",
+        "s",
+        (
+            (
+                "histogram_quantile(0.99, sum by (way, le) (rate(hub_canary_seconds_bucket[5m])))",
+                "{{way}}",
+            ),
+        ),
+    ),
+    (
+        "timeseries",
+        "Canaries that did not come",
+        "By way. One that comes after all is lost no more.",
+        "short",
+        (("hub_canary_lost", "{{way}}"),),
     ),
     (
         "timeseries",

@@ -39,7 +39,7 @@ def object_path(labels: Labels) -> str:
         return f"/views/{quote(said['view'], safe='')}"
     if "topic" in said:
         return f"/topics/{quote(said['topic'], safe='')}"
-    if said.get("alertname") in CLUSTER_RULES:
+    if said.get("alertname") in (*CLUSTER_RULES, "canary"):
         return "/cluster"
     if "connector" in said or said.get("alertname") == "connect-unreachable":
         return f"/connect?{urlencode({'q': said['connector']})}" if "connector" in said else "/connect"

@@ -92,6 +92,13 @@ RULES: Mapping[str, Rule] = {
             0,
             "health",
         ),
+        # A restart, a store that is filled anew and a day of much work are no news; that nothing was compared since is.
+        _rule(
+            "view-unproved",
+            "For long nothing has shown whether a store is what its view's changelog says.",
+            for_ms=3_600_000,
+            kind="health",
+        ),
         _rule("kafka-away", "Kafka does not answer the hub.", Severity.page, kind="health"),
         _rule(
             "partitions-offline",
@@ -108,6 +115,9 @@ RULES: Mapping[str, Rule] = {
         ),
         _rule(
             "disk-full", "A disk of a broker has less than a tenth free, or cannot be used.", kind="health"
+        ),
+        _rule(
+            "canary", "Canaries do not come, or are lost, on a way that users' events take.", kind="health"
         ),
         _rule("connect-failed", "A connector of Kafka Connect or one of its tasks failed.", kind="health"),
         _rule("connect-unreachable", "A worker of Kafka Connect does not answer.", kind="health"),

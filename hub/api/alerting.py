@@ -26,13 +26,14 @@ from hub.alerts.outbox import Outbox
 from hub.alerts.rules import Changes, Observation, Promise, Seen, Verdict
 from hub.api.seen import SeenDesk
 from hub.api.web import Mirrors
+from hub.completeness.canary import WayRow
 from hub.completeness.follow import Follower
-from hub.completeness.objectives import seen_of_ledger
+from hub.completeness.objectives import seen_of_canaries, seen_of_ledger
 from hub.config import Settings
 from hub.errors import HubError
 from hub.kafka import KafkaCluster
 from hub.materializers.applier import ViewFiles
-from hub.materializers.proof import seen_of_proofs
+from hub.materializers.proof import seen_of_proofs, seen_of_unproved
 from hub.observability.collector import Collector
 from hub.observability.health_watch import HealthWatch
 from hub.observability.latency_board import LatencyBoard
@@ -175,8 +176,9 @@ def sources_of(
     health: HealthWatch,
     ledger: Follower,
     mirrors: Mirrors,
+    canaries: Callable[[], Sequence[WayRow]] | None,
 ) -> list[Source]:
-    """What the desk asks in each round; nothing here asks Kafka or a store."""
+    """What the desk asks in each round; nothing here asks Kafka or a store. ``canaries`` None: none are sent."""
     tree = LiveTree(settings.project / "topics.yaml")
     files = ViewFiles(settings.project)
 
@@ -219,7 +221,11 @@ def sources_of(
 
     def proofs(changes: Changes, now_ms: int) -> list[Seen]:
         owners = {view.name: view.owner for view in files.views()}
-        return [seen_of_proofs(collector.records, changes, now_ms, owners)]
+        told, on = collector.records, settings.proof_core_share > 0
+        return [
+            seen_of_proofs(told, changes, now_ms, owners),
+            seen_of_unproved(told, changes, now_ms, owners, on=on),
+        ]
 
     def connect(changes: Changes, _now_ms: int) -> list[Seen]:
         known = collector.connect()
@@ -231,7 +237,10 @@ def sources_of(
     def mirrored(changes: Changes, _now_ms: int) -> list[Seen]:
         return mirrors.seen(tree.topics(), changes)
 
-    return [readers, topics, completeness, views, proofs, cluster, connect, mirrored]
+    def probed(changes: Changes, _now_ms: int) -> list[Seen]:
+        return [] if canaries is None else [seen_of_canaries(canaries(), changes, mirrors.resting())]
+
+    return [readers, topics, completeness, views, proofs, cluster, connect, mirrored, probed]
 
 
 def add_alerts(

@@ -159,7 +159,8 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
         newest=news.over,
     )
     if desk is not None and seen is not None:
-        add_alerts(app, desk, seen, ask, sources_of(settings, *watched, ledger, mirrors), opened)
+        probes = None if canaries is None else canaries.rows
+        add_alerts(app, desk, seen, ask, sources_of(settings, *watched, ledger, mirrors, probes), opened)
 
 
 async def add_registry(

@@ -50,7 +50,7 @@ from hub.replication.links import Link, back_of, checked, links
 from hub.replication.metrics import families
 from hub.replication.mirrors import MirrorsFile
 from hub.replication.mirrors import load as load_mirrors
-from hub.replication.objectives import RULES, seen_of_mirrors
+from hub.replication.objectives import RESTING, RULES, seen_of_mirrors
 from hub.replication.summary import summary_of
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.node import Node
@@ -117,6 +117,7 @@ def add_pages(
         describe=described,
         tree=lambda: seen_tree(tree.topics()),
         lag=lambda: seen_rows(monitor.rows() or lag_rows(collector.overview())),
+        unmeasured=lambda: "" if monitor.round_s is None else monitor.error,
         views=StoreFacts(store, around.newest),
         mirrors=(mirrors or mirrors_of(settings)).known,
         completeness=lambda: seen_ledger(completeness()),
@@ -221,6 +222,10 @@ class Mirrors:
         if now.asked_at_ms is None:
             return [Seen(changes.rule(name), whole=False) for name in RULES]
         return seen_of_mirrors(now.mirrors, tree, changes, self._trouble(now))
+
+    def resting(self) -> frozenset[str]:
+        """Mirrors that are meant to carry nothing, as last heard: paused, outside their schedule, or handed over."""
+        return frozenset(str(each["mirror"]) for each in self.known().mirrors if each.get("state") in RESTING)
 
     @staticmethod
     def _trouble(now: Known) -> str | None:

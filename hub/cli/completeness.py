@@ -115,14 +115,25 @@ def _tell(found: dict[str, Any], topic: str | None, output: Output) -> None:
 def views(
     view: Annotated[str | None, typer.Argument(help="Only this view. Default: all")] = None,
     output: OutputOption = Output.table,
+    watch: WatchOption = False,
 ) -> None:
     """Every view in every store: whether its rows are the fold of its changelog, as it is proved all the time.
 
     Exit code 1: some are not; the first keys that differ are listed. `hub view verify` proves one anew.
 
-    Example: hub audit views
+    Example: hub audit views --watch
     """
-    rows = [each for each in http.get("/api/audit/views")["views"] if view in (None, each["view"])]
+    rows = looked(
+        lambda: [each for each in http.get("/api/audit/views")["views"] if view in (None, each["view"])],
+        lambda rows: _tell_proofs(rows, output),
+        watch,
+        output,
+    )
+    if any(each["state"] == "DIFFERS" for each in rows):
+        raise typer.Exit(EXIT_DIFFERS)
+
+
+def _tell_proofs(rows: Sequence[Mapping[str, Any]], output: Output) -> None:
     if output is Output.json:
         show(rows, output)
     elif rows:
@@ -133,8 +144,6 @@ def views(
                 note(f'{each["view"]} in {each["store"]}: key "{key["key"]}": {key["why"]}')
     else:
         note("no view is proved: none runs, the applier has not told yet, or `proof_core_share` is 0")
-    if any(each["state"] == "DIFFERS" for each in rows):
-        raise typer.Exit(EXIT_DIFFERS)
 
 
 def proof_in_short(proof: Mapping[str, Any]) -> str:

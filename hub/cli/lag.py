@@ -97,4 +97,6 @@ def _print(rows: list[dict[str, Any]], output: Output, *, filtered: bool) -> Non
     elif filtered:
         note("nobody like that (hub lag shows all)")
     else:
-        note("nobody reads: no view is running and no consumer group has committed anything")
+        note(
+            "nobody is known to read: no view runs and no group has committed anything, or none was looked at yet (hub doctor)"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -49,10 +50,23 @@ def latency(
         elif rows:
             traced = any(row.get("exemplar") for row in rows)
             show([line(row) for row in rows], output, (*COLUMNS, "trace") if traced else COLUMNS)
+            for name, times in skewed(rows).items():
+                note(
+                    f"{name}: {times:,} times an event's own time was later than a stage (not counted): a producer's clock is ahead"
+                )
         else:
             note("no view is running")
 
     looked(lambda: http.get("/api/latency", asked, timeout_s=TIMEOUT_S), tell, watch, output)
+
+
+def skewed(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """By view: how often an event was from the future. Of a store's rows each tells the store's number."""
+    found: dict[str, int] = {}
+    for row in rows:
+        if row["skewed"]:
+            found[row["view"]] = max(row["skewed"], found.get(row["view"], 0))
+    return found
 
 
 def line(row: dict[str, Any]) -> dict[str, object]:

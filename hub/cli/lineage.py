@@ -64,6 +64,9 @@ def lineage(
 
 
 def _print(found: dict[str, Any]) -> None:
+    if not found["nodes"] and found.get("unmeasured") is not None:
+        note(f"readers are not known now: {found['unmeasured'] or 'they are looked at for the first time'}")
+        return
     if not found["nodes"]:
         note("nothing reads anything yet: no view is running and no consumer group has committed anything")
         return

@@ -92,7 +92,8 @@ class Canaries:
             ("read", lambda: self._read("read", self.cluster)),
         ]
         for name, target in self.mirrors.items():
-            jobs.append((name, lambda name=name, target=target: self._read(f"mirror:{name}", target)))  # type: ignore[misc]
+            way = f"mirror:{name}"  # a mirror may be called as another way is
+            jobs.append((way, lambda way=way, target=target: self._read(way, target)))  # type: ignore[misc]
         if self.row is not None:
             jobs.append(("view", self._look))
         threads = [
@@ -152,8 +153,7 @@ class Canaries:
             if job == "send":
                 self.error = why
                 return
-            way = self.canary.ways.get(job) or self.canary.ways[f"mirror:{job}"]
-            way.blind(why)
+            self.canary.ways[job].blind(why)
 
     def _send(self) -> None:
         schema_id = self.registry.register(f"{self.topic}-value", json.dumps(SCHEMA))

@@ -1,11 +1,12 @@
-"""[core] What the ledger says against ``slo.completeness``: an observation a topic that promises it."""
+"""[core] What the ledger says against ``slo.completeness``: an observation a topic that promises it. And what canaries say: one a way."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from hub.alerts.matching import labels_of
 from hub.alerts.rules import Changes, Observation, Seen, Verdict
+from hub.completeness.canary import CanaryState, WayRow
 from hub.completeness.follow import Known
 from hub.completeness.ledger import State, TopicAudit
 from hub.topics.tree import TopicSpec
@@ -34,6 +35,39 @@ def seen_of_ledger(known: Known, tree: Mapping[str, TopicSpec], changes: Changes
             Observation(about, verdict, summary or f"{spec.name}: {audit.state}", share, labels, audit.cause)
         )
     return Seen(changes.rule("completeness"), tuple(found), whole=known.error is None)
+
+
+_CANARY_VERDICTS = {
+    CanaryState.FAILING: Verdict.BAD,
+    CanaryState.LOSING: Verdict.BAD,
+    CanaryState.UNKNOWN: Verdict.UNKNOWN,
+}
+
+
+def seen_of_canaries(
+    rows: Iterable[WayRow], changes: Changes, resting: Collection[str] = frozenset()
+) -> Seen:
+    """Rule ``canary``, of each way. Late ones came: how late readers may be is said by ``slo.latency``. ``resting``: mirrors that
+    carry nothing now, and are meant to: nothing is expected of their ways."""
+    found, ways = [], {f"mirror:{name}" for name in resting}
+    for row in rows:
+        verdict, why = _CANARY_VERDICTS.get(row.state, Verdict.GOOD), row.cause
+        if row.way in ways and verdict is Verdict.BAD:
+            verdict, why = Verdict.UNKNOWN, "its mirror is paused, or was handed over"
+        words = {
+            CanaryState.FAILING: f"no canary comes on the way {row.way}",
+            CanaryState.LOSING: f"canaries are lost on the way {row.way}",
+        }
+        found.append(
+            Observation(
+                labels_of({"way": row.way}),
+                verdict,
+                words[row.state] if verdict is Verdict.BAD else "",
+                float(row.lost) if verdict is Verdict.BAD else None,
+                detail="" if verdict is Verdict.GOOD else why,
+            )
+        )
+    return Seen(changes.rule("canary"), tuple(found))
 
 
 def verdict_of(audit: TopicAudit, promised: float) -> tuple[Verdict, float | None]:

@@ -16,7 +16,8 @@ An event that was older than ``REPLAY_S`` when it got there is a *replay* (a vie
 is counted apart, else it would burn the objective. What was late for longer than that through a failure is therefore told by
 freshness alone.
 
-Times are of several clocks: what comes out negative counts as 0 and in ``skewed``.
+Times are of several clocks: what comes out negative by no more than ``SKEW_MS`` counts as 0. An event that is further in the future
+took nobody knows how long: it counts in ``skewed`` alone.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from hub.histogram import Histogram, edges_with
+from hub.histogram import SKEW_MS, Histogram, edges_with
 from hub.materializers.progress import PROGRESS_TOPIC, Progress
 from hub.record import NewRecord, TopicPartition
 from hub.tracing import Trace
@@ -99,8 +100,9 @@ class _View:
         known = self.counts.get((stage, origin))
         if known is None:
             known = self.counts[stage, origin] = Histogram(self.edges)
-        if span_ms < 0:
+        if span_ms < -SKEW_MS:
             self.skewed += count
+            return
         known.add(max(0, span_ms) / 1000, count)
 
 

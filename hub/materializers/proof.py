@@ -26,7 +26,7 @@ from typing import Any
 import orjson
 
 from hub.alerts.matching import labels_of
-from hub.alerts.rules import Changes, Observation, Seen, Verdict
+from hub.alerts.rules import RULES, Changes, Observation, Seen, Verdict
 from hub.materializers.applier import GENERATION_SHIFT
 from hub.materializers.progress import PROGRESS_TOPIC
 from hub.materializers.verify import Difference
@@ -34,7 +34,7 @@ from hub.materializers.versions import PREFIX as VERSIONS
 from hub.record import NewRecord
 
 PREFIX = "proof:"
-RULE = "view-differs"
+RULE, UNPROVED = "view-differs", "view-unproved"
 REGIONS = 256
 _SHIFT = 56
 _HALF = 1 << 63
@@ -43,6 +43,8 @@ _MODULUS = 1 << 64
 MOST_NAMED, MOST_WALKED = 20, 8
 # A prover tells at once when a state changes, soon when something was compared, else so often; what is older is no word of now.
 SOON_S, TELL_S, STALE_S = 5.0, 30.0, 90.0
+# What a first comparison says that it needs is believed up to a day: one that all but stands would need for ever.
+MOST_NEEDED_S = 86_400.0
 # A proof older than this many pauses says nothing of now.
 _PAUSES = 5
 
@@ -151,7 +153,7 @@ class Sums:
 class Proof:
     """What is known of a view in a store. ``reason``: why it is OPEN or UNKNOWN, and how it DIFFERS. ``compared_ms``: when it was compared
     last, at ``positions`` of its changelog; ``matched_ms``: when it matched last. ``regions``: how many differ; ``keys``: the first
-    that do."""
+    that do. ``needs_s``: how long it may take until it is compared, as far as the prover can tell."""
 
     view: str
     table: str
@@ -165,6 +167,7 @@ class Proof:
     fingerprint: str = ""
     regions: int = 0
     keys: tuple[Difference, ...] = ()
+    needs_s: float = 0.0
 
     def now(self, state: State, reason: str, now_ms: int) -> Proof:
         """The same as ``state``, with what was found before."""
@@ -184,6 +187,7 @@ class Proof:
             "fingerprint": self.fingerprint,
             "regions": self.regions,
             "differing": [{"key": each.key, "why": each.why} for each in self.keys],
+            "needs_s": round(self.needs_s),
         }
 
 
@@ -202,6 +206,7 @@ def proof_of(view: str, body: Mapping[str, Any]) -> Proof:
         str(body["fingerprint"]),
         int(body["regions"]),
         tuple(Difference(str(each["key"]), str(each["why"])) for each in body["differing"]),
+        float(body.get("needs_s") or 0),  # earlier versions of the hub did not tell it
     )
 
 
@@ -316,6 +321,46 @@ def seen_of_proofs(told: Mapping[str, Any], changes: Changes, now_ms: int, owner
             )
         )
     return Seen(changes.rule(RULE), (*observations, *_opinions(told, owners)))
+
+
+def is_unproved(proof: Proof, now_ms: int) -> bool:
+    """Whether nobody can say if the rows are the log's. One that is still read for the first time, and needs longer than the rule
+    ``view-unproved`` waits, has the difference for itself; what nobody tells of any more (UNKNOWN) has not."""
+    if proof.state in _VERDICTS:
+        return False
+    own_ms = proof.needs_s * 1000 - RULES[UNPROVED].for_ms
+    return proof.state is not State.OPEN or now_ms - proof.since_ms >= own_ms
+
+
+def seen_of_unproved(
+    told: Mapping[str, Any], changes: Changes, now_ms: int, owners: Mapping[str, str], *, on: bool
+) -> Seen:
+    """Rule ``view-unproved``, of every view and store that was told of. How long it is so already the rule's ``for`` counts: over
+    restarts of the applier, which begin with OPEN. ``on``: whether views are to be proved at all."""
+    rule = changes.rule(UNPROVED)
+    if not on:
+        return Seen(rule, absent=Verdict.GOOD)
+    observations = []
+    for store, proof in told_proofs(told, now_ms):
+        if proof.state in _VERDICTS:
+            verdict = Verdict.GOOD  # it was compared: that it differs is the other rule's
+        else:
+            verdict = Verdict.BAD if is_unproved(proof, now_ms) else Verdict.UNKNOWN
+        bad = verdict is Verdict.BAD
+        since_ms = proof.since_ms if proof.matched_ms is None else proof.matched_ms
+        observations.append(
+            Observation(
+                labels_of({"view": proof.view, "store": store}),
+                verdict,
+                f"nothing shows that store {store} of view {proof.view} is what its changelog says"
+                if bad
+                else "",
+                max(0, now_ms - since_ms) / 1000 if bad else None,
+                labels_of({"owner": owners.get(proof.view, "")}),
+                "" if verdict is Verdict.GOOD else f"{proof.state}: {proof.reason}",
+            )
+        )
+    return Seen(rule, tuple(observations))
 
 
 def told_opinions(told: Mapping[str, Any]) -> dict[str, tuple[State, str, int]]:

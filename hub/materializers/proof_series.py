@@ -12,7 +12,7 @@ from typing import Any
 from prometheus_client.core import Metric
 
 from hub.gauges import gauge
-from hub.materializers.proof import SEVERITY, State, told_opinions, told_proofs
+from hub.materializers.proof import SEVERITY, State, is_unproved, told_opinions, told_proofs
 
 MOST = 200
 _MATCH = {State.MATCHES: 1, State.DIFFERS: 0}
@@ -40,6 +40,12 @@ def families(told: Mapping[str, Any], now_ms: int) -> Iterator[Metric]:
             )
             for store, proof in worst
         ),
+    )
+    yield gauge(
+        "hub_view_state_unproved",
+        "1: nobody can say whether a store's rows are the fold of the view's changelog; 0: it was compared, or soon will be",
+        names,
+        (((proof.view, store), float(is_unproved(proof, now_ms))) for store, proof in worst),
     )
     opinions = list(told_opinions(told).items())[:MOST]
     yield gauge(

@@ -32,6 +32,7 @@ from hub.materializers.avro_shape import AvroType
 from hub.materializers.progress import PROGRESS_TOPIC
 from hub.materializers.proof import (
     MOST_NAMED,
+    MOST_NEEDED_S,
     MOST_WALKED,
     SOON_S,
     TELL_S,
@@ -104,6 +105,23 @@ class Keeper(Protocol):
 
 
 @dataclass
+class _Reading:
+    """A changelog that is read for a first comparison: when that began, with how many records to go, and how few there were since."""
+
+    began_s: float
+    first: int
+    left: int
+    needs_s: float = 0.0
+
+    def went_on(self, left: int, now_s: float) -> None:
+        """One that stands says no longer time than it did while it moved."""
+        if left < self.left:
+            self.left = left
+            # The store's rows are hashed after that: about as much work again.
+            self.needs_s = 2 * (now_s - self.began_s) * self.first / (self.first - left)
+
+
+@dataclass
 class _Turn:
     """One view in one store: what is known, and when it is looked at again."""
 
@@ -111,6 +129,7 @@ class _Turn:
     next_s: float = 0.0
     cost_s: float = 0.0
     away: bool = False
+    reading: _Reading | None = None
 
 
 @dataclass
@@ -138,6 +157,7 @@ class Prover:
     turns: dict[tuple[str, str], _Turn] = field(default_factory=dict)
     folds: dict[str, _Fold] = field(default_factory=dict)
     told: dict[str, tuple[tuple[tuple[str, State], ...], int, float]] = field(default_factory=dict)
+    looked_s: float = field(default_factory=time.monotonic)
     reader: Reader | None = None
     writer: Writer | None = None
     clock: Clock = field(init=False)
@@ -229,12 +249,16 @@ class Prover:
                 else:
                     found[key] = each
         self.turns = {key: turn for key, turn in self.turns.items() if key in known}
+        self._age()
         for key, turn in self.turns.items():
-            turn.proof = aged(turn.proof, self.every_s, turn.cost_s, now_ms)
             if key in found and turn.away:
                 turn.away, turn.next_s = False, 0.0
                 self._say(key, State.OPEN, "it can be looked at again: not compared since")
         return found
+
+    def _age(self) -> None:
+        for turn in self.turns.values():
+            turn.proof = aged(turn.proof, self.every_s, turn.cost_s, self.now_ms())
 
     def _away(self, key: tuple[str, str], why: str) -> None:
         self.turns[key].away = True
@@ -271,7 +295,7 @@ class Prover:
                 )
             elif turn.proof.state is State.MATCHES and was is State.DIFFERS:
                 log.info("view %s: store %s is what its changelog says again", each.view, key[0])
-            turn.cost_s = (self.clock.worked_s - before_s) / self.share
+            turn.cost_s, turn.reading = (self.clock.worked_s - before_s) / self.share, None
             turn.next_s = time.monotonic() + self.every_s
         except (NotFound, Conflict) as error:  # made anew, or not there yet
             self._say(key, State.OPEN, error.message)
@@ -305,6 +329,7 @@ class Prover:
             return None
         if lag_records(at, folded) > _NEAR and not self._read(fold, at, self._deadline()):
             left = lag_records(at, fold.fold.positions or Positions())
+            self._goes_on(self.turns[key], left)
             self._behind(key, f"the changelog is read: {left:,} records to go")
             self.turns[key].next_s = time.monotonic()  # behind who is due
             return None
@@ -339,6 +364,17 @@ class Prover:
         if turn.proof.state is State.DIFFERS or (turn.proof.state is State.MATCHES and recent):
             return
         self._say(key, State.OPEN, reason)
+
+    def _goes_on(self, turn: _Turn, left: int) -> None:
+        now_s = time.monotonic()
+        if turn.reading is None or left > turn.reading.first:
+            turn.reading = _Reading(now_s, left, left)
+        turn.reading.went_on(left, now_s)
+
+    def _needs_s(self, turn: _Turn) -> float:
+        """Until it is compared: all views take turns."""
+        cycle_s = self.every_s + sum(each.cost_s for each in self.turns.values())
+        return min(MOST_NEEDED_S, cycle_s + (0.0 if turn.reading is None else turn.reading.needs_s))
 
     # ---- the log's side
 
@@ -474,6 +510,11 @@ class Prover:
         most_s = cpu_s * (1 / share_now - 1)
         if most_s > 0:
             self._rest(self.clock.rest(min(most_s, _LONGEST_REST_S)))
+        if time.monotonic() - self.looked_s > TELL_S:
+            # A long comparison is no silence: of none of the views.
+            self._age()
+            with suppress(HubError):
+                self._tell_due()
 
     def _rest(self, seconds: float) -> None:
         if seconds > 0:
@@ -483,10 +524,17 @@ class Prover:
 
     def _tell(self) -> None:
         self._rest(self.clock.rest(_LONGEST_REST_S))
+        self._tell_due()
+
+    def _tell_due(self) -> None:
         now_s, now_ms = time.monotonic(), self.now_ms()
-        due = []
+        self.looked_s, due = now_s, []
         for keeper in self.keepers:
-            proofs = [turn.proof for (store, _), turn in sorted(self.turns.items()) if store == keeper.name]
+            proofs = [
+                replace(turn.proof, needs_s=self._needs_s(turn))
+                for (store, _), turn in sorted(self.turns.items(), key=lambda each: each[0])
+                if store == keeper.name
+            ]
             if not proofs and keeper.name not in self.told:
                 continue
             states = tuple((each.view, each.state) for each in proofs)

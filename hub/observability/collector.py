@@ -89,6 +89,7 @@ class Collector:
     rows: Mapping[str, int] = field(default_factory=dict)
     subscribers: Mapping[str, int] = field(default_factory=dict)
     store_error: str | None = None
+    store_heard: bool = False
     windows: dict[str, dict[str, deque[Sample]]] = field(default_factory=dict)
     committed: dict[str, deque[Batch]] = field(default_factory=dict)
 
@@ -183,7 +184,7 @@ class Collector:
             self.records = records
             self.reports, self.rows, self.subscribers = reports, rows, subscribers
             self._sample(self.now_ms())
-        self.store_error = None
+        self.store_error, self.store_heard = None, True
 
     def _sample(self, now_ms: int) -> None:
         self.committed = {
@@ -229,6 +230,7 @@ class Collector:
                     for report in self.reports
                 ),
                 self.connect(),
+                self.store_heard,
             )
 
     def line(self, topic: str) -> TopicLine | None:

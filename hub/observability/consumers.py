@@ -224,6 +224,7 @@ def oldest(
     polled: Bracket, answers: Answers, position: int, facts: TopicFacts, end: int
 ) -> tuple[Bracket, str]:
     """When the oldest unread record arrived, as narrow as it is proven, and what that rests on."""
+    there_ms = polled.until_ms
     if facts.compacted:
         polled = Bracket(polled.after_ms, None)
     if not answers:
@@ -238,6 +239,11 @@ def oldest(
     if until_ms is None:
         until_ms, until_end = polled.until_ms, polled.until_end
     after_ms, after_end = written.after_ms, written.after_end
+    if after_ms is not None and there_ms is not None and after_ms > there_ms:
+        # It was there before its timestamp: a clock that is ahead must not make what waits look young.
+        after_ms, after_end = None, None
+        if not facts.compacted:
+            until_ms, until_end = polled.until_ms, polled.until_end
     if facts.compacted and polled.after_ms is not None and (after_ms is None or after_ms < polled.after_ms):
         after_ms, after_end = polled.after_ms, polled.after_end
     if after_ms is not None and until_ms is not None and until_ms < after_ms:
@@ -246,7 +252,8 @@ def oldest(
 
 
 def _both(polled: Bracket, written: Bracket) -> Bracket:
-    """The narrower of both; where the broker's clock and ours contradict each other, the wider."""
+    """The narrower of both; where the broker's clock and ours contradict each other, the wider. Where each says one end alone, and
+    they do not fit, since when it waits at the longest is not known."""
     both = (polled, written)
     after = [(each.after_ms, each.after_end) for each in both if each.after_ms is not None]
     until = [(each.until_ms, each.until_end) for each in both if each.until_ms is not None]
@@ -254,6 +261,8 @@ def _both(polled: Bracket, written: Bracket) -> Bracket:
     first, last = max(after, key=by_time, default=(None, None)), min(until, key=by_time, default=(None, None))
     if first[0] is not None and last[0] is not None and first[0] > last[0]:
         first, last = min(after, key=by_time), max(until, key=by_time)
+        if first[0] > last[0]:
+            first = (None, None)
     return Bracket(first[0], last[0], first[1], last[1])
 
 

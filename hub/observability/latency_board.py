@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.core import Exemplar as Named
 
-from hub.histogram import Histogram, edges_with
+from hub.histogram import SKEW_MS, Histogram, edges_with
 from hub.observability.anchors import Ring, arrival
 from hub.observability.collector import wall_clock_ms
 from hub.observability.consumers import LagRow
@@ -124,12 +124,16 @@ class LatencyBoard:
                 continue
             seen = arrival(ring, offset)
             if (
-                seen.after_ms is not None and seen.until_ms is not None
+                seen.after_ms is not None
+                and seen.until_ms is not None
+                and event_ms - seen.until_ms <= SKEW_MS
             ):  # else it was there before the hub looked
                 self.appended_to[place] = offset + 1
                 self._count(view, "appended", max(0.0, (seen.after_ms - event_ms) / 1000))
 
     def _count(self, view: str, stage: str, seconds: float) -> None:
+        if seconds * 1000 < -SKEW_MS:
+            return  # its time is of a clock that is ahead: how long it took nobody knows
         origin = "live" if seconds <= self.replay_s else "replay"
         series, edges = Series(view, stage, "", origin), edges_with([self.objectives.get(view)])
         known = self.counted.get(series)
@@ -164,7 +168,9 @@ class LatencyBoard:
             labels=["view", "stage", "store", "origin"],
         )
         skewed = CounterMetricFamily(
-            "hub_view_latency_skewed", "Events whose time lies after the stage's", labels=["view"]
+            "hub_view_latency_skewed",
+            "Events whose time lies after the stage's, counted nowhere else",
+            labels=["view"],
         )
         for key, counts, negative, exemplar in series:
             if key.view in shown:

@@ -117,6 +117,7 @@ class ViewLine:
 @dataclass(frozen=True, slots=True)
 class Overview:
     """One moment. ``error`` says why the store cannot be read, None while it can. ``connect`` None: the settings name none.
+    ``views_heard``: whether the store has told its views since this server started.
 
     Sums are None, not 0, while nobody was heard whose numbers they would be of."""
 
@@ -126,6 +127,7 @@ class Overview:
     topics: tuple[TopicLine, ...]
     views: tuple[ViewLine, ...]
     connect: Connect | None = None
+    views_heard: bool = True
 
     @property
     def was_heard(self) -> bool:
@@ -134,7 +136,7 @@ class Overview:
 
     @property
     def live_views(self) -> int | None:
-        if self.error is not None and not self.views:
+        if (self.error is not None or not self.views_heard) and not self.views:
             return None
         return sum(view.state in RUNNING for view in self.views)
 

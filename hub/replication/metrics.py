@@ -28,8 +28,8 @@ MOST = 200
 
 _OF_MIRROR: tuple[tuple[str, str, str], ...] = (
     ("workers", "workers", "Workers that hold a part of the mirror"),
-    ("lag_records_total", "lag_records", "Offsets of the source that the target lacks, over all partitions"),
-    ("lag_bytes_total", "lag_bytes", "About how many bytes that is"),
+    ("lag_records_all", "lag_records", "Offsets of the source that the target lacks, over all partitions"),
+    ("lag_bytes_all", "lag_bytes", "About how many bytes that is"),
     ("lag_seconds_max", "lag_s", "How long ago the source reached the offset of its latest partition"),
     ("records_per_second", "records_per_s", "Records mirrored a second"),
     ("bytes_per_second", "bytes_per_s", "Bytes mirrored a second, as they are on the wire"),

@@ -19,6 +19,8 @@ Status = Mapping[str, Any]
 Tree = Mapping[str, TopicSpec]
 # What stands in the place of a mirror while no mirror's name is known.
 FILE = "mirrors.yaml"
+# States of a mirror that carries nothing, and is meant to.
+RESTING = ("paused", "handed over")
 RULES = ("mirror-trouble", "mirror-unknown", "mirror-lag", "mirror-differs", "mirror-gap")
 
 

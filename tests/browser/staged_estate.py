@@ -143,6 +143,7 @@ class StagedEstate(StagedHub):
     processes: tuple[Process, ...] = ()
     canary: Mapping[str, Any] | None = None
     latency: list[LatencyRow] = field(default_factory=list)
+    unmeasured: str | None = None
 
     def estate(self) -> Estate:
         if self.node is None:
@@ -159,6 +160,7 @@ class StagedEstate(StagedHub):
             describe=self.describe,
             tree=lambda: self.tree,
             lag=lambda: self.rows,
+            unmeasured=lambda: self.unmeasured,
             views=StagedViewFacts(self),
             mirrors=lambda: self.mirrors,
             completeness=lambda: self.ledger.known(),

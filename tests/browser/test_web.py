@@ -117,6 +117,58 @@ def test_every_page_fits_and_breaks_no_accessibility_rule(
     assert wrong == []
 
 
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (375, "dark")])
+def test_pages_of_a_hub_where_nothing_is_yet_fit_too(open_page: Opener, width: int, scheme: str) -> None:
+    """Empty, looked at for the first time, not known, and errors in their place: each says so, and is as easy to use."""
+    hub = StagedEstate()
+    with served(hub.app()) as url:
+        page = open_page(
+            f"{url}/lag", width=width, allow_trouble=True, color_scheme=scheme, reduced_motion="reduce"
+        )
+        wrong = []
+
+        def judge(path: str, *words: str) -> None:
+            page.goto(url + path)
+            for each in words:
+                expect(page.locator("main"), path).to_contain_text(each)
+            over = page.evaluate(
+                "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            )
+            found = Axe().run(page)
+            if over or found.violations_count:
+                wrong.append(f"{path}: {over} px too wide; {found.generate_report()}")
+            assert page.locator("h1").count() == 1, path
+
+        judge("/topics", "hub topic apply")
+        judge("/schemas", "hub schema register")
+        judge("/views", "No view is running yet")
+        judge("/lag", "Nobody reads anything yet")
+        judge("/lineage", "Nothing reads anything yet")
+        judge("/latency", "No view is measured yet")
+        judge("/cluster", "Asking Kafka where everything is")
+        judge("/connect", "No worker of Kafka Connect is named")
+        judge("/completeness", "hub audit run")
+        judge("/alerts", "Every promise that can be judged is kept", "Nobody is told")
+        judge("/mirrors", "Asking the clusters")
+        judge("/query", "No view has rows yet")
+        judge("/search?q=nothing", "Nothing has all of")
+        judge("/lag?state=SLEEPY", "STALLED")
+        judge("/views/none", "does not exist")
+        hub.unmeasured = ""
+        judge("/lag", "Looking at every reader for the first time")
+        judge("/lineage", "Looking at every reader for the first time")
+        hub.unmeasured = "its groups cannot be listed"
+        judge("/lag", "Readers are not known now", "its groups cannot be listed")
+        judge("/lineage", "Readers are not known now", "its groups cannot be listed")
+        hub.views.broken = "the store is locked"
+        judge("/views", "Views are not known now", "the store is locked")
+        judge("/latency", "Views are not known now", "the store is locked")
+        judge("/query", "the store is locked")
+        assert wrong == []
+    assert hub.node is not None
+    hub.node.stop()
+
+
 def test_keys_lead_everywhere(site: StagedEstate, open_page: Opener) -> None:
     page = open_page(f"{site.url}/lag")
     page.keyboard.press("g")

@@ -85,6 +85,7 @@ def test_the_webhooks_body_is_alertmanagers_version_4() -> None:
 def test_links_lead_to_what_it_is_about() -> None:
     assert object_path(labels_of({"view": "customer_360"})) == "/views/customer_360"
     assert object_path(labels_of({"topic": "shop.orders"})) == "/topics/shop.orders"
+    assert object_path(labels_of({"alertname": "canary", "way": "ack"})) == "/cluster"
     assert object_path(labels_of({"alertname": "unpaid"})) == "/alerts?name=unpaid"
 
 

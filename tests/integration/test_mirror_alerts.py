@@ -145,7 +145,7 @@ def test_the_way_back_of_a_mirror_is_watched_while_it_carries_home(
             world.produce(topic, 10, at="lon", mark="away")
             wait_until(lambda: series().get(standing) == 0.0, 90.0, lambda: f"{series()}\n{world.logs()}")
             wait_until(
-                lambda: series().get(f'hub_mirror_lag_records_total{{mirror="{back}"}}') == 0.0,
+                lambda: series().get(f'hub_mirror_lag_records_all{{mirror="{back}"}}') == 0.0,
                 90.0,
                 lambda: f"{series()}\n{world.logs()}",
             )

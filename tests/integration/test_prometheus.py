@@ -46,6 +46,10 @@ CONDITIONAL = {
     "hub_connect_failed": "no connector failed",
     "hub_view_recomputed_match": "no view was computed a second time",
     **dict.fromkeys(
+        ("hub_canary_lost", "hub_canary_seconds_bucket", "hub_canary_state"),
+        "the settings ask for no canaries",
+    ),
+    **dict.fromkeys(
         (
             "hub_mirror_different_partitions",
             "hub_mirror_gap_age_seconds",

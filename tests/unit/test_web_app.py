@@ -81,6 +81,9 @@ def test_series_are_of_what_was_heard_lately_and_none_of_what_is_old(tmp_path: P
     ):
         mirrors._now = known
         assert up() == wanted
+    rest = [{**away, "mirror": name, "state": name} for name in ("paused", "handed over", "trouble")]
+    mirrors._now = Known([*rest, {"mirror": "not told"}], now_ms)
+    assert mirrors.resting() == {"paused", "handed over"}
 
 
 HOME = """

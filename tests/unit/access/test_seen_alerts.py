@@ -73,6 +73,7 @@ EVERY = (
     seen("mirror-lag", about(mirror="nyc-lon"), about(mirror="nyc-lon", topic="shop.orders"), about(mirror="nyc-lon", topic="hr.salaries")),
     seen("connect-failed", about(connector="orders-sink")),
     seen("partitions-offline", about()),
+    seen("canary", about(way="mirror:nyc-lon")),
     seen("unpaid", about()),
     seen("salaries", about()),
 )  # fmt: skip
@@ -112,7 +113,7 @@ def test_who_reads_the_hub_and_who_is_not_controlled_see_all() -> None:
     desk, staged = desk_of(*EVERY)
     assert desk.known() == staged.known() or desk.known().whole
     with asked_by(HUB_READ):
-        assert len(desk.known().listing.open) == len(staged.known().listing.open) == 13
+        assert len(desk.known().listing.open) == len(staged.known().listing.open) == 14
         assert desk.known().whole and desk.known().channels and desk.known().rules[0].good == 3
 
 

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from hub.alerts.files import QueryAlert
 from hub.alerts.rules import RULES, Change, Changes, Promise
 from hub.alerts.runbooks import names, runbook
 from hub.cli import app
+from hub.completeness.canaries import Canaries
+from hub.completeness.canary_routes import families as of_canaries
 from hub.completeness.follow import series_of
 from hub.completeness.ledger import Balance, Holes, TopicAudit
 from hub.completeness.ledger import State as LedgerState
@@ -56,8 +59,9 @@ def every_rule() -> dict[str, Any]:
     return prometheus_rules(topics, promises, [query.rule], changes, "https://hub.example.com")
 
 
-def exported_names() -> set[str]:
-    """Every series of GET /metrics, with its suffixes, by the code that makes it."""
+@cache
+def exposition() -> str:
+    """GET /metrics with something of everything, by the code that makes it."""
     staged = estate()
     assert staged.collector is not None and staged.node is not None
     staged.collector.ask_kafka()
@@ -67,13 +71,25 @@ def exported_names() -> set[str]:
     audit = TopicAudit("t", LedgerState.SHORT, "", 1, 1, 1, Holes(), 0, (), 1, (balance,), {})
     known = Known(0, State(), (), ())
     mirrors = of_mirrors([status()], known=True)
+    canaries = of_canaries(Canaries(staged.cluster, None, "_hub.canary"))  # type: ignore[arg-type]
     text = metrics.exposition(
         staged.collector.overview(),
-        more=[*board.families(), *of_health(staged.health), *families(known), *mirrors, *of_proofs({}, 0)],
+        more=[
+            *board.families(),
+            *of_health(staged.health),
+            *families(known),
+            *mirrors,
+            *of_proofs({}, 0),
+            *canaries,
+        ],
     ).decode()
     staged.node.stop()
-    found = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
-    found |= {name for name, *_ in series_of(audit)}
+    return text + "".join(f"# TYPE {name} gauge\n" for name, *_ in series_of(audit))
+
+
+def exported_names() -> set[str]:
+    """Every series of GET /metrics, with its suffixes."""
+    found = set(re.findall(r"^# TYPE (\w+) ", exposition(), re.MULTILINE))
     return found | {f"{name}{end}" for name in found for end in ("_bucket", "_count", "_sum", "_total")}
 
 
@@ -90,6 +106,24 @@ def test_what_the_rules_and_the_dashboard_name_is_what_the_hub_exports() -> None
     assert named <= exported_names()
     board_edges = {str(float(edge)) for edge in edges_with([2.0])}
     assert set(re.findall(r'le="([^"]+)"', str([each["expr"] for each in rules]))) <= board_edges
+
+
+def test_names_and_units_are_those_of_prometheus_and_no_label_grows_with_what_is_in_the_log() -> None:
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", exposition(), re.MULTILINE))
+    assert len(kinds) > 40
+    for name, kind in kinds.items():
+        assert re.fullmatch(r"hub_[a-z][a-z0-9_]*", name), name
+        if not name.endswith("_created"):
+            assert name.endswith("_total") == (kind == "counter"), f"{name}: {kind}"
+        # Base units: seconds, bytes, shares.
+        assert not re.search(r"_(ms|millis\w*|minutes|hours|kb|mb|kilobytes|megabytes|percent)(_|$)", name), (
+            name
+        )
+    labels = set(re.findall(r'[{,](\w+)="', exposition())) - {"le"}
+    assert {"broker", "mirror", "topic", "state", "view", "way"} <= labels
+    assert labels.isdisjoint(
+        {"partition", "offset", "key", "id", "trace", "trace_id", "message", "cause", "reason"}
+    )
 
 
 def test_topics_with_the_same_promise_are_one_rule() -> None:

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hub.alerts.files import QueryAlert
-from hub.alerts.rules import Changes, Observation, Promise, Seen, Verdict
-from hub.api.alerting import QueryWatch, run
+from hub.alerts.rules import RULES, Changes, Observation, Promise, Seen, Verdict
+from hub.api.alerting import QueryWatch, run, sources_of
+from hub.completeness.canary import Canary
 from hub.completeness.follow import Known
 from hub.completeness.ledger import Balance, Holes, State, TopicAudit
-from hub.completeness.objectives import seen_of_ledger
+from hub.completeness.objectives import seen_of_canaries, seen_of_ledger
+from hub.config import Settings
 from hub.errors import PeerError
 from hub.observability.anchors import Anchor
+from hub.observability.connect import connect_of
 from hub.observability.consumers import LagRow
+from hub.observability.health import Health
 from hub.observability.latency import LatencyRow
 from hub.observability.objectives import promise_of, seen_of_readers, seen_of_topics, seen_of_views
+from hub.replication.objectives import RULES as MIRROR_RULES
 from hub.topics.tree import Slo, TopicSpec
 
 BAD, GOOD, UNKNOWN = Verdict.BAD, Verdict.GOOD, Verdict.UNKNOWN
@@ -203,6 +211,47 @@ def test_the_ledger(found: TopicAudit, promised: float, verdict: Verdict) -> Non
     assert "hub audit run" in one(seen_of_ledger(Known((), None, 0), tree, CHANGES)).detail
 
 
+# ---- canaries
+
+
+def test_canaries_that_fail_or_are_lost_on_a_way() -> None:
+    canary = Canary("r", 0.0)
+    canary.way("mirror:nyc-lon", 0.0)
+    canary.way("view", 0.0).blind("no view takes them")
+
+    def seen(now_s: float) -> dict[str, Observation]:
+        canary.passed(now_s)
+        found = seen_of_canaries(canary.rows(now_s), CHANGES)
+        assert found.rule.name == "canary" and found.whole
+        return {dict(each.object)["way"]: each for each in found.observations}
+
+    assert {each.verdict for each in seen(0.5).values()} == {UNKNOWN}  # nothing was sent yet
+    for second in range(60):
+        probe = canary.next(0, second * 1000, float(second))
+        canary.acknowledged(probe, second + 0.01)
+        if second < 20:
+            canary.came("mirror:nyc-lon", probe, second + 0.5)
+        if second == 19:
+            assert seen(19.9)["mirror:nyc-lon"].verdict is GOOD
+        if second == 45:
+            losing = seen(45.0)["mirror:nyc-lon"]
+            assert losing.verdict is BAD and losing.value and "lost" in losing.summary
+    told = seen(60.0)
+    failing = told["mirror:nyc-lon"]
+    assert failing.verdict is BAD and failing.summary == "no canary comes on the way mirror:nyc-lon"
+    assert failing.detail.startswith("nothing came for")
+    # A mirror that somebody paused is no trouble, and no other way is that for it.
+    paused = seen_of_canaries(canary.rows(60.0), CHANGES, {"nyc-lon"}).observations
+    assert {dict(each.object)["way"]: each.verdict for each in paused} == {
+        "mirror:nyc-lon": UNKNOWN,
+        "ack": GOOD,
+        "view": UNKNOWN,
+    }
+    assert not any(each.summary for each in paused)
+    assert (told["ack"].verdict, told["view"].verdict) == (GOOD, UNKNOWN)
+    assert told["view"].detail == "no view takes them" and told["ack"].summary == ""
+
+
 # ---- queries
 
 
@@ -268,3 +317,34 @@ def test_each_query_runs_when_it_is_due() -> None:
     watch.step()
     assert asked[-1] == "A2" and [s.rule.name for s in watch.seen(CHANGES, 0)] == ["a"]
     assert set(watch.found) == {"a"}
+
+
+# ---- all of them
+
+
+def test_each_rule_is_judged_by_what_the_server_asks(tmp_path: Path) -> None:
+    """A rule that nobody is asked about would be shown, have a runbook, and never fire."""
+    memory: Any = SimpleNamespace(
+        rows=tuple,
+        round_s=1.0,
+        error=None,
+        lock=Lock(),
+        rings={},
+        records={},
+        connect=lambda: connect_of([], 0),
+    )
+    others: Any = SimpleNamespace(
+        known=Health,
+        seen=lambda tree, changes: [Seen(changes.rule(name)) for name in MIRROR_RULES],
+        resting=frozenset,
+    )
+    ledger: Any = SimpleNamespace(known=lambda: Known((), None, 0))
+
+    def judged(settings: Settings, canaries: Any) -> list[str]:
+        sources = sources_of(settings, memory, memory, memory, others, ledger, others, canaries)
+        return [each.rule.name for source in sources for each in source(CHANGES, 1_000)]
+
+    assert sorted(judged(Settings(project=tmp_path), tuple)) == sorted(RULES)
+    # One that proves nothing, and sends no canaries.
+    off = judged(Settings(project=tmp_path, proof_core_share=0.0), None)
+    assert set(RULES) - set(off) == {"canary"}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.cli.canary import line
-from hub.completeness.canaries import body_of
+from hub.completeness.canaries import Canaries, body_of
 from hub.completeness.canary import (
     FAIL_S,
     FORGET_S,
@@ -27,6 +27,7 @@ from hub.completeness.canary import (
     worst,
 )
 from hub.completeness.canary_routes import create_router, families
+from hub.errors import PeerError
 from hub.materializers.view import load_view
 from hub.record import Record
 
@@ -178,3 +179,18 @@ def test_off_is_said_as_off() -> None:
     assert (body["enabled"], body["state"]) == (False, "UNKNOWN")
     assert body == body_of(None)
     assert list(families(None)) == []
+
+
+def test_a_mirror_that_is_called_as_a_way_is_another_way() -> None:
+    canaries = Canaries(None, None, "t", {"read": None}, row=lambda key: None)  # type: ignore[arg-type, dict-item]
+    began: list[str] = []
+
+    def broken(name: str) -> None:
+        began.append(name)
+        canaries.stopping.set()
+        raise PeerError(f"{name} does not answer")
+
+    canaries._keep("mirror:read", lambda: broken("the mirror's target"))
+    ways = canaries.canary.ways
+    assert ways["mirror:read"].why == "the mirror's target does not answer"
+    assert ways["read"].why == "nobody reads yet" and began == ["the mirror's target"]

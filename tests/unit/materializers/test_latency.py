@@ -88,8 +88,9 @@ def test_each_changed_row_counts_once_by_its_latest_event_and_old_events_apart(b
     while applier.step(0):
         pass
     counts = told(latencies)
-    assert counts["changelog", "live"].count == counts["readable", "live"].count == 3
-    assert counts["changelog", "live"].within(0.5) == pytest.approx(2 / 3)
+    # Of d nobody knows how long it took: that its clock is ahead does not make anything fast.
+    assert counts["changelog", "live"].count == counts["readable", "live"].count == 2
+    assert counts["changelog", "live"].within(0.5) == pytest.approx(1 / 2)
     assert counts["readable", "replay"].count == counts["changelog", "replay"].count == 1
     body = json.loads(latencies.record(1).value or b"")["views"]["v"]
     assert body["skewed"] == 2  # at both stages
@@ -168,8 +169,8 @@ def test_a_change_counts_as_read_when_its_batch_is_told_of(bench: Bench) -> None
     news = latencies.counted
     tell(batch(5, 14, now_ms - 1_200))
     counts = told(latencies)
-    assert counts["read", "live"].count == 2 and counts["read", "replay"].count == 1
-    assert counts["read", "live"].sum_s == pytest.approx(0.3)  # b, and d as 0
+    assert counts["read", "live"].count == 1 and counts["read", "replay"].count == 1
+    assert counts["read", "live"].sum_s == pytest.approx(0.3)  # b; of d it is not known
     assert latencies.counted > news  # else it would be told with the next row only
     assert json.loads(latencies.record(1).value or b"")["views"]["v"]["skewed"] == 3  # at each stage
     tell(batch(6, 15, now_ms - 100))

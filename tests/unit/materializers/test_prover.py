@@ -13,6 +13,10 @@ from changelog import CHANGELOG, Bench, schema
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hub.alerts.engine import Route
+from hub.alerts.engine import State as Alerts
+from hub.alerts.engine import step as judge
+from hub.alerts.rules import Change as RuleChange
 from hub.alerts.rules import Changes, Verdict
 from hub.errors import PeerError
 from hub.materializers import proof as proof_module
@@ -29,11 +33,12 @@ from hub.materializers.proof import (
     region_of,
     rows_of,
     seen_of_proofs,
+    seen_of_unproved,
     told_proofs,
 )
 from hub.materializers.proof_fold import ProofFold
 from hub.materializers.proof_series import families
-from hub.materializers.prover import Provable, Prover
+from hub.materializers.prover import Provable, Prover, _Reading
 from hub.materializers.stores.kept import key_hash
 from hub.materializers.stores.named import open_store
 from hub.materializers.stores.sql import Change, ViewBatch
@@ -384,6 +389,134 @@ def test_a_second_opinion_is_an_alert_and_a_series_too() -> None:
     assert seen.verdict is Verdict.BAD and "3 rows are others" in seen.summary
     (family,) = [each for each in families(told, 9) if each.name == "hub_view_recomputed_match"]
     assert [(each.labels, each.value) for each in family.samples] == [({"view": "v"}, 0.0)]
+
+
+class Watched:
+    """The alerts of what a world's prover told, and of a prover that is silent."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.alerts, self.changes, self.on = world, Alerts(), Changes(), True
+
+    def after(self, minutes: float, *, silent: bool = False) -> list[tuple[str, str, str]]:
+        """(rule, phase, detail) once so much time went by, in looks of ten seconds."""
+        for _ in range(round(minutes * 6)):
+            self.world.now += 10_000
+            if not silent:
+                self.world.prover.told.clear()  # its own clock stands here: it tells again
+                self.world.prover.step()
+            told, now = self.world.told(), self.world.now
+            seen = [
+                seen_of_proofs(told, self.changes, now, {"v": "crm"}),
+                seen_of_unproved(told, self.changes, now, {"v": "crm"}, on=self.on),
+            ]
+            self.alerts, _ = judge(self.alerts, seen, [Route((), ("ops",))], now)
+        return [(each.rule, each.phase, each.detail) for each in self.alerts.alerts.values()]
+
+
+def test_a_view_that_nothing_proves_for_an_hour_is_an_alert_until_it_is_proved(world: World) -> None:
+    world.applied().proved()
+    watched = Watched(world)
+    assert watched.after(5) == []
+    world.keeper.down = "disk full"
+    ((rule, phase, why),) = watched.after(59)
+    assert (rule, phase) == ("view-unproved", "pending")
+    # Another reason, and a restart of the applier that forgets when it matched: the hour goes on.
+    world.keeper.down, world.keeper.why = "", "the view is stopped in this store: a bad row"
+    world.prover.close()
+    world.prover = world.started()
+    ((rule, phase, why),) = watched.after(2)
+    assert (rule, phase) == ("view-unproved", "firing")
+    assert why == "UNKNOWN: the view is stopped in this store: a bad row"
+    (alert,) = watched.alerts.alerts.values()
+    labels = dict(alert.labels)
+    assert (labels["view"], labels["store"], labels["owner"]) == ("v", "other", "crm")
+    assert alert.summary == "nothing shows that store other of view v is what its changelog says"
+    world.keeper.why = ""
+    assert world.proved().state is State.MATCHES
+    assert watched.after(3) == []
+
+
+def test_an_applier_that_is_silent_is_an_alert_too_but_not_where_views_are_not_to_be_proved(
+    world: World,
+) -> None:
+    world.applied().proved()
+    watched = Watched(world)
+    watched.after(1)
+    assert watched.after(61, silent=True)[0][1] == "pending"  # it is believed for 90 s
+    ((rule, phase, why),) = watched.after(2, silent=True)
+    assert (rule, phase) == ("view-unproved", "firing") and "the applier has not told for" in why
+    watched.on = False  # proof_core_share: 0
+    assert watched.after(2, silent=True) == []
+    watched.on, watched.changes = True, Changes({"view-unproved": RuleChange(for_ms=60_000)})
+    assert watched.after(2, silent=True)[0][1] == "firing"
+
+
+def test_what_differs_was_compared_and_is_the_other_rules(world: World) -> None:
+    world.applied()
+    at = world.other.positions("v", "changelog")
+    world.other.apply([ViewBatch("v", [Change("ghost", 5, 0, 0, {"points": 1})], at)])
+    world.proved()
+    ((rule, phase, _),) = Watched(world).after(65)
+    assert (rule, phase) == ("view-differs", "firing")
+
+
+def test_a_changelog_that_takes_longer_to_read_has_the_time_that_it_says_and_no_more() -> None:
+    reading = _Reading(0.0, 1_000, 1_000)
+    reading.went_on(1_000, 100.0)
+    assert reading.needs_s == 0.0  # it stands
+    reading.went_on(900, 1_000.0)  # a tenth of it
+    assert reading.needs_s == 20_000.0
+    reading.went_on(900, 9_000.0)
+    assert reading.needs_s == 20_000.0  # stands again: no longer for that
+    hour = 3_600_000
+    open_ = Proof("v", "v", since_ms=hour, needs_s=3.0 * 3_600)
+
+    def verdict(proof: Proof, now_ms: int) -> Verdict:
+        told = {f"{PREFIX}other": {"store": "other", "at_ms": now_ms, "views": {"v": proof.body()}}}
+        (seen,) = seen_of_unproved(told, Changes(), now_ms, {}, on=True).observations
+        (family,) = [each for each in families(told, now_ms) if each.name == "hub_view_state_unproved"]
+        assert [each.value for each in family.samples] == [float(seen.verdict is Verdict.BAD)]
+        return seen.verdict
+
+    assert verdict(open_, 3 * hour - 1) is Verdict.UNKNOWN
+    assert verdict(open_, 3 * hour) is Verdict.BAD  # and fires an hour later
+    assert verdict(Proof("v", "v", since_ms=hour, needs_s=60.0), hour) is Verdict.BAD
+    # Where it cannot be compared at all, that would take long is no excuse.
+    assert verdict(open_.now(State.UNKNOWN, "the store is not open", hour), hour) is Verdict.BAD
+    old = {key: value for key, value in open_.body().items() if key != "needs_s"}
+    assert proof_module.proof_of("v", old).needs_s == 0.0
+
+
+def test_how_long_it_takes_is_told_and_forgotten_when_it_was_compared(world: World) -> None:
+    world.applied()
+    world.prover._look()
+    turn = world.prover.turns[KEY]
+    world.prover._goes_on(turn, 1_000)
+    assert turn.reading is not None
+    turn.reading.began_s -= 500.0
+    world.prover._goes_on(turn, 900)
+    world.prover._tell()
+
+    def told() -> float:
+        return float(world.told()[f"{PREFIX}other"]["views"]["v"]["needs_s"])
+
+    assert 10_060 <= told() < 12_000
+    assert world.proved().state is State.MATCHES
+    world.prover.told.clear()
+    world.prover._tell()
+    assert 60 <= told() < 1_000
+
+
+def test_a_comparison_that_takes_long_is_no_silence(world: World, monkeypatch: Any) -> None:
+    world.applied().proved()
+    monkeypatch.setattr("hub.materializers.prover._ROWS", 1)
+    monkeypatch.setattr("hub.materializers.prover.TELL_S", -1.0)
+    told: list[int] = []
+    tell = world.prover._tell_due
+    monkeypatch.setattr(world.prover, "_tell_due", lambda: (told.append(1), tell()))
+    world.prover.turns[KEY].next_s = 0.0
+    world.prover.step()
+    assert len(told) > len(world.stored()), "told in the midst of it"
 
 
 @given(

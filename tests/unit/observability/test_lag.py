@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,6 +120,18 @@ def test_a_week_of_anchors_stays_small_and_a_tenth_fine() -> None:
         lag = lag_of(ring, position, now)
         assert lag.error_s is not None
         assert lag.error_s <= max(RECENT_MS / 1000, 0.13 * lag.seconds)
+
+
+def test_a_clock_of_ours_that_is_set_back_makes_nothing_older_or_younger_than_it_is() -> None:
+    ring = observed((), 10, NOW, NOW + 10)
+    ring = observed(ring, 20, NOW - 3_600_000, NOW - 3_599_990)  # an hour back, and ten came
+    ring = observed(ring, 20, NOW - 3_500_000, NOW - 3_499_990)
+    assert [each.end for each in ring] == [10, 20]
+    assert all(a.seen_ms <= b.seen_ms and a.still_ms <= b.still_ms for a, b in pairwise(ring))
+    found = arrival(ring, 15)
+    assert found.after_ms is not None and found.until_ms is not None and found.after_ms <= found.until_ms
+    low_s, high_s, _ = found.waited(15, NOW - 3_400_000)
+    assert low_s == 0.0 and high_s is not None and high_s >= 0.0  # never negative
 
 
 def test_an_end_that_stands_is_due_more_rarely() -> None:

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as as_openmetrics
 
 from hub.api.dashboard import StoreViews
-from hub.cli.latency import line
+from hub.cli.latency import line, skewed
 from hub.histogram import Histogram, edges_with
 from hub.materializers.stores.sql import Store
 from hub.observability.anchors import Anchor
@@ -164,6 +164,24 @@ def test_appended_and_pushed_are_counted_beside_what_stores_tell() -> None:
     facts.reports = (Report("other"),)
     made.step()
     assert {row.view for row in made.rows()} == {"other"}
+
+
+def test_an_event_of_a_clock_that_is_ahead_is_not_fast_but_unknown() -> None:
+    facts = Facts()
+    made = board(facts)
+    facts.records = {"latency:serving": told([], NOW, named=[["t", 0, 10, NOW + 60_000]], skewed=7)}
+    made.pushed("v", {"at": NOW + 60_000})
+    made.pushed("v", {"at": NOW + 900})  # two clocks that are kept may differ by so much
+    made.step()
+    rows = made.rows()
+    assert {row.stage: row.total for row in rows} == {
+        **dict.fromkeys(("read", "changelog", "readable"), 0),
+        "pushed": 1,
+    }
+    row = readable(rows)
+    assert (row.events, row.within, row.p99_s, row.skewed) == (0, None, None, 7)
+    assert line(asdict(row))["within"] == "–" == line(asdict(row))["p50"]
+    assert skewed([asdict(each) for each in rows]) == {"v": 7}
 
 
 def at(offset: int) -> Positions:

@@ -197,6 +197,40 @@ def test_the_ladder_makes_the_first_round_right(stage: Stage) -> None:
     assert row.seconds is not None and row.error_s is not None and abs(row.seconds - 20) <= row.error_s
 
 
+def test_a_producers_clock_that_is_ahead_does_not_make_a_reader_that_stands_look_well(stage: Stage) -> None:
+    """By their timestamps its records are not written yet; that they are there since the first poll is known all the same."""
+    ahead_ms = stage.estate.now_ms + 3_600_000
+    stage.estate.writer().append([NewRecord("t", b"k", b"v", (), ahead_ms, 0)] * 10)
+    stage.commit("g", "t", 4)
+    stage.rounds(1)
+    began_ms = stage.estate.now_ms
+    stage.rounds(12)
+    row, known_s = stage.row("g"), (stage.estate.now_ms - began_ms) / 1000
+    assert (row.state, row.records) == ("STOPPED", 6), row
+    # At least so long, and nobody can say how much longer.
+    assert row.seconds is not None and abs(row.seconds - known_s) <= 5 and row.error_s is None
+    stage.commit("g", "t", 10)
+    stage.rounds(5)
+    assert (stage.row("g").state, stage.row("g").seconds) == ("OK", 0.0)
+
+
+def test_a_producers_clock_that_is_behind_is_the_records_age(stage: Stage) -> None:
+    behind_ms = stage.estate.now_ms - 3_600_000
+    stage.estate.writer().append([NewRecord("t", b"k", b"v", (), behind_ms, 0)] * 10)
+    stage.commit("g", "t", 4)
+    stage.rounds(1)
+    row = stage.row("g")
+    assert row.basis == "create_time" and row.seconds is not None and row.error_s is not None
+    assert abs(row.seconds - 3_610) <= row.error_s
+    # What comes while the hub looks is measured by its polls, whatever a producer writes into it.
+    stage.commit("g", "t", 10)
+    stage.rounds(1)
+    stage.estate.writer().append([NewRecord("t", b"k", b"v", (), behind_ms, 0)])
+    stage.rounds(1)
+    row = stage.row("g")
+    assert row.basis == "arrival" and row.seconds is not None and row.seconds <= 20
+
+
 def test_a_compacted_topic_is_measured_by_the_next_record_that_exists(stage: Stage) -> None:
     stage.topic("c", cleanup_policy="compact")
     stage.publish("c", 60)

@@ -158,6 +158,8 @@ def test_before_the_first_batch_lag_is_unknown_not_zero(stage: Stage) -> None:
 
 
 def test_what_nobody_has_told_yet_is_unknown_and_not_zero(stage: Stage) -> None:
+    fresh = Collector(stage.cluster, stage.views).overview()  # nobody was asked yet
+    assert (fresh.live_views, fresh.views_heard, fresh.error) == (None, False, None)
     stage.cluster.down, stage.views.broken = True, True
     stage.pass_s(1)
     overview = stage.collector.overview()

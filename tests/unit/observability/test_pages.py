@@ -185,6 +185,15 @@ def test_kafka_down_no_views_and_a_failed_view_say_what_to_do(client: TestClient
     assert "no-topics" in Tags(html).ids
 
 
+def test_views_that_nobody_told_are_not_none(client: TestClient, facts: Facts) -> None:
+    facts.now = Overview(NOW, UP, None, (), (), None, False)
+    text = client.get("/", headers=HTML).text
+    assert "Asking the store for its views" in text and "No view is running yet" not in text
+    facts.now = Overview(NOW, UP, "disk is full", (), ())
+    text = client.get("/", headers=HTML).text
+    assert "Views are not known now" in text and "No view is running yet" not in text
+
+
 def test_unknown_view_in_the_address(client: TestClient) -> None:
     assert "unknown-view" in Tags(client.get("/?view=nope", headers=HTML).text).ids
 

@@ -121,3 +121,31 @@ def test_a_poll_and_an_answer_of_the_same_moment_are_not_told_apart_by_ends_that
     facts = TopicFacts(append_time=True, compacted=True)
     found, basis = oldest(Bracket(NOW, NOW + 100, 5, 9), [(NOW, 5), (NOW + 50, 9)], 6, facts, 9)
     assert (found.after_ms, basis) == (NOW, "arrival")
+
+
+def test_where_the_brokers_clock_and_ours_contradict_each_other_the_wider_bracket_is_told() -> None:
+    facts = TopicFacts(append_time=True)
+    polled = Bracket(NOW, NOW + 1_000, 5, 9)  # by our clock
+    ahead, behind = 60_000, -60_000
+    for off_ms in (ahead, behind):
+        answers = [(NOW + off_ms, 5), (NOW + off_ms + 500, 9)]
+        found, _ = oldest(polled, answers, 6, facts, 9)
+        assert found.after_ms == min(NOW, NOW + off_ms)
+        assert found.until_ms == max(NOW + 1_000, NOW + off_ms + 500)
+
+
+def test_a_brokers_clock_that_is_ahead_does_not_bound_what_was_there_before() -> None:
+    """At the first poll it was there, and the broker says that it came later: at least so long, at most nobody knows."""
+    facts = TopicFacts(append_time=True)
+    found, _ = oldest(Bracket(None, NOW, None, 9), [(NOW + 60_000, 5)], 6, facts, 9)
+    assert found == Bracket(None, NOW, None, 9)
+    assert found.waited(6, NOW + 90_000) == (90.0, None, None)
+
+
+def test_of_a_compacted_log_a_producers_clock_that_is_ahead_bounds_nothing() -> None:
+    facts = TopicFacts(compacted=True)
+    found, _ = oldest(Bracket(None, NOW, None, 9), [(NOW + 60_000, 5)], 6, facts, 9)
+    assert found == Bracket(None, None)
+    # The record at 6 is there since the poll, by our clock; a later one may be what is read next.
+    known, _ = oldest(Bracket(NOW - 500, NOW, 5, 9), [(NOW + 60_000, 5)], 6, facts, 9)
+    assert known.after_ms == NOW - 500 and known.until_ms is None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser.staged_estate import HOSTILE, ORDERS, StagedEstate, estate, lag_row, spec
+from browser.staged_estate import HOSTILE, ORDERS, StagedEstate, StagedViewFacts, estate, lag_row, spec
 from browser.staged_hub import VIEW
 from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
@@ -308,6 +308,8 @@ def test_search_finds_fields_owners_tags_and_new_subjects(hub: StagedEstate, cli
     assert hits("pii")["topics"] == ["crm.consent", "crm.customers"]
     assert hits("ORDERS shop")["topics"][0] == ORDERS
     assert hits("seven systems") == {"views": [VIEW]}
+    assert hits("shop takes them") == {"topics": [ORDERS]}  # a topic's doc
+    assert hits("whose") == {"schemas": [f"{ORDERS}-value"]}  # a field's doc
     assert hits("zebra") == {}
     hub.register("zoo.animals-value", {"type": "record", "name": "Zebra", "fields": []})
     assert hits("zebra") == {"schemas": ["zoo.animals-value"]}
@@ -324,6 +326,27 @@ def test_a_view_tells_its_sources_versions_and_ways(hub: StagedEstate, client: T
         assert told["missing"] == [f'versions: view "{VIEW}" has no versions'] and told["text"] == ""
     finally:
         hub.versions[VIEW] = kept
+
+
+def test_a_store_that_nobody_can_prove_says_why_and_what_to_do(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = StagedViewFacts.describe
+
+    def silent(self: StagedViewFacts, view: str) -> dict[str, Any]:
+        found = dict(plain(self, view))
+        proof = {
+            **found["stores"][0]["proof"],
+            "state": "UNKNOWN",
+            "reason": "the applier has not told for 100 s",
+        }
+        return {**found, "stores": [{**found["stores"][0], "proof": proof}]}
+
+    assert "/alerts/runbooks/view-unproved" not in client.get(f"/views/{VIEW}", headers=HTML).text
+    monkeypatch.setattr(StagedViewFacts, "describe", silent)
+    text = client.get(f"/views/{VIEW}", headers=HTML).text
+    assert "the applier has not told for 100 s" in text and 'href="/alerts/runbooks/view-unproved"' in text
+    assert client.get("/alerts/runbooks/view-unproved", headers=HTML).status_code == 200
 
 
 def test_the_lookup_of_a_view_stays_on_its_page(client: TestClient) -> None:
@@ -479,7 +502,7 @@ def test_an_empty_hub_says_what_to_do() -> None:
             ("/lag", "Nobody reads anything yet"),
             ("/search?q=x", "Nothing has all of"),
             ("/query", "No view has rows yet"),
-            ("/lineage", "or nothing was measured yet"),
+            ("/lineage", "Nothing reads anything yet"),
             ("/connect", "connect_urls"),
             ("/mirrors", "Asking the clusters"),
             ("/completeness", "hub audit run"),
@@ -487,11 +510,33 @@ def test_an_empty_hub_says_what_to_do() -> None:
         ):
             assert words in client.get(path, headers=HTML).text, path
         # What is not known is not called empty.
+        for path in ("/lag", "/lineage"):
+            for staged.unmeasured, shown in (("", "loading"), ("its groups cannot be listed", "unknown")):
+                page = client.get(path, headers=HTML).text
+                assert f'data-testid="{shown}"' in page and staged.unmeasured in page, path
+                assert "reads anything yet" not in page, path
         staged.views.broken = "the store is locked"
         for path in ("/views", "/query"):
             page = client.get(path, headers=HTML).text
             assert "the store is locked" in page and "yet" not in page.split('data-testid="unknown"')[1][:200]
     assert staged.node is not None
+    staged.node.stop()
+
+
+def test_views_that_were_not_told_yet_are_not_none() -> None:
+    staged = StagedEstate()
+    app = staged.app()
+    assert staged.collector is not None and staged.node is not None
+    staged.collector.ask_store = lambda: None  # type: ignore[method-assign]  # the store has not answered yet
+    with TestClient(app) as client:
+        for path in ("/views", "/latency", "/query"):
+            page = client.get(path, headers=HTML).text
+            assert "Asking the store for its views" in page and 'data-testid="loading"' in page, path
+            assert not [
+                each
+                for each in ("No view is running", "No view is measured", "No view has rows")
+                if each in page
+            ], path
     staged.node.stop()
 
 
@@ -575,8 +620,13 @@ def test_latency_is_filtered_and_says_when_there_is_none(hub: StagedEstate, clie
     text = client.get("/latency?stage=pushed", headers=HTML).text
     assert "pushed" in text and "18 204" not in text.replace("\u202f", " ").replace("\u2009", " ")
     assert 'data-testid="none-fit"' in client.get("/latency?view=other", headers=HTML).text
-    before, hub.latency = hub.latency, []
+    assert 'data-testid="skewed"' not in client.get("/latency", headers=HTML).text
+    before = hub.latency
     try:
+        hub.latency = [replace(each, skewed=1_204) if each.stage == "changelog" else each for each in before]
+        text = client.get("/latency", headers=HTML).text
+        assert text.count('data-testid="skewed"') == 1 and "a producer's clock is ahead" in text
+        hub.latency = []
         assert 'data-testid="nothing"' in client.get("/latency", headers=HTML).text
     finally:
         hub.latency = before

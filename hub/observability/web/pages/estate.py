@@ -87,7 +87,8 @@ class HasAlerts(Protocol):
 class Estate:
     """Everything the pages are made of. ``describe`` asks Kafka for one topic, within a few seconds; ``mirrors`` answers
     at once with what was last heard, as do ``health``, ``processes`` (of the hub, on the server's machine), ``canary`` (None: there
-    are none) and ``latency``."""
+    are none) and ``latency``. ``unmeasured``: why no row of ``lag`` does not mean that nobody reads ("": readers are looked at for the
+    first time); None: it does."""
 
     topics: HasTopics
     rows: ViewSource
@@ -97,6 +98,7 @@ class Estate:
     views: HasViews
     tree: Callable[[], Mapping[str, TopicSpec]] = dict
     lag: Callable[[], Sequence[LagRow]] = tuple
+    unmeasured: Callable[[], str | None] = lambda: None
     mirrors: Callable[[], Known] = Known
     completeness: Callable[[], Ledgered] = Ledgered
     saved: Callable[[], Sequence[Mapping[str, Any]]] = tuple

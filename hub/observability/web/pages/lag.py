@@ -33,7 +33,8 @@ class LagFilter:
 
 @dataclass(frozen=True, slots=True)
 class LagPage:
-    """``counts``: (state, how many) of what fits without the filter on states. ``measured_at_ms``: the newest reading."""
+    """``counts``: (state, how many) of what fits without the filter on states. ``measured_at_ms``: the newest reading.
+    ``unmeasured``: see Estate."""
 
     filter: LagFilter
     rows: tuple[LagRow, ...]
@@ -44,6 +45,7 @@ class LagPage:
     owners: tuple[str, ...]
     kinds: tuple[str, ...]
     measured_at_ms: int | None
+    unmeasured: str | None = None
 
 
 def checked(states: Iterable[str]) -> tuple[str, ...]:
@@ -68,7 +70,9 @@ def fitting(rows: Iterable[LagRow], wanted: LagFilter) -> list[LagRow]:
     ]
 
 
-def lag_page(rows: Sequence[LagRow], wanted: LagFilter, number: int = 1) -> LagPage:
+def lag_page(
+    rows: Sequence[LagRow], wanted: LagFilter, number: int = 1, unmeasured: str | None = None
+) -> LagPage:
     """The page of that number; ``rows`` come worst first."""
     anyhow = fitting(rows, LagFilter((), wanted.owner, wanted.prefix, wanted.name, wanted.kind))
     counts = Counter(row.state for row in anyhow)
@@ -84,4 +88,5 @@ def lag_page(rows: Sequence[LagRow], wanted: LagFilter, number: int = 1) -> LagP
         tuple(sorted({row.owner for row in rows if row.owner})[:_MOST_CHOICES]),
         tuple(kind for kind in KINDS if any(row.kind == kind for row in rows)),
         max((row.measured_at_ms for row in rows if row.measured_at_ms is not None), default=None),
+        unmeasured,
     )

@@ -23,7 +23,7 @@ ColumnsOf = Callable[[Collection[str]], Mapping[str, Columns]]
 @dataclass(frozen=True, slots=True)
 class LineagePage:
     """The graph around ``of``, so many ``steps`` each way; of everything when it is None. ``late`` and ``columns`` (of a
-    view) belong to ``of``; ``cut``: there is more; ``total``: nodes in all; ``missing``: what could not be told."""
+    view) belong to ``of``; ``cut``: there is more; ``total``: nodes in all; ``missing``: what could not be told. ``unmeasured``: see Estate."""
 
     of: Node | None
     steps: int
@@ -34,10 +34,16 @@ class LineagePage:
     late: Late | None
     columns: Columns
     missing: tuple[str, ...]
+    unmeasured: str | None = None
 
 
 def lineage_page(
-    graph: Lineage, of: str, steps: int, columns_of: ColumnsOf, missing: tuple[str, ...] = ()
+    graph: Lineage,
+    of: str,
+    steps: int,
+    columns_of: ColumnsOf,
+    missing: tuple[str, ...] = (),
+    unmeasured: str | None = None,
 ) -> LineagePage:
     """The page's facts. Raises NotFound, CallerError."""
     if not 1 <= steps <= MOST_STEPS:
@@ -54,6 +60,7 @@ def lineage_page(
         graph.why_late(node.id) if node is not None else None,
         columns_of([node.name]).get(node.name, {}) if node is not None and node.kind == "view" else {},
         missing,
+        unmeasured,
     )
 
 

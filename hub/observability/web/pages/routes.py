@@ -334,7 +334,7 @@ def create_router(
     ) -> lag.LagPage:
         states = [each for text in state or () for each in text.split(",")]
         wanted = lag.LagFilter(lag.checked(states), owner, prefix.strip(), name.strip(), kind)
-        return lag.lag_page(estate.lag(), wanted, page)
+        return lag.lag_page(estate.lag(), wanted, page, estate.unmeasured())
 
     # ---- latency
 
@@ -507,7 +507,7 @@ def create_router(
         whole, missing, _ = graph()
         if of and lineage.ASKING in missing and not whole.knows(of.strip()):
             whole, missing, _ = graph(_MIRRORS_S)  # it may be a mirror's
-        return lineage.lineage_page(whole, of.strip(), steps, columns_of, missing)
+        return lineage.lineage_page(whole, of.strip(), steps, columns_of, missing, estate.unmeasured())
 
     @router.get("/api/openlineage", tags=["pages"], response_model=None)
     def as_open_lineage() -> Response:
