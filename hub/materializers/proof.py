@@ -360,6 +360,18 @@ def seen_of_unproved(
                 "" if verdict is Verdict.GOOD else f"{proof.state}: {proof.reason}",
             )
         )
+    for view, (state, why, at_ms) in told_opinions(told).items():
+        bad = state not in _VERDICTS
+        observations.append(
+            Observation(
+                labels_of({"view": view, "store": ""}),
+                Verdict.BAD if bad else Verdict.GOOD,
+                f"view {view} could not be computed again from its sources" if bad else "",
+                max(0, now_ms - at_ms) / 1000 if bad else None,
+                labels_of({"owner": owners.get(view, "")}),
+                why if bad else "",
+            )
+        )
     return Seen(rule, tuple(observations))
 
 

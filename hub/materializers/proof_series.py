@@ -41,13 +41,17 @@ def families(told: Mapping[str, Any], now_ms: int) -> Iterator[Metric]:
             for store, proof in worst
         ),
     )
+    opinions = list(told_opinions(told).items())[:MOST]
     yield gauge(
         "hub_view_state_unproved",
-        "1: nobody can say whether a store's rows are the fold of the view's changelog; 0: it was compared, or soon will be",
+        "1: nobody can say whether a store's rows are the fold of the view's changelog; 0: it was compared, or soon will be."
+        " Without a store: whether the view computed again has the same rows",
         names,
-        (((proof.view, store), float(is_unproved(proof, now_ms))) for store, proof in worst),
+        (
+            *(((proof.view, store), float(is_unproved(proof, now_ms))) for store, proof in worst),
+            *(((view, ""), float(state not in _MATCH)) for view, (state, _, _) in opinions),
+        ),
     )
-    opinions = list(told_opinions(told).items())[:MOST]
     yield gauge(
         "hub_view_recomputed_match",
         "1: a view that was computed again from its sources had the same rows; 0: it had others",

@@ -389,6 +389,16 @@ def test_a_second_opinion_is_an_alert_and_a_series_too() -> None:
     assert seen.verdict is Verdict.BAD and "3 rows are others" in seen.summary
     (family,) = [each for each in families(told, 9) if each.name == "hub_view_recomputed_match"]
     assert [(each.labels, each.value) for each in family.samples] == [({"view": "v"}, 0.0)]
+    for state, verdict in (("DIFFERS", Verdict.GOOD), ("UNKNOWN", Verdict.BAD)):
+        told["versions:v"]["recomputed"] |= {"state": state, "reason": "its topic is gone"}
+        (seen,) = seen_of_unproved(told, Changes(), 9, {}, on=True).observations
+        assert (seen.verdict, dict(seen.object)) == (verdict, {"view": "v"})
+        (family,) = [each for each in families(told, 9) if each.name == "hub_view_state_unproved"]
+        assert [each.value for each in family.samples] == [float(verdict is Verdict.BAD)]
+    assert (
+        seen.summary == "view v could not be computed again from its sources"
+        and "its topic is gone" in seen.detail
+    )
 
 
 class Watched:

@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 
 from hub.errors import HubFault
 from hub.observability.health import Health
-from hub.observability.web.pages.mirrors import Known, checks, mirror
+from hub.observability.web.pages.mirrors import MOST_LOST, Known, checks, mirror
 from hub.observability.web.pages.routes import ForBrowsers, create_router, sse, status_of
 from hub.schema_registry.facts import Reference, SchemaStored
 from hub.schema_registry.node import Node
@@ -466,6 +466,25 @@ def test_a_mirrors_page_has_heartbeats_comparisons_bytes_and_groups(client: Test
     ):
         assert words in text
     assert '<th scope="col" class="n">Would lose</th>' in text
+
+
+def test_a_mirrors_page_says_what_a_failover_left_behind(hub: StagedEstate, client: TestClient) -> None:
+    status, _ = estate_mirrors()
+    rows = [
+        {"topic": "nyc.chat", "partition": n, "first": 7, "end": 9, "known": n > 0}
+        for n in range(MOST_LOST + 2)
+    ]
+    known = hub.mirrors
+    hub.mirrors = Known([{**status, "lost": rows, "redelivered": 1_200}], 1)
+    try:
+        text = client.get("/mirrors", headers=HTML).text
+    finally:
+        hub.mirrors = known
+    assert "nyc.chat partition 0: offsets 7 up to 9 at least stayed at nyc when lon took over" in text
+    assert "nyc.chat partition 1: offsets 7 up to 9 stayed at nyc when lon took over" in text
+    assert "2 partitions more: hub mirror status nyc-lon" in text
+    assert "1,200 records were read again when lon took over" in text
+    assert 'data-testid="lost"' not in client.get("/mirrors", headers=HTML).text
 
 
 def estate_mirrors() -> tuple[dict, dict]:  # type: ignore[type-arg]

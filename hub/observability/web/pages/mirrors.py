@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from hub.observability.web.format import count, seconds
 
 MOST_PARTITIONS = 100
 MOST_GROUPS = 100
+MOST_LOST = 10
 SILENT_S = 10.0
 
 
@@ -34,7 +35,7 @@ class Command:
 class Mirror:
     """``status`` is what ``hub mirror status -o json`` tells; its partitions, worst first, are cut here. ``back_of``: the mirror
     whose way back it is, which nobody declares. ``handed_over``: the target acts for the source. ``commands``: those that
-    are not refused as things are."""
+    are not refused as things are. ``lost``: what the failover that the target acts by left behind, a line each."""
 
     name: str
     status: Mapping[str, Any]
@@ -46,6 +47,7 @@ class Mirror:
     more_groups: int = 0
     back_of: str = ""
     handed_over: bool = False
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,21 @@ def mirror(status: Mapping[str, Any], clusters: Mapping[str, str] | None = None)
         max(0, len(groups) - MOST_GROUPS),
         declared if declared != name else "",
         _handed_over(status),
+        tuple(_left_behind(status)),
     )
+
+
+def _left_behind(status: Mapping[str, Any]) -> Iterator[str]:
+    """As ``hub mirror status`` says it."""
+    lost, took_over = status.get("lost", ()), f"when {status.get('target')} took over"
+    for row in lost[:MOST_LOST]:
+        bound = "" if row["known"] else " at least"
+        stretch = f"offsets {row['first']} up to {row['end']}{bound}"
+        yield f"{row['topic']} partition {row['partition']}: {stretch} stayed at {status['source']} {took_over}"
+    if len(lost) > MOST_LOST:
+        yield f"{len(lost) - MOST_LOST} partitions more: hub mirror status {status['mirror']}"
+    if again := status.get("redelivered"):
+        yield f"{again:,} record{'s were' if again != 1 else ' was'} read again {took_over}"
 
 
 def _handed_over(status: Mapping[str, Any]) -> bool:
