@@ -10,8 +10,10 @@ from typing import Any
 
 import anyio
 import httpx2
+import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from mirror_world import own_world
 from pipeline import Pipeline, wait_until
 from prometheus_client import CollectorRegistry, generate_latest
 from typer.testing import CliRunner
@@ -19,7 +21,7 @@ from typer.testing import CliRunner
 from hub.api.app import add_canaries
 from hub.cli import app
 from hub.cli.context import environment_of
-from hub.completeness.canaries import Canaries
+from hub.completeness.canaries import Canaries, mirrored
 from hub.completeness.canary import CanaryState, WayRow, view_file
 from hub.completeness.canary_routes import families
 from hub.config import Settings
@@ -67,6 +69,41 @@ def test_canaries_come_on_every_way_that_is_read(kafka: str, hub_server: str) ->
         assert 'hub_canary_state{state="OK",way="read"} 1.0' in text
         assert 'hub_canary_lost{way="read"} 0.0' in text
         assert 'hub_canary_seconds_bucket{le="+Inf",way="read"}' in text
+    registry.close()
+
+
+@pytest.mark.timeout(300)
+def test_canaries_go_over_a_running_mirror_through_its_filter_and_tell_when_it_stands(
+    kafka: str, hub_server: str, away: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hub.completeness.canary.LATE_S", 3.0)
+    cluster, registry = KafkaCluster(kafka, 15.0), RegistryClient(hub_server)
+    with own_world(tmp_path / "project", kafka, away) as world:
+        topic = f"{world.label}.canary"
+        cluster.create_topic(topic, partitions=2, config={}, replication_factor=1)
+        wanted = {"topics": [topic], "where": {"header": "region", "in": ["emea"]}}
+        world.declare([f"{world.label}.**"], only=[wanted])
+        worker = world.start_worker()
+        over = mirrored(world.folder, cluster, topic, 15.0)
+        canaries = Canaries(
+            cluster, registry, topic, over.clusters, every_s=0.1, headers=over.headers, closed=over.closed
+        )
+
+        def way() -> WayRow:
+            return by_way(canaries)[f"mirror:{world.name}"]
+
+        def said() -> str:
+            return f"{canaries.rows()}\n{world.logs()}"
+
+        with canaries.running():
+            wait_until(lambda: way().read >= 10 and way().state is CanaryState.OK, PATIENCE_S, said)
+            worker.kill()
+            wait_until(lambda: way().state is CanaryState.LOSING, PATIENCE_S, said)
+            assert by_way(canaries)["read"].state is CanaryState.OK
+            world.start_worker()
+            # They are all there after all: late, and none of them lost or twice.
+            wait_until(lambda: way().state is CanaryState.LATE, PATIENCE_S, said)
+            assert (way().lost, way().repeated, way().reordered) == (0, 0, 0)
     registry.close()
 
 
