@@ -37,7 +37,7 @@ from hub.completeness.follow import Follower
 from hub.completeness.receipts import Receipts
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
-from hub.kafka import KafkaCluster, own_cluster
+from hub.kafka import KafkaCluster, own_cluster, own_connection
 from hub.materializers import query_routes, version_routes
 from hub.materializers import routes as view_routes
 from hub.materializers.push import Watcher
@@ -45,6 +45,7 @@ from hub.materializers.store_news import StoreNews
 from hub.materializers.stores.queries import Queries
 from hub.materializers.stores.sql import Store
 from hub.materializers.topic_rows import Topics
+from hub.replication.clusters import access_of
 from hub.replication.mirrors import MIRRORS_FILE
 from hub.schema_registry import levels_routes
 from hub.schema_registry import routes as registry_routes
@@ -184,7 +185,7 @@ def add_gateway(app: FastAPI, settings: Settings, cluster: KafkaCluster, opened:
     receipts.start()
     opened.push_async_callback(run_in_threadpool, receipts.stop)
     tree = LiveTree(settings.project / "topics.yaml")
-    hands = Hands(settings.project / MIRRORS_FILE, cluster)
+    hands = Hands(settings.project / MIRRORS_FILE, cluster, access_of(own_connection(settings)))
     hands.start()
     opened.push_async_callback(run_in_threadpool, hands.stop)
     gateway = Gateway(cluster, RegistryClient(settings.registry), tree, receipts.took, hands.refusal)

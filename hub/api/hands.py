@@ -39,13 +39,19 @@ class _Place:
 
 
 class Hands(threading.Thread):
-    """``start`` before use, ``stop`` after. ``own``: this server's cluster. Without a mirrors.yaml nothing is refused."""
+    """``start`` before use, ``stop`` after. ``own``: this server's cluster, by either client. Without a mirrors.yaml nothing is
+    refused."""
 
     def __init__(
-        self, path: Path, own: KafkaCluster, environ: Mapping[str, str] = os.environ, timeout_s: float = 5.0
+        self,
+        path: Path,
+        own: KafkaCluster,
+        access: ClusterAccess,
+        environ: Mapping[str, str] = os.environ,
+        timeout_s: float = 5.0,
     ) -> None:
         super().__init__(name="hands", daemon=True)
-        self.path, self.own, self.environ, self.timeout_s = path, own, environ, timeout_s
+        self.path, self.own, self.access, self.environ, self.timeout_s = path, own, access, environ, timeout_s
         self._place: _Place | None = None
         self._heard = False
         self._stamp: tuple[int, int] | None = None
@@ -132,8 +138,7 @@ class Hands(threading.Thread):
             self._place = _Place(file, here, before.listener)
             return
         self._leave()
-        access = ClusterAccess(bootstrap=self.own.bootstrap)  # its records are read by the other client
-        listener = Listener(Reached(here, self.own, access), status=False)
+        listener = Listener(Reached(here, self.own, self.access), status=False)
         listener.start()
         self._place = _Place(file, here, listener)
 

@@ -40,6 +40,10 @@ def declare(path: Path, nyc: str, *, owned: str = "nyc.**") -> None:
     path.write_bytes(orjson.dumps({"clusters": clusters, "mirrors": mirrors}))
 
 
+def plain(cluster: KafkaCluster) -> ClusterAccess:
+    return ClusterAccess(bootstrap=cluster.bootstrap)
+
+
 def test_records_go_where_the_owner_is(nyc: KafkaCluster, hub_server: str, tmp_path: Path) -> None:
     path = tmp_path / "mirrors.yaml"
     registry = RegistryClient(hub_server)
@@ -53,7 +57,7 @@ def test_records_go_where_the_owner_is(nyc: KafkaCluster, hub_server: str, tmp_p
         finally:
             gateway.stop()
 
-    hands = Hands(path, nyc)
+    hands = Hands(path, nyc, plain(nyc))
     hands.start()
     try:
         assert write(hands, "lon.chat") == (200, "")  # there is no file
@@ -64,7 +68,7 @@ def test_records_go_where_the_owner_is(nyc: KafkaCluster, hub_server: str, tmp_p
         assert len(records_of(nyc, "lon.chat")) == before
         # Nobody ever changed hands, and nothing of mirrors is in the cluster yet.
         assert write(hands, "nyc.chat") == write(hands, "other") == (200, "")
-        reached = Reached("nyc", nyc, ClusterAccess(bootstrap=nyc.bootstrap))
+        reached = Reached("nyc", nyc, plain(nyc))
         make_own([("nyc", step) for step in own_topics(reached)], {"nyc": reached})
         writer = nyc.writer()
         change = failover.begin(
@@ -81,7 +85,7 @@ def test_records_go_where_the_owner_is(nyc: KafkaCluster, hub_server: str, tmp_p
     finally:
         hands.stop()
     # A server that begins now has not read that yet: its very first record is refused all the same.
-    late = Hands(path, nyc)
+    late = Hands(path, nyc, plain(nyc))
     late.start()
     try:
         assert write(late, "nyc.chat") == (409, "HUB-1972")
@@ -102,7 +106,7 @@ def test_this_cluster_is_known_by_its_own_name_where_addresses_differ(
 ) -> None:
     path = tmp_path / "mirrors.yaml"
     declare(path, nyc.bootstrap.replace("127.0.0.1", "localhost"), owned="eu.**")
-    hands = Hands(path, nyc, timeout_s=2.0)
+    hands = Hands(path, nyc, plain(nyc), timeout_s=2.0)
     hands.start()
     try:
         wait_until(lambda: hands.refusal("lon.chat") is not None, 30.0)
