@@ -124,9 +124,10 @@ class Events:
         self.thread.join(60.0)
 
 
-def versions(plant: Plant) -> dict[int, str]:
+def versions(plant: Plant, said: str = "state") -> dict[int, str]:
+    """By number, what is said of each version."""
     answer = httpx2.get(f"{plant.pipeline.url}/view-versions/{plant.view}", timeout=60.0)
-    return {each["number"]: each["state"] for each in answer.json()["versions"]}
+    return {each["number"]: each[said] for each in answer.json()["versions"]}
 
 
 def served(plant: Plant, number: int) -> bool:

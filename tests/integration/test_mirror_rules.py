@@ -443,8 +443,9 @@ def test_schemas_go_with_what_they_refer_to(world: World, sides: dict[str, tuple
     topics = [f"{world.label}.{name}" for name in ("orders", "refunds")]
     money = '{"type":"record","name":"t.Money","fields":[{"name":"cents","type":"long"}]}'
     price = '{"type":"record","name":"t.Price","fields":[{"name":"net","type":"t.Money"}]}'
-    # Ids that the other registry does not give by itself.
-    here.register(f"{world.label}.unused", '"string"')
+    # Ids that the other registry, which the tests of this file share, has not given by itself.
+    for size in range(1, 50):
+        here.register(f"{world.label}.unused-{size}", f'{{"type":"fixed","name":"Unused","size":{size}}}')
     here.register(inner, money)
     here.register(middle, price, references=[Reference("t.Money", inner, 1)])
     ids = {}

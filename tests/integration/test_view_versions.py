@@ -109,7 +109,8 @@ def test_manual_waits_for_apply_and_a_lost_checkpoint_is_built_anew_beside(pipel
     plant, events = running(pipeline, "manual", {"celsius": "r.celsius"}, "[]\nswap: manual")
     plant.declare({"celsius": "r.celsius * 2"}, "[]\nswap: {when: manual, keep_hours: 0}")
     wait_until(lambda: versions(plant) == {1: "served", 2: "ready"}, 180.0, lambda: shown(plant))
-    wait_until(lambda: "swap: manual" in shown(plant), 120.0, lambda: shown(plant))
+    # It is held when it has been compared, too.
+    wait_until(lambda: versions(plant, "held")[2] == "swap: manual", 120.0, lambda: shown(plant))
     events.once()
     assert plant.row("s7", events.last).json()["celsius"] == 1.0
     assert hub(pipeline, "view", "apply", plant.view).returncode == 0
