@@ -19,7 +19,7 @@ from hub.kafka import KafkaCluster
 from hub.replication.clusters import Reached, reach
 from hub.replication.links import checked, home_of, write_refusal
 from hub.replication.listener import Listener
-from hub.replication.mirrors import MirrorsFile, load
+from hub.replication.mirrors import MirrorsFile, load, stamp_of
 from hub.replication.wire import ClusterAccess
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Hands(threading.Thread):
 
     def _look(self) -> None:
         """The file again, when it has changed; one that is wrong leaves the former one."""
-        stamp = _stamp(self.path)
+        stamp = stamp_of(self.path)
         if stamp == self._stamp:
             return
         self._stamp = stamp
@@ -147,11 +147,3 @@ class Hands(threading.Thread):
         if place is not None:
             place.listener.stop()
             place.listener.join(2.0)
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size

@@ -22,6 +22,7 @@ from hub.cli.context import load_settings
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.cli.watching import looked
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
+from hub.observability.web.pages.mirrors import lost_line
 
 if TYPE_CHECKING:
     from hub.replication.apply import LinkPlan
@@ -526,11 +527,7 @@ def _show_status(found: Sequence[Mapping[str, Any]], closely: bool, output: Outp
                 f" {until} are not in the target ({gap['reason']})"
             )
         for lost in each.get("lost", ()):
-            bound = "" if lost["known"] else " at least"
-            note(
-                f"! {each['mirror']}, {lost['topic']} partition {lost['partition']}: offsets {lost['first']} up to"
-                f" {lost['end']}{bound} stayed at {each['source']} when {each['target']} took over"
-            )
+            note(f"! {each['mirror']}, {lost_line(each, lost)}")
         if each.get("redelivered"):
             note(
                 f"{each['mirror']}: {each['redelivered']} records were read again since {each['target']} took over"

@@ -309,6 +309,15 @@ class MirrorsFile(_Said):
         return found.owner or ("source" if self.clusters[found.source].owns else "any")
 
 
+def stamp_of(path: Path) -> tuple[int, int] | None:
+    """By which a change of the file is seen without reading it; None: it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
 def load(path: Path) -> MirrorsFile:
     """The file, with the clusters that its mirrors name. Raises ConfigError with file, line and column."""
     file = load_model(path, MirrorsFile)

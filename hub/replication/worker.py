@@ -40,7 +40,7 @@ from hub.replication.failover import Control
 from hub.replication.lag import Arrivals, Rate
 from hub.replication.links import Link, carries, checked, links, opposite
 from hub.replication.listener import Listener
-from hub.replication.mirrors import MirrorsFile, load, mask_secrets
+from hub.replication.mirrors import MirrorsFile, load, mask_secrets, stamp_of
 from hub.replication.shard_run import ShardRun, Wish
 from hub.replication.shards import Lease, Moves, Shard, Watch, moves, watch
 from hub.runtime import Backoff
@@ -60,13 +60,13 @@ FILE_S = 2.0
 
 def run(path: Path, environ: Mapping[str, str], stop: threading.Event, timeout_s: float = 15.0) -> None:
     """Work until ``stop`` is set. Raises ConfigError when the file is wrong at the beginning."""
-    file, stamp = checked(load(path)), _stamp(path)
+    file, stamp = checked(load(path)), stamp_of(path)
     secrets = mask_secrets(file, environ)
     while not stop.is_set():
         worker = Worker(file, reach_all(file, environ, path.parent, timeout_s), secrets=secrets)
         worker.start()
         try:
-            while not stop.wait(FILE_S) and (now := _stamp(path)) == stamp:
+            while not stop.wait(FILE_S) and (now := stamp_of(path)) == stamp:
                 pass
             if stop.is_set():
                 return
@@ -79,14 +79,6 @@ def run(path: Path, environ: Mapping[str, str], stop: threading.Event, timeout_s
                 log.error("%s has changed and is wrong, the former one stays: %s", path, error.message)
         finally:
             worker.stop()
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size
 
 
 class Worker:

@@ -107,13 +107,17 @@ def mirror(status: Mapping[str, Any], clusters: Mapping[str, str] | None = None)
     )
 
 
+def lost_line(status: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    """One of ``lost`` of a mirror's status, in words."""
+    stretch = f"offsets {row['first']} up to {row['end']}{'' if row['known'] else ' at least'}"
+    place = f"{row['topic']} partition {row['partition']}"
+    return f"{place}: {stretch} stayed at {status['source']} when {status['target']} took over"
+
+
 def _left_behind(status: Mapping[str, Any]) -> Iterator[str]:
-    """As ``hub mirror status`` says it."""
+    """The first of it."""
     lost, took_over = status.get("lost", ()), f"when {status.get('target')} took over"
-    for row in lost[:MOST_LOST]:
-        bound = "" if row["known"] else " at least"
-        stretch = f"offsets {row['first']} up to {row['end']}{bound}"
-        yield f"{row['topic']} partition {row['partition']}: {stretch} stayed at {status['source']} {took_over}"
+    yield from (lost_line(status, row) for row in lost[:MOST_LOST])
     if len(lost) > MOST_LOST:
         yield f"{len(lost) - MOST_LOST} partitions more: hub mirror status {status['mirror']}"
     if again := status.get("redelivered"):
