@@ -86,6 +86,15 @@ def repeating(
         thread.join(1.0)
 
 
+def log_to_stderr() -> None:
+    """As every long-running command does; libraries that tell of each request keep to what is wrong."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)-5s %(name)s: %(message)s"
+    )
+    for chatty in ("py4j", "httpx2", "httpcore2"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
 def install_stop_signals() -> threading.Event:
     """An event that SIGINT, SIGTERM and SIGHUP set. The second such signal ends the process at once."""
     stop = threading.Event()

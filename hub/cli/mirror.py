@@ -369,15 +369,11 @@ def run(file: FileOption = None) -> None:
 
     Example: hub mirror run -f mirrors.yaml
     """
-    import logging
-
     from hub.replication.clusters import OWN_REGISTRY
     from hub.replication.worker import run as work
-    from hub.runtime import install_stop_signals
+    from hub.runtime import install_stop_signals, log_to_stderr
 
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)-5s %(name)s: %(message)s"
-    )
+    log_to_stderr()
     path, _ = _file(file)
     settings = load_settings()
     environ = {**os.environ, OWN_REGISTRY: settings.registry}

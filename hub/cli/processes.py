@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 
 from hub.access.files import ACCESS_FILE
@@ -12,7 +11,7 @@ from hub.cli.context import load_settings
 from hub.config import Settings
 from hub.errors import ConfigError
 from hub.home_key import make_key
-from hub.runtime import install_stop_signals
+from hub.runtime import install_stop_signals, log_to_stderr
 from hub.tracing import begin
 
 log = logging.getLogger(__name__)
@@ -73,11 +72,7 @@ def _begin_loop(service: str | None) -> tuple[Settings, threading.Event]:
 
 def _begin(service: str | None) -> Settings:
     """``service``: what its traces call it, where they are sent anywhere."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)-5s %(name)s: %(message)s"
-    )
-    for chatty in ("py4j", "httpx2", "httpcore2"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    log_to_stderr()
     settings = load_settings()
     try:
         settings.home.mkdir(parents=True, exist_ok=True)  # as ``hub up`` does: the store is a file in it

@@ -66,6 +66,7 @@ from hub.replication.reencode import (
     records_in,
 )
 from hub.replication.rules import AS_THEY_ARE, Ruled, Rules, in_force, is_ruled, ruled_of
+from hub.replication.schema_news import SCHEMAS_LOG
 from hub.replication.shape import Shaper, Unshapable, stretches
 from hub.replication.wire import ClusterAccess, Connection, Fetched, FetchFrom, Producer
 
@@ -194,6 +195,12 @@ class _Partition:
         self.runs.append(run)
 
 
+class NotYet(PeerError):
+    """Something changes at this moment: the same again will succeed."""
+
+    code = "HUB-3612"
+
+
 class _Refused(Exception):
     """The target refuses some partitions' batches: they stop, the others' transaction is done again."""
 
@@ -235,7 +242,9 @@ class BatchEngine:
     A partition of which records were mirrored under other rules than those of ``shapers`` stands still (HUB-1615).
 
     ``foreign``: stretches of source offsets that came from the target and do not go back (joint_map.py). ``shapers``: by
-    topic, what leaves records out or changes them; all batches of these topics are written anew.
+    topic, what leaves records out or changes them; all batches of these topics are written anew. ``schemas_first``: called
+    before records are committed with how far the source's ``_schemas`` went after they were fetched; it returns once the
+    schemas up to there are at the target, or raises NotYet.
     """
 
     def __init__(
@@ -250,6 +259,7 @@ class BatchEngine:
         reencoder: Reencoder | None = None,
         foreign: Mapping[TopicPartition, Sequence[tuple[int, int]]] | None = None,
         shapers: Mapping[str, Shaper] | None = None,
+        schemas_first: Callable[[int], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.link = link
@@ -264,12 +274,15 @@ class BatchEngine:
         self._reencoder: Reencoder = reencoder or Reencode()
         self._foreign = foreign or {}
         self._shapers = shapers or {}
+        self._schemas_first = schemas_first
         self._rules = {topic: Rules.of(each.shape, each.secrets) for topic, each in self._shapers.items()}
         self._ruled: dict[tuple[str, str, int], list[Ruled]] = {}
         self._transactions = wire.Transactions(
             self.target, self.transactional_id, self.settings.transaction_timeout_s
         )
         self._partitions = {tp: _Partition(tp) for tp in sorted(set(partitions))}
+        log_of_schemas = {SCHEMAS_LOG.topic} if schemas_first is not None else set()
+        self._of_source = log_of_schemas | {tp.topic for tp in self._partitions}
         self._producer: Producer = wire.NOBODY
         self._ready = False
         self._restarts = 0
@@ -330,8 +343,7 @@ class BatchEngine:
         """Take the shard. Raises WriterFenced, NotFound (the mirror's own topics), PeerError when a cluster does not
         answer. What is wrong with one partition is in its progress."""
         self._forget()
-        topics = {tp.topic for tp in self._partitions}
-        self._metadata(topics)
+        self._metadata()
         # A second start of this very engine must not fence the worker that took the shard since.
         try:
             self._producer = self._transactions.initialize(self._producer)
@@ -381,9 +393,11 @@ class BatchEngine:
         each.target_next = mark.target_next
         each.leader_epoch, each.timestamp_ms = mark.source_leader_epoch, mark.source_timestamp_ms
 
-    def _metadata(self, topics: set[str]) -> None:
-        refused_source = self.source.refresh(topics)
-        refused_target = self.target.refresh(topics | {CHECKPOINTS_TOPIC, MAP_TOPIC})
+    def _metadata(self) -> None:
+        refused_source = self.source.refresh(self._of_source)
+        refused_target = self.target.refresh(
+            {CHECKPOINTS_TOPIC, MAP_TOPIC, *(tp.topic for tp in self._partitions)}
+        )
         for name in (CHECKPOINTS_TOPIC, MAP_TOPIC):
             if name not in self.target.topics:
                 raise NotFound(
@@ -630,7 +644,8 @@ class BatchEngine:
             time.sleep(min(wait, _RETRY_MOST_S))
 
     def _start_over(self, error: HubError) -> None:
-        log.warning("%s: %s; starting again from the checkpoints", self.transactional_id, error.message)
+        level = logging.INFO if isinstance(error, NotYet) else logging.WARNING
+        log.log(level, "%s: %s; starting again from the checkpoints", self.transactional_id, error.message)
         self.error = error
         self._abandon()
         self._forget()
@@ -845,7 +860,7 @@ class BatchEngine:
 
     def _refresh_source(self) -> None:
         try:
-            refused = self.source.refresh({tp.topic for tp in self._partitions})
+            refused = self.source.refresh(self._of_source)
         except HubError as error:
             self.error = error
             self._refresh_soon()
@@ -1135,8 +1150,11 @@ class BatchEngine:
                 view = patch(patched(made.payload), *self._producer, sequence)
                 self._own_sequences[tp] = next_sequence(sequence, made.count)
                 self._produce(self.target.leader(tp).node, [(tp, view)], {tp: _Sent(None, (), made.count)})
+        schemas_to = self._schemas_end()
         while self._acknowledging:
             self._acknowledge()
+        if self._schemas_first is not None:
+            self._schemas_first(schemas_to)
         self._transactions.end(self._producer, commit=True)
         done = 0
         self._transaction = None
@@ -1144,6 +1162,12 @@ class BatchEngine:
             if each.tp in checkpoints:
                 done += self._committed(each, checkpoints[each.tp])
         return done
+
+    def _schemas_end(self) -> int:
+        """Asked for while the target writes, and after all that is to be committed was fetched."""
+        if self._schemas_first is None:
+            return -1
+        return self.source.offsets([SCHEMAS_LOG], isolation=wire.READ_COMMITTED)[SCHEMAS_LOG]
 
     def _end_empty(self) -> None:
         if self._transaction is not None and self._transaction.added:

@@ -80,7 +80,8 @@ class CarriedTopic:
 
 @dataclass(frozen=True, slots=True)
 class Carries:
-    """What a link carries, as its chores planned it last. ``trouble``: by topic, why it is not carried."""
+    """What a link carries, as its chores planned it last. ``trouble``: by topic, why it is not carried. ``schemas_to``: the
+    target's registry has what the source's wrote to its log before this offset; -1 where that log cannot be followed."""
 
     link: str
     topics: Mapping[str, CarriedTopic] = field(default_factory=dict)
@@ -88,6 +89,7 @@ class Carries:
     cautions: tuple[str, ...] = ()
     error: str = ""
     at_ms: int = 0
+    schemas_to: int = -1
 
     def record(self) -> NewRecord:
         body = {
@@ -95,6 +97,7 @@ class Carries:
             "trouble": dict(self.trouble),
             "cautions": list(self.cautions),
             "error": self.error,
+            "schemas_to": self.schemas_to,
             "at_ms": self.at_ms,
         }
         return NewRecord(STATUS_TOPIC, f"carries|{self.link}".encode(), orjson.dumps(body))

@@ -11,15 +11,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from hub.errors import HubError
+from hub.errors import HubError, NotFound, PeerError
 from hub.kafka import KafkaWriter
 from hub.log import WriterFenced
 from hub.record import Positions, TopicPartition
 from hub.replication import rolling
 from hub.replication.apply import carry_out, make_own, planned
 from hub.replication.board import Board, Carries, GroupPlace, GroupStatus, Verified
-from hub.replication.clusters import ProgressReader, Reached
+from hub.replication.clusters import REFUSED, ProgressReader, Reached
 from hub.replication.failover import Control, Partition, assess
 from hub.replication.groups import Carried, Mark, Seen, carry, marks_for
 from hub.replication.joint_map import JointMap, foreign_ranges
@@ -28,6 +29,7 @@ from hub.replication.mirrors import MirrorsFile
 from hub.replication.offset_map import OffsetMap
 from hub.replication.progress import Progress
 from hub.replication.rolling import Ranges, Rolling
+from hub.replication.schema_news import SchemaNews
 from hub.replication.shards import Shard
 from hub.runtime import Backoff
 
@@ -66,6 +68,9 @@ class Chores(threading.Thread):
         self.verified: dict[TopicPartition, Verified] = {}
         self._secrets = secrets or {}
         self._rolling: Rolling | None = None
+        self._news: SchemaNews | None = None
+        self._no_news = ""
+        self._subjects: frozenset[str] = frozenset()
 
     def stop(self) -> None:
         self._halt.set()
@@ -79,7 +84,8 @@ class Chores(threading.Thread):
             try:
                 # Hands that change are not kept waiting: nobody may write meanwhile.
                 control = self._control()
-                if self.ticked_at_s >= plan_at_s or control != planned_for:
+                # Nor are events that may name a schema which is new.
+                if self.ticked_at_s >= plan_at_s or control != planned_for or self._new_schemas():
                     self._plan(control)
                     planned_for, plan_at_s = control, self.ticked_at_s + PLAN_EVERY_S
                 if self.ticked_at_s >= groups_at_s and not self.held:
@@ -98,29 +104,31 @@ class Chores(threading.Thread):
                 log.exception("%s", self.name)
                 self._failed(f"an error of the hub itself: {error!r}")
                 self._halt.wait(max(2.0, backoff.next_s()))
-            self._halt.wait(_SHORTEST_S)
+            self._rest()
         self._close()
 
     def _failed(self, message: str) -> None:
         log.warning("%s: %s", self.name, message)
         before = self.carries or Carries(self.link.name)
-        self.carries = Carries(
-            before.link, before.topics, before.trouble, before.cautions, message, int(time.time() * 1000)
-        )
+        self.carries = replace(before, error=message, at_ms=int(time.time() * 1000))
         self._close()
 
     def _close(self) -> None:
-        for each in (self._progress, self._other, self._writer, self._rolling):
+        for each in (self._progress, self._other, self._writer, self._rolling, self._news):
             if each is not None:
                 each.close()
-        self._progress = self._other = self._writer = self._rolling = None
+        self._progress = self._other = self._writer = self._rolling = self._news = None
 
     # ---- topics
 
     def _plan(self, control: Control) -> None:
         known = self._board()
+        if self.carries is None:  # what cannot be planned now goes on as another planned it
+            self.carries = known.carries.get(self.link.name)
         if self._progress is None:
             self._progress = ProgressReader(self.target, only=frozenset({self.link.name}))
+        self._open_news()
+        schemas_to = self._news.read_to if self._news is not None else -1
         made = planned(
             self.file,
             self.link,
@@ -137,7 +145,57 @@ class Chores(threading.Thread):
         found = made.carries(int(time.time() * 1000))
         trouble = {**found.trouble, **{topic: error.message for topic, error in failed.items()}}
         topics = {name: topic for name, topic in found.topics.items() if name not in failed}
-        self.carries = Carries(found.link, topics, trouble, found.cautions, "", found.at_ms)
+        if self._news is not None:
+            self._subjects = frozenset(
+                f"{topic}-{part}" for topic in made.topics for part in ("key", "value")
+            )
+            self._news.settle(
+                self._subjects, {(each.subject, each.version) for each in made.source.schemas or ()}
+            )
+            if self._news.awaits and self.carries is not None:
+                schemas_to = self.carries.schemas_to
+        cautions = (*found.cautions, *([self._no_news] if self._no_news else []))
+        self.carries = Carries(found.link, topics, trouble, cautions, "", found.at_ms, schemas_to)
+
+    # ---- schemas before the events that name them
+
+    def _open_news(self) -> None:
+        """Follow the source's registry, where ids go along as they are."""
+        self._no_news = ""
+        registries = self.source.registry, self.target.registry
+        if self._news is not None or None in registries or self.link.mirror.schema_ids == "rewrite":
+            return
+        try:
+            self._news = SchemaNews(self.source)
+        except (NotFound, PeerError) as error:
+            if isinstance(error, PeerError) and error.code != REFUSED:
+                raise
+            self._no_news = (
+                f"schemas: {error.message}; a version that comes later may arrive {PLAN_EVERY_S:.0f} s after"
+                " the first event that names it"
+            )
+
+    def _new_schemas(self) -> bool:
+        """Whether there are versions that the target's registry may lack."""
+        if self._news is None or self.carries is None:
+            return False
+        self._news.poll(0.0)
+        self._news.settle(self._subjects)
+        if self._news.awaits:
+            return True
+        if self._news.read_to != self.carries.schemas_to:
+            self.carries = replace(self.carries, schemas_to=self._news.read_to)
+        return False
+
+    def _rest(self) -> None:
+        """A moment; less when there is news."""
+        if self._news is None:
+            self._halt.wait(_SHORTEST_S)
+            return
+        try:
+            self._news.poll(_SHORTEST_S)
+        except HubError as error:
+            self._failed(error.message)
 
     def _others(self, control: Control) -> Progress | None:
         """What mirrors wrote at the source: only after a change of hands is there anything of the other direction."""

@@ -48,7 +48,7 @@ _OWN: Mapping[str, tuple[int, Mapping[str, str]]] = {
 _MOST_REPLICAS = 3
 # Beside the variables of the environment: the address of the hub's own server, with who asks it.
 OWN_REGISTRY = "hub.registry"
-_REFUSED = "HUB-3012"
+REFUSED = "HUB-3012"
 _POLL = 5_000
 
 
@@ -176,7 +176,7 @@ def _configs(
     try:
         return dict(kafka.topic_config(names)), {}
     except PeerError as error:
-        if error.code != _REFUSED:
+        if error.code != REFUSED:
             raise
     found: dict[str, Mapping[str, str]] = {}
     refused: dict[str, str] = {}
@@ -184,7 +184,7 @@ def _configs(
         try:
             found |= kafka.topic_config([name])
         except PeerError as error:
-            if error.code != _REFUSED:
+            if error.code != REFUSED:
                 raise
             refused[name] = error.message
     return found, refused

@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from hub.errors import HubError, PeerError
+from hub.errors import HubError
 from hub.log import WriterFenced
 from hub.record import NewRecord, TopicPartition
-from hub.replication.batch_engine import BatchEngine, EngineSettings, PartitionProgress
-from hub.replication.board import CarriedTopic
+from hub.replication.batch_engine import BatchEngine, EngineSettings, NotYet, PartitionProgress
+from hub.replication.board import CarriedTopic, Carries
 from hub.replication.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, Gap, checkpoint_partition
 from hub.replication.clusters import Reached, read_progress, topics_of
 from hub.replication.joint_map import foreign_ranges
@@ -42,23 +42,26 @@ _IDLE_S = 0.2
 _RETRY_FIRST_S, _RETRY_MOST_S = 15.0, 300.0
 _WORKER_FETCH_BYTES = 32 << 20
 _LEAST_FETCH_BYTES = 1 << 20
+_SCHEMAS_S, _SCHEMAS_LOOK_S = 0.3, 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a shard shall carry: partitions by topic, and the topics' identities. A new wish is a new start."""
+    """What a shard shall carry: partitions by topic, and the topics' identities. ``schemas_first``: only behind the schemas
+    that the source's registry has by then. A new wish is a new start."""
 
     partitions: tuple[TopicPartition, ...] = ()
     topics: Mapping[str, CarriedTopic] = field(default_factory=dict)
     opposites: Mapping[str, str] = field(default_factory=dict)
     retry_at_ms: int = 0
+    schemas_first: bool = False
 
 
 class ShardRun(threading.Thread):
     """See the module. ``wish`` is set by the fleet, everything else is read by it.
 
     ``may``: which of some topics may be carried now, asked of both clusters' control topics, current as of the call.
-    ``secrets``: the keys of masks by their references.
+    ``carries``: what the link's chores said last. ``secrets``: the keys of masks by their references.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class ShardRun(threading.Thread):
         link: Link,
         clusters: Mapping[str, Reached],
         may: Callable[[Link, Sequence[str]], frozenset[str]],
+        carries: Callable[[], Carries | None],
         secrets: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(name=f"{shard.link}.{shard.number}", daemon=True)
@@ -81,7 +85,8 @@ class ShardRun(threading.Thread):
         self.progress: tuple[PartitionProgress, ...] = ()
         self.ticked_at_s = time.monotonic()
         self.throttled = False
-        self._may = may
+        self._may, self._carries = may, carries
+        self._schemas_to: int | None = None  # what a commit waited for in vain
         self._secrets = secrets or {}
         self._schemas: Registries | NoSchemas = NoSchemas()
         self._halt = threading.Event()
@@ -148,6 +153,8 @@ class ShardRun(threading.Thread):
             self.state, self.reason = "paused", held
         elif not wish.partitions:
             self.state, self.reason = "idle", "nothing to carry"
+        elif why := self._lacks_schemas():
+            self.state, self.reason = "trouble", why
         else:
             return False
         self._halt.wait(_IDLE_S)
@@ -176,6 +183,7 @@ class ShardRun(threading.Thread):
             settings=settings_of(self.link.mirror, self.shards_here, self.shards_of_link),
             foreign=foreign,
             shapers=self._shapers(topics),
+            schemas_first=self._await_schemas if wish.schemas_first else None,
         )
         try:
             engine.start()
@@ -210,6 +218,33 @@ class ShardRun(threading.Thread):
         if shapes:
             self._schemas = registries(self.source, self.target)
         return {topic: Shaper(shape, self._schemas, self._secrets) for topic, shape in shapes.items()}
+
+    # ---- schemas before the events that name them
+
+    def _await_schemas(self, end: int) -> None:
+        """What is to be committed may name schemas that the source's log has before ``end``. Most are of other topics, which
+        is soon said. Else the transaction is done again once they are there: while it is open, who reads the target waits,
+        and the chores that carry schemas do."""
+        self._schemas_to = end
+        deadline = time.monotonic() + _SCHEMAS_S
+        while why := self._lacks_schemas():
+            if time.monotonic() > deadline or self._halt.is_set() or self._again or self.held:
+                raise NotYet(why)
+            self._halt.wait(_SCHEMAS_LOOK_S)
+        carried = self._carries()
+        if carried is None or not carried.topics.keys() >= {tp.topic for tp in self._of.partitions}:
+            raise NotYet("some topics are not carried any more: beginning anew")  # their schemas may be why
+
+    def _lacks_schemas(self) -> str:
+        """What is missing at the target of what a commit asked for last; empty when nothing is."""
+        if self._schemas_to is None or not self.wish.schemas_first:
+            return ""
+        carried = self._carries()
+        if carried is not None and carried.schemas_to >= self._schemas_to:
+            self._schemas_to = None
+            return ""
+        said = f": {carried.error}" if carried is not None and carried.error else ""
+        return f"events wait for schemas that the registry of {self.target.name} does not have yet{said}"
 
     def _tell(self, engine: BatchEngine) -> None:
         self.progress = tuple(engine.progress())
@@ -344,12 +379,6 @@ class ShardRun(threading.Thread):
             at_ms = int(start.timestamp.timestamp() * 1000)
             return ends | dict(self.source.kafka.offsets_at(topics, at_ms))
         return ends
-
-
-class NotYet(PeerError):
-    """Something changes at this moment: the same again will succeed."""
-
-    code = "HUB-3612"
 
 
 def settings_of(mirror: Mirror, shards_here: int, shards_of_link: int) -> EngineSettings:

@@ -153,6 +153,7 @@ class Fleet(threading.Thread):
         self._stuck: dict[Shard, Stuck] = {}
         self._meters: dict[tuple[str, str, int], _Meter] = {}
         self._said: dict[bytes, tuple[float, bytes | None]] = {}
+        self._schemas_said: dict[Shard, int] = {}
         self._sender: KafkaSender | None = None
 
     def stop(self) -> None:
@@ -181,7 +182,7 @@ class Fleet(threading.Thread):
                 if self._lead(now_s) or now_s >= beat_at_s:
                     self._beat()
                     beat_at_s = now_s + BEAT_S
-                if now_s >= status_at_s:
+                if now_s >= status_at_s or self._new_schemas():
                     self._watch(now_s)
                     self._tell(now_s)
                     status_at_s = now_s + STATUS_S
@@ -246,6 +247,7 @@ class Fleet(threading.Thread):
                         {topic: said.topics[topic] for topic in sorted(names)},
                         {topic: opposites[topic] for topic in sorted(names & opposites.keys())},
                         retry,
+                        said.schemas_to >= 0,
                     )
         return found
 
@@ -283,7 +285,9 @@ class Fleet(threading.Thread):
             self._chores[shard] = chores
             chores.start()
             return
-        run = ShardRun(shard, link, self.clusters, self._may, self.secrets)
+        run = ShardRun(
+            shard, link, self.clusters, self._may, lambda: self._carries_now(link.name), self.secrets
+        )
         run.held = self._held(link) or "starting"
         self._runs[shard] = run
         run.start()
@@ -346,6 +350,12 @@ class Fleet(threading.Thread):
             by = there
         return "" if by is None else f"paused by {by}"
 
+    def _carries_now(self, link: str) -> Carries | None:
+        """What its chores said last; of those that are here, before they have told others."""
+        chores = self._chores.get(Shard(link, CHORES))
+        here = chores.carries if chores is not None else None
+        return here or self.listener.ask(lambda board: board.carries.get(link))
+
     def _snapshot(self, link: str) -> Board:
         """What a link's chores may hold on to, as of now."""
         self.listener.catch_up()
@@ -353,6 +363,7 @@ class Fleet(threading.Thread):
         def copy(board: Board) -> Board:
             return Board(
                 control=board.control,
+                carries={key: each for key, each in board.carries.items() if key == link},
                 synced={key: each for key, each in board.synced.items() if key[0] == link},
                 marks={key: dict(each) for key, each in board.marks.items() if key[0] == link},
                 verified={key: each for key, each in board.verified.items() if key[0] == link},
@@ -403,6 +414,13 @@ class Fleet(threading.Thread):
             # A thread that hung is well again only when it ticks: its progress is what it was.
             elif verdict == "well" and run.ticked_at_s > self._stuck.get(shard, _NOT_STUCK).at_s:
                 self._stuck.pop(shard, None)
+
+    def _new_schemas(self) -> bool:
+        """Whether shards on other workers may wait for what chores here have carried over."""
+        said = {shard: each.carries.schemas_to for shard, each in self._chores.items() if each.carries}
+        news = said != self._schemas_said
+        self._schemas_said = said
+        return news
 
     def _tell(self, now_s: float) -> None:
         """Status of what is here, when it changed, or now and then."""

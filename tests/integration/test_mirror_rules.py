@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from processes import Server
 
 from hub.config import Settings
 from hub.errors import NotFound
-from hub.record import TopicPartition
+from hub.record import NewRecord, Positions, TopicPartition
 from hub.replication.checkpoint import MapRecord
 from hub.replication.clusters import read_progress
 from hub.replication.compare import complete_tables
@@ -33,8 +34,8 @@ KEY_REFERENCE = "${MASK_KEY}"
 
 
 @pytest.fixture(scope="module")
-def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[str, str]]]:
-    """Bootstrap servers and the registry's URL of either side."""
+def registries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Server]]:
+    """A server of either side, beside its Kafka."""
     homes = {name: tmp_path_factory.mktemp(name) for name in ("nyc", "lon")}
     with own_node(homes["nyc"]) as nyc, own_node(homes["lon"]) as lon:
         servers = [
@@ -53,12 +54,16 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[
                 server.start(ready=False)
             for server in servers:
                 server.wait_ready()
-            yield {
-                name: (each.settings.bootstrap, each.url) for name, each in zip(homes, servers, strict=True)
-            }
+            yield dict(zip(homes, servers, strict=True))
         finally:
             for server in servers:
                 server.stop(10.0)
+
+
+@pytest.fixture(scope="module")
+def sides(registries: dict[str, Server]) -> dict[str, tuple[str, str]]:
+    """Bootstrap servers and the registry's URL of either side."""
+    return {name: (each.settings.bootstrap, each.url) for name, each in registries.items()}
 
 
 @pytest.fixture
@@ -435,6 +440,77 @@ def test_what_is_born_of_masked_values_does_not_go_home(
     assert world.records(masked, "lon")[-1].value == b'{"email": "***"}'
     assert [r.key for r in world.records(whole, "lon")][-2:] == [b"away", b"later"]
     assert world.json("verify", world.name)["different"] == 0
+
+
+@pytest.mark.timeout(240)
+def test_no_event_arrives_before_the_schema_that_it_names(
+    world: World, sides: dict[str, tuple[str, str]], registries: dict[str, Server]
+) -> None:
+    topic, other = f"{world.label}.users", f"{world.label}.else"
+    world.make(topic, 1)
+    world.make(other, 1)
+    here, there = (RegistryClient(sides[name][1]) for name in ("nyc", "lon"))
+    for size in range(
+        100, 150
+    ):  # ids that the other registry, which the tests of this file share, has not given by itself
+        here.register(f"{world.label}.unused-{size}", f'{{"type":"fixed","name":"Unused","size":{size}}}')
+    fields = [{"name": "f0", "type": "int", "default": 0}]
+
+    def registered() -> int:
+        """The next version of the events' schema."""
+        fields.append({"name": f"f{len(fields)}", "type": "int", "default": 0})
+        return here.register(
+            f"{topic}-value", json.dumps({"type": "record", "name": "User", "fields": fields})
+        )
+
+    writer, reader = world.clusters["nyc"].writer(), world.clusters["lon"].reader()
+
+    def written(schema_id: int, to: str = topic) -> None:
+        writer.append([NewRecord(to, None, b"\0" + schema_id.to_bytes(4, "big") + b"body", partition=0)])
+
+    try:
+        first = registered()
+        written(first)
+        declare(world, sides)
+        world.hub("apply")
+        for _ in range(2):
+            world.start_worker()
+        world.until(well)
+        reader.assign(Positions({TopicPartition(topic, 0): 0}))
+        for number in range(12):
+            newest = registered()
+            written(newest)
+            time.sleep(0.1 * (number % 4))  # at any moment of the workers' rounds
+            seen = first
+            while seen != newest:
+                for record in reader.poll(100, 5.0):
+                    seen = int.from_bytes((record.value or b"")[1:5], "big")
+                    assert there.source(seen) == here.source(seen)
+
+        # A registry that is away keeps them waiting, all of the mirror's: nobody looked into them.
+        registries["lon"].stop(10.0)
+        written(newest)
+        world.caught_up({topic: world.ends(topic, "nyc")})  # it names nothing new
+        late = registered()
+        written(late)
+        written(late, other)
+        waiting = world.until(
+            lambda found: any("events wait for schemas" in row["reason"] for row in found["partitions"])
+        )
+        assert waiting["state"] == "trouble" and not world.values(other, "lon")
+        world.workers[0].kill()  # and who comes anew does not let them pass
+        world.start_worker()
+        time.sleep(3.0)
+        assert not world.values(other, "lon")
+        assert len(world.values(topic, "lon")) == len(world.values(topic, "nyc")) - 1
+        registries["lon"].start(ready=False)
+        registries["lon"].wait_ready()
+        world.caught_up({topic: world.ends(topic, "nyc"), other: 1})
+        assert there.source(late) == here.source(late)
+        world.until(well)
+    finally:
+        for each in (writer, reader, here, there):
+            each.close()
 
 
 def test_schemas_go_with_what_they_refer_to(world: World, sides: dict[str, tuple[str, str]]) -> None:
