@@ -231,7 +231,10 @@ class Supervisor:
         if running.restart_at_s is None:
             pause = running.backoff.next_s()
             running.restart_at_s = now + pause
-            self._say(f"{name} ended with {describe_exit(ended)}; starting it again in {pause:g} s")
+            how = describe_exit(ended)
+            if ended > 0:  # it chose to, and said why
+                how += f" ({last_line(self.log_of(name))})"
+            self._say(f"{name} ended with {how}; starting it again in {pause:g} s")
         if now < running.restart_at_s:
             return
         running.restart_at_s = None

@@ -37,6 +37,8 @@ class Pipeline:
     cluster: KafkaCluster = field(init=False)
     registry: RegistryClient = field(init=False)
     processes: dict[str, HubProcess] = field(default_factory=dict)
+    meanwhile: Callable[[], object] = lambda: None
+    """Done now and then while it is waited: who runs the processes looks after them."""
 
     def __post_init__(self) -> None:
         self.cluster = own_cluster(self.settings)
@@ -104,6 +106,7 @@ class Pipeline:
         end = self.cluster.end_offsets(list(topics), committed=False)
 
         def covered() -> bool:
+            self.meanwhile()
             answer = httpx2.get(f"{self.url}/views/{view}?limit=1", timeout=10.0)
             return answer.is_success and Positions.parse(answer.headers.get("Hub-Position", "")).covers(end)
 

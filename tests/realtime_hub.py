@@ -38,7 +38,7 @@ class Hub:
     def start(self) -> None:
         for child in children(self.settings):
             self.supervisor.start(child)
-        self.pipeline = Pipeline(self.settings, server_url(self.settings))
+        self.pipeline = Pipeline(self.settings, server_url(self.settings), meanwhile=self.supervisor.step)
 
     def until(
         self, done: Callable[[], bool], timeout_s: float, say: Callable[[], str] = lambda: "no"

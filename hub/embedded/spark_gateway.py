@@ -170,6 +170,7 @@ def spark_command(
 ) -> list[str]:
     """The command line; only flags that this version of Java knows."""
     flags = ["-XX:+IgnoreUnrecognizedVMOptions", f"-Xmx{settings.spark_heap_mb}m", "-XX:-UsePerfData"]
+    flags += [f"-XX:ErrorFile={settings.logs.absolute() / 'spark-crash-%p.log'}"]
     flags += [*_COMPILE_LATE, *_COMPILE_LARGE]
     if settings.spark_heap_mb <= _SMALL_HEAP_MB:
         flags += ["-XX:+UseSerialGC"]

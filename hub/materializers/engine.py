@@ -77,7 +77,7 @@ from hub.materializers.view import (
     view_of,
 )
 from hub.record import NewRecord, Positions, lag_records
-from hub.runtime import Backoff
+from hub.runtime import Backoff, describe_exit
 from hub.schema_registry.client import RegisteredSchema, RegistryClient
 from hub.schema_registry.formats import InvalidSchema
 from hub.topics.dead_letter import kind_of
@@ -160,7 +160,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
                 session = spark.wider_session(session, slots)
             if gateway.process.poll() is not None:
                 # Nothing can be stopped in order any more; a new process starts from the checkpoints.
-                log.error("Spark's JVM has ended (exit code %s)", gateway.process.returncode)
+                log.error("Spark's JVM has ended: %s", describe_exit(gateway.process.returncode))
                 os._exit(1)
             stop.wait(_POLL_S)
     finally:

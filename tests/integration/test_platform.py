@@ -100,6 +100,22 @@ def test_a_taken_port_is_said_with_its_holder(own_settings: Settings, kafka: str
     assert "HUB_KAFKA_PORT" in str(refusal.value.hint)
 
 
+def test_a_child_that_ends_by_itself_is_told_with_its_last_words(tmp_path: Path) -> None:
+    said: list[str] = []
+    supervisor = Supervisor(tmp_path, said.append)
+    words = "import sys; print('more'); sys.exit('its port is taken')"
+    supervisor.start(Child("talker", lambda: [sys.executable, "-c", words]))
+
+    def told() -> bool:
+        supervisor.step()
+        return "talker ended with exit code 1 (its port is taken); starting it again in 0.5 s" in said
+
+    try:
+        eventually(told)
+    finally:
+        supervisor.stop()
+
+
 def test_a_child_that_dies_is_started_again(sleepers: Supervisor) -> None:
     before = sleepers.pids()
     os.kill(before["first"], signal.SIGKILL)
