@@ -15,15 +15,17 @@ import math
 import random
 import time
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import judged
 import orjson
 import psutil
 import watched
 from fastapi import FastAPI
+from interpolated import Interpolating, middle_and_tail
 from watched import beside
 
 from hub.errors import HubError, NotFound
@@ -326,40 +328,6 @@ def _timed(call: Callable[[], T]) -> tuple[float, T]:
 # ---- seconds, beside interpolation
 
 
-class Interpolating:
-    """Lag in seconds as lag exporters guess it: a queue of (end offset, time of the poll), a straight line between
-    neighbours, and beyond the oldest a line through the first and the last."""
-
-    def __init__(self, points: int = 60) -> None:
-        self.points: deque[tuple[int, float]] = deque(maxlen=points)
-
-    def add(self, end: int, at_s: float) -> None:
-        points = self.points
-        if points and (at_s <= points[-1][1] or end < points[-1][0]):
-            return
-        if len(points) >= 2 and end == points[-1][0] == points[-2][0]:
-            points[-1] = (end, at_s)  # a flat stretch is its two ends
-            return
-        points.append((end, at_s))
-
-    def lag_s(self, position: int, now_s: float) -> float:
-        points = list(self.points)
-        if points and position == points[-1][0]:
-            return 0.0
-        if len(points) < 2:
-            return math.nan
-        for left, right in zip(reversed(points[:-1]), reversed(points[1:]), strict=True):
-            if left[0] <= position < right[0]:
-                return now_s - self._on_line(left, right, position)
-        return now_s - self._on_line(points[0], points[-1], position)
-
-    @staticmethod
-    def _on_line(left: tuple[int, float], right: tuple[int, float], position: int) -> float:
-        if right[0] == left[0]:
-            return -math.inf
-        return right[1] - (right[0] - position) * (right[1] - left[1]) / (right[0] - left[0])
-
-
 @dataclass
 class Ours:
     """The product's own measuring of one partition: polls, and questions by time."""
@@ -467,19 +435,13 @@ def errors(history: History, poll_s: float = 30.0) -> dict[str, object]:
         now_s += poll_s
     return {
         "history": history.name,
-        "interpolated": f"{_at(theirs, 0.5)}/{_at(theirs, 0.99)}",
-        "hub": f"{_at(own, 0.5)}/{_at(own, 0.99)}",
-        "bound": f"{_at(bounds, 0.5)}/{_at(bounds, 0.99)}",
+        "interpolated": middle_and_tail(theirs),
+        "hub": middle_and_tail(own),
+        "bound": middle_and_tail(bounds),
         "outside its bound": outside,
         "without bound": unbounded,
         "questions a poll": round(ours.asked / max(1, len(own)), 2),
     }
-
-
-def _at(values: list[float], share: float) -> str:
-    if not values:
-        return "-"
-    return f"{sorted(values)[min(len(values) - 1, int(len(values) * share))]:.1f}"
 
 
 def main() -> None:
@@ -488,7 +450,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the estate")
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--only", choices=["estate", "errors", "live"], default=None)
+    parser.add_argument("--only", choices=["estate", "errors", "broker", "live"], default=None)
     parser.add_argument("--seconds", type=int, default=60, help="of each measurement on the real broker")
     options = parser.parse_args()
     if options.only in (None, "estate"):
@@ -498,6 +460,10 @@ def main() -> None:
         print("\nerror in s, median/p99, polls every 30 s")
         for history in histories():
             print(json.dumps(errors(history)))
+    if options.only in (None, "broker"):
+        print(f"\nthe same on a real broker, an exporter's polls every {judged.EXPORTER_S:.0f} s")
+        for line in judged.errors(120 if options.quick else 300):
+            print(json.dumps(line))
     if options.only in (None, "live"):
         print("\na real broker, watched")
         for name, value in watched.live(

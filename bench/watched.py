@@ -46,6 +46,15 @@ def beside(figure: float, goal: float) -> str:
 def live(seconds: int, *, quick: bool = False) -> dict[str, object]:
     """Figures by name. Raises PeerError when the broker or the hub does not come up."""
     topics, partitions, groups = (20, 5, 20) if quick else (100, 10, 100)
+    with own_kafka() as (node, settings):
+        names = [f"team{n % 7}.events{n}" for n in range(topics)]
+        _fill(settings, names, partitions, groups)
+        return _measured(node, settings, names, seconds, groups)
+
+
+@contextmanager
+def own_kafka() -> Iterator[tuple[KafkaNode, Settings]]:
+    """A broker in a folder of its own, and the settings of a hub on it."""
     with tempfile.TemporaryDirectory() as kept:
         port = _port(3)
         settings = Settings(
@@ -61,9 +70,7 @@ def live(seconds: int, *, quick: bool = False) -> dict[str, object]:
         node.start()
         try:
             node.wait_ready()
-            names = [f"team{n % 7}.events{n}" for n in range(topics)]
-            _fill(settings, names, partitions, groups)
-            return _measured(node, settings, names, seconds, groups)
+            yield node, settings
         finally:
             node.stop()
 
@@ -96,7 +103,7 @@ def _measured(
     found["broker busy, % of a core"] = round(busy * 100, 1)
     found["broker idle, % of a core"] = round(idle * 100, 1)
     log = settings.home / "serve.log"
-    with _running([sys.executable, "-m", "hub.cli", "serve"], environment_of(settings), log) as process:
+    with running([sys.executable, "-m", "hub.cli", "serve"], environment_of(settings), log) as process:
         # Its start is not what is measured, nor what a broker's compilers make of requests that it has never seen.
         time.sleep(_WATCHED_S)
         before_s, watched = cost_of(process).cpu_s, share()
@@ -146,10 +153,10 @@ def _fill(settings: Settings, names: Sequence[str], partitions: int, groups: int
     for group in range(groups):
         read = [names[(group * 5 + at) % len(names)] for at in range(5)]
         positions = Positions.of((name, each, group % 3) for name in read for each in range(partitions))
-        _retried(lambda made=positions, at=group: cluster.publish_group(f"group-{at}", made))
+        retried(lambda made=positions, at=group: cluster.publish_group(f"group-{at}", made))
 
 
-def _retried(call: Callable[[], object]) -> None:
+def retried(call: Callable[[], object]) -> None:
     """A coordinator that is just made has to load."""
     deadline = time.monotonic() + 60
     while True:
@@ -166,12 +173,12 @@ def _retried(call: Callable[[], object]) -> None:
 def _busy(settings: Settings, names: Sequence[str]) -> Iterator[None]:
     """A process that writes at a steady rate, and one that reads all of it and commits."""
     with (
-        _running(
+        running(
             [sys.executable, __file__, "produce", settings.bootstrap, *names],
             {},
             settings.home / "produce.log",
         ) as writer,
-        _running(
+        running(
             [sys.executable, __file__, "consume", settings.bootstrap, *names],
             {},
             settings.home / "consume.log",
@@ -183,7 +190,7 @@ def _busy(settings: Settings, names: Sequence[str]) -> Iterator[None]:
 
 
 @contextmanager
-def _running(command: Sequence[str], environment: dict[str, str], log: Path) -> Iterator[psutil.Popen]:
+def running(command: Sequence[str], environment: dict[str, str], log: Path) -> Iterator[psutil.Popen]:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         process = psutil.Popen(
