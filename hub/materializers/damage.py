@@ -23,6 +23,7 @@ from typing import Any
 import orjson
 
 _NOTE = "hub.damage"
+LATELY_MS = 3_600_000
 _ASIDE = ".damaged"  # no view and no version has a dot in its name
 _CLASS = re.compile(r"(?:Caused by: )?(?:[\w$]+\.)+[\w$]+: ")  # of an exception, before its words
 _VERSION = re.compile(r"v\d+")
@@ -117,12 +118,13 @@ def aside_of(checkpoints: Path, view: str) -> Path:
     return checkpoints / f"{view}{_ASIDE}"
 
 
-def set_aside(checkpoint: Path, aside: Path, version: str, why: str) -> None:
+def set_aside(checkpoint: Path, aside: Path, version: str, why: str, now_ms: int) -> None:
     """Move a checkpoint out of the way, with a note of what was wrong with it; one that was kept before goes. A kill in between
     leaves it where it was."""
     if not checkpoint.exists():
         return
-    body = {"version": version, "generation": checkpoint.name, "why": why}
+    times = [*lately(aside, now_ms), now_ms]
+    body = {"version": version, "generation": checkpoint.name, "why": why, "times_ms": times}
     (checkpoint / _NOTE).write_bytes(orjson.dumps(body))
     shutil.rmtree(aside, ignore_errors=True)
     os.replace(checkpoint, aside)
@@ -131,14 +133,25 @@ def set_aside(checkpoint: Path, aside: Path, version: str, why: str) -> None:
 def why_aside(aside: Path, version: str, generation: int | None) -> str | None:
     """What was wrong with a version's checkpoint that was set aside; None when it is another one that is kept there.
     ``generation`` None: whichever of that version."""
-    try:
-        body: dict[str, Any] = orjson.loads((aside / _NOTE).read_bytes())
-    except (OSError, ValueError):
-        return None
+    body = _note(aside)
     same = body.get("version") == version and (
         generation is None or body.get("generation") == str(generation)
     )
     return str(body.get("why")) if same else None
+
+
+def lately(aside: Path, now_ms: int) -> list[int]:
+    """When checkpoints of a view were set aside within the last hour, as far as the note of the last one tells."""
+    times = _note(aside).get("times_ms", ())
+    return [at_ms for at_ms in times if now_ms - LATELY_MS < at_ms <= now_ms]
+
+
+def _note(aside: Path) -> dict[str, Any]:
+    try:
+        body: dict[str, Any] = orjson.loads((aside / _NOTE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return body
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -482,14 +483,30 @@ class Runner:
         else:
             self._say("retrying", f"its state cannot be read, which is tried once more: {_first_line(why)}")
 
+    @property
+    def _aside(self) -> Path:
+        return damage.aside_of(self.settings.checkpoints, self.path.stem)
+
     def _set_aside(self, checkpoint: Path, why: str) -> None:
-        aside = damage.aside_of(self.settings.checkpoints, self.path.stem)
-        damage.set_aside(checkpoint, aside, self.table, why)
+        aside = self._aside
+        damage.set_aside(checkpoint, aside, self.table, why, _now_ms())
         log.error("view %s: its checkpoint is damaged: %s; it is kept in %s", self.table, why, aside)
+
+    def _brake(self) -> None:
+        """A disk that damages all it is given would have a view built for ever. Raises PeerError (HUB-3064)."""
+        aside = self._aside
+        times, most = damage.lately(aside, _now_ms()), self.settings.damaged_rebuilds
+        if most and len(times) >= most:
+            raise PeerError(
+                f"its checkpoint was damaged {len(times)} times within an hour: it is not built anew before"
+                f" {datetime.fromtimestamp((times[-most] + damage.LATELY_MS) / 1000, UTC):%H:%M} UTC",
+                hint=f"look after the disk of {self.settings.checkpoints}; then remove {aside}, and it is built at once",
+                code="HUB-3064",
+            )
 
     def _why_lost(self, generation: int | None) -> str:
         """Of a checkpoint that is not there; None: that of which nobody knows any more which it is."""
-        aside = damage.aside_of(self.settings.checkpoints, self.path.stem)
+        aside = self._aside
         why = damage.why_aside(aside, self.table, generation)
         if why is None:
             return "its checkpoint is lost"
@@ -901,6 +918,7 @@ class Runner:
                 why = "its state fits no more" if same_log else "a topic that it reads was made anew"
             else:
                 why = self._why_lost(known["generation"])
+        self._brake()
         version = self.ledger.version(self.path.stem, self.suffix)
         if version is None or self._in_place(view):
             generation = max(self._published_generation(), *_generations(folder), 0) + 1
@@ -1006,7 +1024,7 @@ class Runner:
                 self.untold = self.cluster.end_offsets(plan.topics)
             _realtime_mark(plan).touch()
         try:
-            query = self._started(plan, mode, warming=warming, whole=whole)
+            query = self._started(plan, mode, whole=whole)
         except BaseException:
             self.slots.leave(self.path.stem, self.table)
             raise
@@ -1063,12 +1081,12 @@ class Runner:
             return None
         return "in micro-batches: real-time mode is for the version that is served"
 
-    def _started(self, plan: AnyPlan, mode: Mode, *, warming: bool, whole: bool) -> StreamingQuery:
+    def _started(self, plan: AnyPlan, mode: Mode, *, whole: bool) -> StreamingQuery:
         spark.forget_state_of_no_batch(plan.checkpoint, mode)
         if not isinstance(plan, SqlPlan):
-            return spark.start(self.session, plan, self.settings, mode, warming=warming)
+            return spark.start(self.session, plan, self.settings, mode)
         if plan.delta is None:
-            return sql_stream.start(self.session, plan, self.settings, mode, warming=warming, whole=whole)
+            return sql_stream.start(self.session, plan, self.settings, mode, whole=whole)
         self._know_live(set(self._read_versions().values()))
         begins, ends = self.cluster.beginning_offsets(plan.topics), self.cluster.end_offsets(plan.topics)
         writer = self.cluster.writer()

@@ -78,13 +78,14 @@ _SESSION: Mapping[str, str] = {
     f"{_STREAMING}.realTimeMode.asyncProgressTrackingByDefault.enabled": "false",
 }
 
-# Spark generates and compiles code for every task: a bulk batch earns it back, a small live one is done sooner by
-# interpreting its expressions, and the JVM's compilers have no new classes to work on.
+# Spark generates code for every task: a bulk batch earns it back. A small live one is done sooner by interpreting its expressions,
+# and the JVM's compilers have no new classes to work on. A real-time one would earn it back too, but writes that code anew in each
+# task at each checkpoint, while events wait: half of the pause.
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _CODE: Mapping[Mode, Mapping[str, str]] = {
     "bulk": {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"},
-    "live": {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"},
-    # Its tasks live long, but plans are made while events wait: expressions are compiled, once, whole stages are not.
-    "realtime": {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "FALLBACK"},
+    "live": _INTERPRETED,
+    "realtime": _INTERPRETED,
 }
 
 # A live batch is planned anew each time, and these rules look through all its expressions and find nothing to do.
@@ -287,11 +288,8 @@ def row_schema(session: SparkSession, shape: Shape, inputs: Sequence[Input]) -> 
         ) from None
 
 
-def start(
-    session: SparkSession, plan: Plan, settings: Settings, mode: Mode, *, warming: bool = False
-) -> StreamingQuery:
+def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> StreamingQuery:
     """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` and ``realtime`` go on.
-    ``warming``: live, with the code that ``realtime`` will run.
 
     Raises ConfigError (HUB-2108) when Spark's real-time mode does not take the view.
     """
@@ -321,7 +319,7 @@ def start(
         writing = in_real_time(writing, settings)
     with _starting:
         session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
-        for key, value in _CODE["realtime" if warming else mode].items():
+        for key, value in _CODE[mode].items():
             session.conf.set(key, value)
         if mode != "bulk":
             session.conf.set(_EXCLUDED_RULES, _IDLE_RULES)

