@@ -278,6 +278,7 @@ def test_a_view_computed_again_from_its_sources_is_compared_told_and_never_serve
     plant.declare({"celsius": "r.celsius", "readings": "count(r.celsius)"})
     plant.running()
     plant.covered("k19", last)
+    pipeline.covers(plant.view, [plant.topic])
 
     def asked(state: str) -> dict[str, Any]:
         before = pipeline.state(plant.view).get("recomputed") or {"at_ms": 0}
