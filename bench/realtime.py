@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import httpx2
+import psutil
 from confluent_kafka import Producer
 from views import SCHEMAS, VIEW, Arrivals, Hub, _quantile, wait
 
@@ -44,7 +45,8 @@ class Measured:
     to_reader: list[float]
     checkpoints: list[float]
     lost: int
-    cpu_s: float
+    # CPU seconds of each process, this program among them.
+    cpu_s: dict[str, float]
     seconds: float
     memory_mb: int
     load: tuple[float, float]
@@ -149,7 +151,7 @@ def measure(running: Hub, name: str, mode: str, rate: int, checkpoints: int, war
     first = _batch(running)
     if mode == "realtime":  # begin and end right behind a checkpoint
         wait(lambda: _batch(running) > first, 4 * interval_s)
-    began_at, cpu_s, load_then = time.monotonic(), running.cpu_s(), os.getloadavg()[0]
+    began_at, cpu_then, load_then = time.monotonic(), _cpu_s(running), os.getloadavg()[0]
     seen: list[float] = []
     last = _batch(running)
     while len(seen) < checkpoints and time.monotonic() < began_at + (checkpoints + 2) * interval_s + 60:
@@ -160,7 +162,7 @@ def measure(running: Hub, name: str, mode: str, rate: int, checkpoints: int, war
         if mode != "realtime" and time.monotonic() > began_at + (len(seen) + 1) * interval_s:
             seen.append(time.monotonic())
     seconds = time.monotonic() - began_at
-    cpu_s = running.cpu_s() - cpu_s
+    cpu_s = {name: now - cpu_then.get(name, 0.0) for name, now in _cpu_s(running).items()}
     memory = sum(
         process.memory_info().rss >> 20
         for name, process in running.processes().items()
@@ -184,6 +186,11 @@ def measure(running: Hub, name: str, mode: str, rate: int, checkpoints: int, war
             -checkpoints:
         ],
     )
+
+
+def _cpu_s(running: Hub) -> dict[str, float]:
+    processes = {**running.processes(), "this bench": psutil.Process()}
+    return {name: sum(process.cpu_times()[:2]) for name, process in processes.items()}
 
 
 def _batch(running: Hub) -> int:
@@ -232,9 +239,12 @@ def main() -> None:
                 print(
                     f"  later than 150 ms     {late:.2%} of {len(found.to_changelog):,}; never came: {found.lost}"
                 )
+                of_view = found.cpu_s.pop("spark") + found.cpu_s.pop("materializer")
                 print(
-                    f"  CPU of the view       {found.cpu_s:.0f} s, {found.cpu_s / found.seconds:.2f} cores; {found.memory_mb:,} MB"
+                    f"  CPU of the view       {of_view:.0f} s, {of_view / found.seconds:.2f} cores; {found.memory_mb:,} MB"
                 )
+                rest = (f"{each} {took / found.seconds:.2f}" for each, took in found.cpu_s.items())
+                print(f"  cores of the others   {', '.join(rest)}")
                 print(
                     f"  longest pauses        {', '.join(f'{each * 1000:,.0f}' for each in found.pauses)} ms"
                 )

@@ -53,6 +53,7 @@ from hub.materializers.dataframes import Writer as EventWriter
 from hub.materializers.delta_plan import DeltaPlan
 from hub.materializers.delta_stream import DeltaQuery
 from hub.materializers.disks import full_disk
+from hub.materializers.folder_times import CommitWatch, ViewFolder
 from hub.materializers.formats import of_registry
 from hub.materializers.progress import PROGRESS_TOPIC, EngineState, Mode, Progress, ViewState, progress_of
 from hub.materializers.shape import META, Shape, shape
@@ -87,6 +88,7 @@ from hub.topics.tree import matches
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.03
+_TURN_S = 0.1  # of the loop over all views, when none has anything to say
 _STALE_CHECK_S = 2.0
 # Below this many unread events a start goes straight to live.
 _BULK_FROM = 20_000
@@ -121,13 +123,14 @@ def run(settings: Settings, stop: threading.Event) -> None:
     remover = _Remover(settings, cluster, registry, ledger)
     cuts = Cuts(cluster, cluster.writer(), settings.live_events_per_batch, settings.trigger_ms / 1000)
     in_step = threading.Thread(target=cuts.run, args=(stop,), name="cuts", daemon=True)
+    folder = ViewFolder(settings.project)
     versions_at = counted_at = 0.0
     opened = ExitStack()
     try:
         in_step.start()
         opened.enter_context(telling(cluster, "hub-materializer"))
         while not stop.is_set():
-            files = view_files(settings.project)
+            files = folder.files()
             ledger.own = frozenset(path.stem for path in files)
             wanted = [(path, suffix) for path in files for suffix in ledger.suffixes(path.stem)]
             for key in wanted:
@@ -163,7 +166,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
                 # Nothing can be stopped in order any more; a new process starts from the checkpoints.
                 log.error("Spark's JVM has ended: %s", describe_exit(gateway.process.returncode))
                 os._exit(1)
-            stop.wait(_POLL_S)
+            board.news.wait(_TURN_S)
     finally:
         _stop_all(runners)
         board.post()
@@ -266,6 +269,7 @@ class Board:
     # The view's own name, of the version of it that is served; None of others.
     public: Callable[[str], str | None] = lambda table: table
     traces: BatchTraces = field(init=False)
+    news: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         self.traces = BatchTraces(self.cluster)
@@ -273,6 +277,7 @@ class Board:
     def report(self, progress: Progress, changelog: str) -> None:
         with self.lock:
             self.progress[progress.view] = (progress, changelog)
+        self.news.set()
 
     def forget(self, table: str) -> None:
         """No progress of it is told any more: its changelog may be gone."""
@@ -282,10 +287,12 @@ class Board:
     def say(self, state: ViewState) -> None:
         with self.lock:
             self.states[state.view] = state
+        self.news.set()
         log.info("view %s: %s%s", state.view, state.state, f" ({state.reason})" if state.reason else "")
 
     def post(self) -> None:
         """Write what waits to the progress topic. What Kafka does not take now waits for the next call."""
+        self.news.clear()
         with self.lock:
             progress, states = self.progress, self.states
             self.progress, self.states = {}, {}
@@ -368,6 +375,7 @@ class Runner:
         self.inputs: tuple[Input, ...] = ()
         self.answered = Answered()
         self.asked_ids: set[int] = set()
+        self.typed: tuple[tuple[str, tuple[Input, ...]], AvroType] | None = None
         self.partitions = 0  # of all source topics, as planned
         self.warm = False
         self.has_slots = False  # they were claimed when it was planned
@@ -676,20 +684,33 @@ class Runner:
             if view.mode == "realtime":
                 _check_realtime(view, inputs)
             self.session = own_session(self.shared, view)
-            schema = spark.row_schema(self.session, compiled, inputs)
             fingerprint = _with_functions(_fingerprint(compiled, inputs), view)
+            schema = self._typed(
+                fingerprint, inputs, lambda: spark.row_schema(self.session, compiled, inputs)
+            )
             return _Made(view, inputs, schema, fingerprint, shape=compiled)
         view = self._resolved(view, pinned)
         classified, inputs = self._sql_inputs(view, topics, pinned)
         if view.mode == "realtime":
             _check_realtime(view, inputs)
         delta: DeltaPlan | None = None
-        if classified.native:
-            schema = sql_stream.row_schema(self.session, view, classified, inputs)
-        else:
+        if not classified.native:
             delta, schema = delta_stream.planned(self.session, view, classified, inputs)
         fingerprint = _with_functions(_sql_fingerprint(classified, inputs, delta), view)
+        if delta is None:
+            schema = self._typed(
+                fingerprint,
+                inputs,
+                lambda: sql_stream.row_schema(self.session, view, classified, inputs),
+            )
         return _Made(view, inputs, schema, fingerprint, classified=classified, delta=delta)
+
+    def _typed(self, fingerprint: str, inputs: tuple[Input, ...], ask: Callable[[], AvroType]) -> AvroType:
+        """The schema of the view's rows. A view is planned for each mode anew, and Spark's analysis is most of that."""
+        of = (fingerprint, inputs)
+        if self.typed is None or self.typed[0] != of:
+            self.typed = (of, ask())
+        return self.typed[1]
 
     def _allowed(self, view: View | SqlView) -> None:
         if view.transforms is not None and not self.settings.transforms:
@@ -1032,14 +1053,18 @@ class Runner:
             self._join(plan, query)
         self._say(mode, "warms up for real-time mode" if warming else self._beside(mode))
         reported = -1
+        due = CommitWatch(plan.checkpoint / "commits").due
         check_at = time.monotonic() + _STALE_CHECK_S
         # Real-time mode plans anew at each checkpoint only, and everything waits for it: it begins in a JVM that has
         # compiled what that takes, which live batches teach it.
         warm_at = time.monotonic() + self.settings.realtime_warm_up_s
         try:
-            while query.isActive:
+            while True:
                 self.stopping.wait(_POLL_S if self.member is None else _POLL_IN_STEP_S)
-                reported = self._report_last(plan, query, mode, reported)
+                if due(reported, time.monotonic()):
+                    if not query.isActive:
+                        break
+                    reported = self._report_last(plan, query, mode, reported)
                 if self.stopping.is_set():
                     return False
                 if warming and time.monotonic() >= warm_at:

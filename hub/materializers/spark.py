@@ -47,6 +47,10 @@ _SESSION: Mapping[str, str] = {
     "spark.scheduler.mode": "FAIR",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",
+    # Each call on a column would tell the JVM which line of Python made it, in four questions more: three quarters of the time
+    # that a view's plan takes. Errors name the expression, and that is the author's.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.dataFrameQueryContext.enabled": "false",
     # One event must not stop a view: x / 0 and a bad cast are null, not an error.
     "spark.sql.ansi.enabled": "false",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
