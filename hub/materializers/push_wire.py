@@ -1,8 +1,8 @@
 """[edge] Starlette: a subscription's events on the wire, as server-sent events or as WebSocket messages.
 
 One stream of events, two encodings; ids, names and bodies are the same in both. A send waits while the reader does not
-take what it was sent (sockets and servers buffer some hundred kilobytes, nothing here does); after ``SEND_S`` the line
-is closed, with the reason where the reader still listens, and the reader comes back with its last id.
+take what it was sent (sockets and servers buffer some hundred kilobytes, nothing here more than ``_TOGETHER``); after
+``SEND_S`` the line is closed, with the reason where the reader still listens, and the reader comes back with its last id.
 
 ::
 
@@ -26,6 +26,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from hub.materializers.push import Event
 
 SEND_S = 30.0
+_TOGETHER = 16_384  # bytes of events that go out in one piece: a piece costs more than the events in it
 _LAST_WORD_S = 5.0
 _TRY_AGAIN_LATER = 1013  # RFC 6455's registry of close codes
 _LONGEST_REASON = 123  # bytes that a close frame holds
@@ -64,10 +65,15 @@ class ServerSentEvents(StreamingResponse):
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
+            piece = b""
             async for event in events:
-                if not await _in_time(sent(as_sse(event)), SEND_S):
+                piece += as_sse(event)
+                if _has_next(event) and len(piece) < _TOGETHER:
+                    continue
+                if not await _in_time(sent(piece), SEND_S):
                     await _in_time(sent(as_sse(_too_slow()), more=False), _LAST_WORD_S)
                     return
+                piece = b""
         await _in_time(sent(b"", more=False), _LAST_WORD_S)
 
 
@@ -104,6 +110,11 @@ async def over_websocket(socket: WebSocket, events: AsyncGenerator[Event, None])
         with suppress(WebSocketDisconnect):
             await tell()
         group.cancel_scope.cancel()
+
+
+def _has_next(event: Event) -> bool:
+    """Whether another event follows at once: a page of changes ends with one that has an id, a snapshot with ``synced``."""
+    return event.name == "snapshot" or (event.name in ("upsert", "delete") and event.mark is None)
 
 
 def _too_slow() -> Event:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from hub.errors import CallerError
 from hub.materializers import push
 from hub.materializers.push import Event, Held, Place, Wanted, Watcher, parse_event_id, subscribe
-from hub.materializers.push_wire import as_message, as_sse
+from hub.materializers.push_wire import ServerSentEvents, as_message, as_sse
 from hub.materializers.query import Condition
 from hub.record import Positions
 
@@ -226,3 +227,23 @@ def test_both_encodings_say_the_same() -> None:
     assert json.loads(lines[2].removeprefix("data: ")) == message["data"]
     assert lines[3:] == ["", ""]
     assert "id" not in json.loads(as_message(Event("alive", None, {})))
+
+
+def test_a_page_of_changes_goes_out_in_one_piece_and_nothing_waits_for_the_next() -> None:
+    row = {"row": {"x": "y"}, "version": 3}
+    page = [Event("upsert", Place("t", AT) if n == 9 else None, {"key": f"k{n}", **row}) for n in range(10)]
+    wide = [Event("snapshot", Place("t", AT, str(n)), {"key": str(n), "row": "z" * 9_000}) for n in range(3)]
+    events = [*wide, Event("synced", Place("t", AT), {}), *page, Event("alive", None, {})]
+    pieces: list[bytes] = []
+
+    async def stream() -> AsyncGenerator[Event]:
+        for event in events:
+            yield event
+
+    async def send(message: Any) -> None:
+        pieces.append(message.get("body", b""))
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, ServerSentEvents(stream()).stream_response(send)).result(30.0)
+    assert b"".join(pieces) == b"".join(as_sse(event) for event in events)
+    assert [piece.count(b"event: ") for piece in pieces] == [0, 2, 2, 10, 0, 0]  # head, pieces, end
