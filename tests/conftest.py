@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +19,8 @@ from hub.embedded import KafkaNode
 
 MARK_OF_FOLDER = {"integration": "integration", "browser": "browser", "faults": "faults"}
 
-# The files that take longest, in seconds alone: `./run test --durations=0` tells them anew. They begin first, or one side
-# of a run would end with one of them while the other has nothing left.
+# The files that take longest, in seconds alone: `./run test --durations=0` tells them anew. Of those that remain, the longest
+# begins first, or one side of a run would end with it while the others have nothing left.
 SECONDS = {
     "integration/test_realtime_sql.py": 260,
     "integration/test_realtime.py": 217,
@@ -54,6 +57,12 @@ SECONDS = {
     "integration/test_formats.py": 31,
 }
 
+# Files from LONG_S on are ``long``. A run of everything takes a sample of them, in an order that follows from the commit (or
+# from HUB_TEST_SEED): the first ones always and at once, the others last, as long as the run is younger than SAMPLE_MIN. So
+# each is run by every few commits, and a slow machine ends too. With --all, or when asked for by name, all of them run.
+LONG_S, ALWAYS, SAMPLE_MIN = 95, 3, 18
+_SEED, _UNTIL = "HUB_TEST_SEED", "HUB_TEST_SAMPLE_UNTIL"
+
 # A JVM lives for seconds or minutes here: the optimising compiler would take more from the cores than it gives back.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
@@ -74,11 +83,34 @@ hypothesis.settings.load_profile("hub")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="only tests/unit: seconds, no JVM, no sockets")
+    parser.addoption("--all", action="store_true", help="every long file too, not a sample of them")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     gone = [name for name in SECONDS if not (Path(__file__).parent / name).exists()]
     assert not gone, f"tests/conftest.py names files that are not there: {gone}"
+    if hasattr(config, "workerinput"):
+        return  # one side of a run: it has the environment of the whole, where this stands
+    os.environ.setdefault(_SEED, _commit())
+    os.environ.pop(_UNTIL, None)
+    if config.args_source is not pytest.Config.ArgsSource.ARGS and not config.getoption("--all"):
+        os.environ[_UNTIL] = str(time.time() + 60 * SAMPLE_MIN)
+
+
+def _commit() -> str:
+    """ "" outside a repository."""
+    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(asked, check=False, capture_output=True, text=True, timeout=10.0).stdout.strip()
+    except OSError:
+        return ""
+
+
+def sampled(seed: str) -> list[str]:
+    """The long files, in the order in which a run of this seed takes them."""
+    files = sorted(name for name, seconds in SECONDS.items() if seconds >= LONG_S)
+    random.Random(seed).shuffle(files)
+    return files
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -89,18 +121,41 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks by folder; and the pure tests first: they tell soonest, and are alone in their process then."""
+    """Marks by folder and by length; and the pure tests first: they tell soonest, and are alone in their process then."""
     root = Path(__file__).parent
+    sample = sampled(os.environ[_SEED])
 
-    def place(item: pytest.Item) -> tuple[bool, int]:
+    def place(item: pytest.Item) -> tuple[int, int]:
         path = item.path.relative_to(root)
-        return path.parts[0] != "unit", -SECONDS.get(str(path), 0)
+        name = str(path)
+        if name in sample[:ALWAYS]:
+            return 1, sample.index(name)
+        if name in sample:
+            return 3, sample.index(name)
+        return (0, 0) if path.parts[0] == "unit" else (2, -SECONDS.get(name, 0))
 
     items.sort(key=place)
     for item in items:
+        path = item.path.relative_to(root)
+        if str(path) in sample:
+            item.add_marker("long")
         for folder, mark in MARK_OF_FOLDER.items():
-            if folder in item.path.relative_to(root).parts:
+            if folder in path.parts:
                 item.add_marker(mark)
+
+
+_begun: set[Path] = set()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A file of the sample that would begin too late does not begin, and says so."""
+    if _UNTIL not in os.environ or item.path in _begun or item.get_closest_marker("long") is None:
+        return
+    name = str(item.path.relative_to(Path(__file__).parent))
+    if name not in sampled(os.environ[_SEED])[:ALWAYS] and time.time() > float(os.environ[_UNTIL]):
+        pytest.skip(f"{name} is not of this run's sample, whose {SAMPLE_MIN} minutes are over: --all runs it")
+    _begun.add(item.path)
 
 
 @pytest.fixture(scope="session")

@@ -112,7 +112,7 @@ class Events:
         self.rounds += 1
 
     def _write(self) -> None:
-        while not self.stop.wait(0.5):
+        while not self.stop.wait(1.0):  # what a slow machine keeps up with
             self.once()
 
     def __enter__(self) -> Self:

@@ -185,6 +185,11 @@ class Auditor:
             self._write(copies)
         return len(records)
 
+    @property
+    def follows(self) -> bool:
+        """Whether there is any topic to read."""
+        return bool(self._followed)
+
     def flush(self) -> None:
         """Write down what was judged and is not written yet."""
         if self._dirty:
@@ -424,11 +429,11 @@ def run(settings: Settings, stop: threading.Event) -> None:
     while not stop.is_set():
         try:
             began_s = time.thread_time()
-            auditor.step()
+            # With no topic to read there is no poll that waits.
+            least_s = 0.0 if auditor.step() or auditor.follows else _POLL_S
             # A long history is judged in its own time; what arrives live is far below this share.
-            stop.wait(
-                min(_LONGEST_REST_S, (time.thread_time() - began_s) * (1 / settings.audit_core_share - 1))
-            )
+            rest_s = (time.thread_time() - began_s) * (1 / settings.audit_core_share - 1)
+            stop.wait(min(_LONGEST_REST_S, max(least_s, rest_s)))
             backoff.reset()
             if tree.error is not said and tree.error is not None:
                 log.error("the tree of topics cannot be read, the audit goes on as before: %s", tree.error)

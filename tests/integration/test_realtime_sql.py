@@ -74,7 +74,7 @@ def hub(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     stores = {"duck": "duckdb", "lake": "parquet"}
     if BINARIES:
         stores["warehouse"] = request.getfixturevalue("postgres").database("realtime")
-    more: dict[str, Any] = {"stores": stores, "expiry_every_s": 0.3, "live_events_per_batch": 40}
+    more: dict[str, Any] = {"stores": stores, "expiry_every_s": 0.3, "live_events_per_batch": 120}
     with running_hub(tmp_path_factory.mktemp("realtime-sql"), **more) as running:
         yield running
 
@@ -126,7 +126,7 @@ class Till:
         )
 
     def _goes_on(self) -> None:
-        while not self.stop.wait(0.2):
+        while not self.stop.wait(0.4):
             self.write(20)
 
 
