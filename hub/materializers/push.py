@@ -66,11 +66,18 @@ class Watcher:
     async def run(self) -> None:
         """Until cancelled; a store that does not answer is asked again after a pause."""
         stamp = -1
+        glance: int | None = None
         while True:
+            # Most of the time nothing has changed, and a glance tells so without a thread and a query.
+            before, glance = glance, self.store.glance()
+            if glance is not None and glance == before:
+                await asyncio.sleep(_POLL_S)
+                continue
             try:
                 now = await anyio.to_thread.run_sync(self.store.stamp)
             except HubError as error:
                 log.warning("%s", error.message)
+                glance = None
                 await asyncio.sleep(1.0)
                 continue
             if now != stamp:

@@ -21,6 +21,7 @@ table; a text that Postgres cannot hold (NUL) is kept with U+FFFD in its place.
 from __future__ import annotations
 
 import operator
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -218,6 +219,7 @@ class Store:
         )
         self._known: dict[str, ViewTable] = {}
         self._lock = threading.Lock()
+        self._peephole: sqlite3.Connection | None = None
         with self._errors():
             self._open()
 
@@ -235,6 +237,8 @@ class Store:
                 time.sleep(_OPEN_PAUSE_S)
 
     def close(self) -> None:
+        if self._peephole is not None:
+            self._peephole.close()
         self.engine.dispose()
 
     # ---- tables
@@ -773,6 +777,20 @@ class Store:
         """A number that changes whenever a process applied something: cheap to ask often."""
         with self._reading() as connection:
             return int(connection.execute(select(func.sum(self._positions.c.next_offset))).scalar() or 0)
+
+    def glance(self) -> int | None:
+        """A number that changes with each commit of anybody, for two system calls: SQLite's ``data_version``. None where it
+        takes a question to learn that, or the file is busy: ``stamp`` then. For one thread."""
+        if self._postgres:
+            return None
+        try:
+            if self._peephole is None:
+                # Of its own, or it would not see what the pool's connections write; it never waits for a lock.
+                path = self.engine.url.database or ""
+                self._peephole = sqlite3.connect(path, timeout=0, check_same_thread=False)
+            return int(self._peephole.execute("PRAGMA data_version").fetchone()[0])
+        except sqlite3.Error:
+            return None
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:

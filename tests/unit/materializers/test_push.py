@@ -20,6 +20,7 @@ from hub.materializers import push
 from hub.materializers.push import Event, Held, Place, Wanted, Watcher, parse_event_id, subscribe
 from hub.materializers.push_wire import ServerSentEvents, as_message, as_sse
 from hub.materializers.query import Condition
+from hub.materializers.stores.sql import Store
 from hub.record import Positions
 
 AT = Positions.of([("views.v", 0, 3), ("views.v", 1, 0)])
@@ -217,6 +218,42 @@ def test_a_busy_neighbour_does_not_silence_the_sign_of_life(
     assert [each.name for each in events] == ["synced", "alive"]
     # Nothing to tell, and yet the place moves: a resumed subscriber does not read it all again.
     assert events[1].mark is not None and str(events[1].mark) != str(events[0].mark)
+
+
+def test_the_watcher_wakes_for_what_others_apply_and_asks_nothing_while_they_rest(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push, "_POLL_S", 0.001)
+    reader = Store(bench.store.url)  # the applier writes from a process of its own
+    watcher, asked = Watcher(reader), 0
+    stamp = reader.stamp
+
+    def counted() -> int:
+        nonlocal asked
+        asked += 1
+        return stamp()
+
+    monkeypatch.setattr(reader, "stamp", counted)
+
+    async def run() -> None:
+        nonlocal asked
+        task = asyncio.create_task(watcher.run())
+        try:
+            for version in range(1, 4):
+                seen = watcher.generation
+                bench.write("a", version, {"points": version})
+                await asyncio.to_thread(bench.drain)
+                assert await watcher.wait(seen, 10.0)
+                await asyncio.sleep(0.05)
+                seen, asked = watcher.generation, 0
+                await asyncio.sleep(0.1)
+                assert (watcher.generation, asked) == (seen, 0)
+        finally:
+            task.cancel()
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, run()).result(60.0)
+    reader.close()
 
 
 def test_both_encodings_say_the_same() -> None:
