@@ -140,7 +140,10 @@ class Settings(BaseSettings):
     expiry_rows_per_s: int = Field(
         1_000, ge=1, le=100_000, description="most rows of a view that are said to be over in a second"
     )
-    trigger_ms: int = Field(50, description="shortest time between two live micro-batches of a view")
+    trigger_ms: int = Field(
+        50,
+        description="shortest time between two live micro-batches of a view; with many views it is 10 ms for each of them",
+    )
     live_tasks: int = Field(2, description="Spark tasks that read the sources of a live view in each batch")
     bulk_tasks: int = Field(
         default_factory=lambda: max(2, os.cpu_count() or 2),

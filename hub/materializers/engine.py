@@ -99,12 +99,20 @@ _CUTS_STOP_S = 5.0
 _POLL_IN_STEP_S = 0.01
 _DEFAULT_LARGEST = 1_048_588  # a broker's message.max.bytes where nobody says another
 _HEADROOM = 65_536  # what headers may add
+# Between two questions for news: a hundred a second, whatever the number of views.
+_MS_A_VIEW = 10
 # A view that reads another one looks this often whether it is there.
 _WAITS, _WAIT_S = "HUB-3054", 0.5
 _LOST, _DROPPED = "HUB-3056", "HUB-3057"
 # What is dropped is removed after this time: who read it has looked elsewhere by then.
 _REMOVE_AFTER_S = 10.0
 _UNKNOWN = re.compile(UNKNOWN_SCHEMA + r" (\d+) ([\w.\-]+)")
+
+
+def paced(settings: Settings, views: int) -> Settings:
+    """Settings of a view that starts among so many. Each asks Kafka for news all the time: together a hundred times a second, or
+    some dozens of views have the cores full while nothing comes."""
+    return settings.model_copy(update={"trigger_ms": max(settings.trigger_ms, _MS_A_VIEW * views)})
 
 
 def run(settings: Settings, stop: threading.Event) -> None:
@@ -1108,15 +1116,16 @@ class Runner:
 
     def _started(self, plan: AnyPlan, mode: Mode, *, whole: bool) -> StreamingQuery:
         spark.forget_state_of_no_batch(plan.checkpoint, mode)
+        settings = paced(self.settings, len(view_files(self.settings.project)))
         if not isinstance(plan, SqlPlan):
-            return spark.start(self.session, plan, self.settings, mode)
+            return spark.start(self.session, plan, settings, mode)
         if plan.delta is None:
-            return sql_stream.start(self.session, plan, self.settings, mode, whole=whole)
+            return sql_stream.start(self.session, plan, settings, mode, whole=whole)
         self._know_live(set(self._read_versions().values()))
         begins, ends = self.cluster.beginning_offsets(plan.topics), self.cluster.end_offsets(plan.topics)
         writer = self.cluster.writer()
         try:
-            self.delta = delta_stream.start(self.session, plan, self.settings, mode, writer, begins, ends)
+            self.delta = delta_stream.start(self.session, plan, settings, mode, writer, begins, ends)
         except BaseException:
             writer.close()
             raise

@@ -1,0 +1,37 @@
+"""How often the live views of a hub ask for news."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from hub.config import Settings
+from hub.log import MemoryCluster
+from hub.materializers import spark
+from hub.materializers.engine import Board, Runner
+from hub.materializers.slots import Slots
+
+
+@pytest.mark.parametrize(("views", "pause_ms"), [(1, 50), (5, 50), (6, 60), (40, 400)])
+def test_many_views_ask_together_no_oftener_than_a_hundred_times_a_second(
+    views: int, pause_ms: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(spark, "forget_state_of_no_batch", lambda *_: None)
+    monkeypatch.setattr(
+        spark, "start", lambda _session, _plan, settings, _mode: asked.append(settings.trigger_ms)
+    )
+    (tmp_path / "views").mkdir()
+    for number in range(views):
+        (tmp_path / "views" / f"v{number}.yaml").write_text("")
+    cluster, none = MemoryCluster(), cast(Any, None)
+    board = Board(cast(Any, cluster), cluster.writer())
+    settings = Settings(project=tmp_path)
+    runner = Runner(
+        tmp_path / "views" / "v0.yaml", settings, none, Slots(2, 2, 2), cast(Any, cluster), none, board
+    )
+    plan = spark.Plan(none, (), none, none, 1, 1, tmp_path, 2)
+    runner._started(plan, "live", whole=True)
+    assert asked == [pause_ms]
