@@ -12,7 +12,7 @@ from pathlib import Path
 from hub.materializers.view import view_files
 
 _LIST_S = 1.0  # a folder's time is no finer than the kernel's clock
-_LOOK_S = 0.2  # whatever the folder says: a query may have ended, or tell of a batch that was before it
+_LOOK_S = 0.5  # whatever the folder says: a query may have ended, or tell of a batch that was before it
 _SOON_S = 0.5  # Spark tells of a batch some milliseconds after it has committed it
 
 
