@@ -99,7 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _commit() -> str:
-    """ "" outside a repository."""
+    """That is tested; an empty text outside a repository."""
     asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     try:
         return subprocess.run(asked, check=False, capture_output=True, text=True, timeout=10.0).stdout.strip()
@@ -124,21 +124,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks by folder and by length; and the pure tests first: they tell soonest, and are alone in their process then."""
     root = Path(__file__).parent
-    sample = sampled(os.environ[_SEED])
+    turns = {name: turn for turn, name in enumerate(sampled(os.environ[_SEED]))}
 
     def place(item: pytest.Item) -> tuple[int, int]:
         path = item.path.relative_to(root)
-        name = str(path)
-        if name in sample[:ALWAYS]:
-            return 1, sample.index(name)
-        if name in sample:
-            return 3, sample.index(name)
-        return (0, 0) if path.parts[0] == "unit" else (2, -SECONDS.get(name, 0))
+        if path.parts[0] == "unit":
+            return 0, 0
+        if (turn := turns.get(str(path))) is not None:
+            return (1 if turn < ALWAYS else 3), turn
+        return 2, -SECONDS.get(str(path), 0)
 
     items.sort(key=place)
     for item in items:
         path = item.path.relative_to(root)
-        if str(path) in sample:
+        if str(path) in turns:
             item.add_marker("long")
         for folder, mark in MARK_OF_FOLDER.items():
             if folder in path.parts:

@@ -176,7 +176,7 @@ class Auditor:
             self._follow()
             self._rescan_at_s = self._now_s() + _RESCAN_S
         assert self._reader is not None
-        records = self._reader.poll(MOST_RECORDS, timeout_s) if self._followed else ()
+        records = self._reader.poll(MOST_RECORDS, timeout_s)
         self._known.forget()
         copies: list[NewRecord] = []
         for record in records:
@@ -184,11 +184,6 @@ class Auditor:
         if copies or (self._dirty and self._now_s() >= self._tally_at_s):
             self._write(copies)
         return len(records)
-
-    @property
-    def follows(self) -> bool:
-        """Whether there is any topic to read."""
-        return bool(self._followed)
 
     def flush(self) -> None:
         """Write down what was judged and is not written yet."""
@@ -263,6 +258,7 @@ class Auditor:
         reader = self._open_reader()
         try:
             self.tallies = read_tallies(self.cluster, reader)
+            reader.assign(Positions())  # a poll without a topic to audit waits all the same
         except BaseException:
             reader.close()
             writer.close()
@@ -429,11 +425,11 @@ def run(settings: Settings, stop: threading.Event) -> None:
     while not stop.is_set():
         try:
             began_s = time.thread_time()
-            # With no topic to read there is no poll that waits.
-            least_s = 0.0 if auditor.step() or auditor.follows else _POLL_S
+            auditor.step()
             # A long history is judged in its own time; what arrives live is far below this share.
-            rest_s = (time.thread_time() - began_s) * (1 / settings.audit_core_share - 1)
-            stop.wait(min(_LONGEST_REST_S, max(least_s, rest_s)))
+            stop.wait(
+                min(_LONGEST_REST_S, (time.thread_time() - began_s) * (1 / settings.audit_core_share - 1))
+            )
             backoff.reset()
             if tree.error is not said and tree.error is not None:
                 log.error("the tree of topics cannot be read, the audit goes on as before: %s", tree.error)

@@ -85,7 +85,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StagedEstate]:
     hub.node.stop()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (375, "light")])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1280, "dark"), (375, "light"), (1280, "light"), (375, "dark")]
+)
 def test_every_page_fits_and_breaks_no_accessibility_rule(
     site: StagedEstate, open_page: Opener, width: int, scheme: str
 ) -> None:

@@ -42,6 +42,7 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
+    PoolProxiedConnection,
     String,
     Table,
     Text,
@@ -219,7 +220,7 @@ class Store:
         )
         self._known: dict[str, ViewTable] = {}
         self._lock = threading.Lock()
-        self._peephole: sqlite3.Connection | None = None
+        self._peephole: PoolProxiedConnection | None = None
         with self._errors():
             self._open()
 
@@ -785,11 +786,13 @@ class Store:
             return None
         try:
             if self._peephole is None:
-                # Of its own, or it would not see what the pool's connections write; it never waits for a lock.
-                path = self.engine.url.database or ""
-                self._peephole = sqlite3.connect(path, timeout=0, check_same_thread=False)
-            return int(self._peephole.execute("PRAGMA data_version").fetchone()[0])
-        except sqlite3.Error:
+                # None of the pool's: of what it writes itself a connection is not told. And it waits for no lock.
+                self._peephole = self.engine.raw_connection()
+                self._peephole.detach()
+                self._peephole.cursor().execute("PRAGMA busy_timeout=0")
+            cursor = self._peephole.cursor().execute("PRAGMA data_version")
+            return int(cursor.fetchone()[0])
+        except (sqlite3.Error, SQLAlchemyError):
             return None
 
     @contextmanager

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from changelog import Bench
@@ -23,6 +23,7 @@ from hub.materializers.query import Condition
 from hub.materializers.stores.sql import Store
 from hub.record import Positions
 
+T = TypeVar("T")
 AT = Positions.of([("views.v", 0, 3), ("views.v", 1, 0)])
 
 
@@ -75,6 +76,12 @@ def bench(tmp_path: Path) -> Any:
     made.store.close()
 
 
+def in_a_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """In a thread of its own: the browser tests leave an event loop running in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result(30.0)
+
+
 def told(
     bench: Bench,
     wanted: Wanted,
@@ -95,8 +102,7 @@ def told(
                     meanwhile(found[-1])
         return found
 
-    with ThreadPoolExecutor(1) as thread:  # the browser tests leave an event loop running in this one
-        return thread.submit(asyncio.run, run()).result(30.0)
+    return in_a_loop(run())
 
 
 def test_a_row_that_leaves_the_filter_is_a_delete_and_one_that_was_never_in_is_nothing(bench: Bench) -> None:
@@ -251,8 +257,7 @@ def test_the_watcher_wakes_for_what_others_apply_and_asks_nothing_while_they_res
         finally:
             task.cancel()
 
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, run()).result(60.0)
+    in_a_loop(run())
     reader.close()
 
 
@@ -280,7 +285,6 @@ def test_a_page_of_changes_goes_out_in_one_piece_and_nothing_waits_for_the_next(
     async def send(message: Any) -> None:
         pieces.append(message.get("body", b""))
 
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, ServerSentEvents(stream()).stream_response(send)).result(30.0)
+    in_a_loop(ServerSentEvents(stream()).stream_response(send))
     assert b"".join(pieces) == b"".join(as_sse(event) for event in events)
     assert [piece.count(b"event: ") for piece in pieces] == [0, 2, 2, 10, 0, 0]  # head, pieces, end
