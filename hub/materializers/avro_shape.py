@@ -60,6 +60,15 @@ def kind(avro_type: AvroType) -> Kind:
     return by_name.get(avro_type, "other")
 
 
+def has_map(avro_type: AvroType) -> bool:
+    """Whether a map is defined anywhere in it."""
+    if isinstance(avro_type, Mapping):
+        return avro_type.get("type") == "map" or any(
+            has_map(avro_type.get(part)) for part in ("type", "items", "fields")
+        )
+    return isinstance(avro_type, list) and any(map(has_map, avro_type))
+
+
 def project(schema: AvroType, columns: Iterable[str], *, read_as: AvroType | None = None) -> AvroType:
     """The reader schema of those columns of ``schema``, named like the writer ``read_as`` (default: itself).
 

@@ -19,7 +19,7 @@ offset, so that a replay is just behind its original and before all that was wri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -30,7 +30,7 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 from hub.materializers import event_formats
 from hub.materializers.avro_shape import PROOF, AvroType, branch_bytes, changelog_schema, project, united
 from hub.materializers.formats import Reading, reading_of
-from hub.materializers.shape import META, ORIGIN, Shape, SourceShape, steps
+from hub.materializers.shape import META, ORIGIN, Entry, Shape, SourceShape, steps
 from hub.materializers.view import CHANGELOG_PREFIX
 from hub.record import Positions
 from hub.topics.dead_letter import REPLAY_FOR, REPLAY_LETTER, REPLAY_OF
@@ -151,26 +151,29 @@ def judged(
 
 
 def decode(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> DataFrame:
-    """The tagged union (_k, _bad, s_<source>…)."""
-    tagged = judged(events, inputs, answered).select(
-        "*", *(_tag(each).alias(each.source.tag) for each in inputs)
-    )
+    """The tagged union (_k, _bad, and the entries of each source)."""
+    entity = F.coalesce(*(F.when(_is_from(each), _fields(each)["_entity"]) for each in inputs))
+    taken = judged(events, inputs, answered).select("*", entity.alias("_entity"))
     for each in inputs:
         if each.source.where is not None:
             left_out = (
                 _is_from(each) & ~F.col("_deleted") & ~F.coalesce(F.expr(each.source.where), F.lit(False))
             )
-            tagged = tagged.where(F.col("_why").isNotNull() | ~left_out)
-    entity = F.coalesce(*(F.col(each.source.tag)["_entity"] for each in inputs))
-    why = F.coalesce("_why", F.when(entity.isNull(), F.lit("the view's key is null in this event")))
+            taken = taken.where(F.col("_why").isNotNull() | ~left_out)
+    fits = F.col("_why").isNull() & F.col("_entity").isNotNull()
+    why = F.coalesce("_why", F.lit("the view's key is null in this event"))
     coordinates = F.concat_ws("-", F.lit(_BAD_MARK), "_topic", "_partition", "_offset")
     bad = F.struct(
         "_topic", "_partition", "_offset", "_timestamp", "_headers", "key", "value", why.alias("reason")
     )
-    return tagged.select(
-        F.when(why.isNull(), entity).otherwise(coordinates).alias(_KEY),
-        F.when(why.isNotNull(), bad).alias(_BAD),
-        *(F.when(why.isNull(), F.col(each.source.tag)).alias(each.source.tag) for each in inputs),
+    return taken.select(
+        F.when(fits, F.col("_entity")).otherwise(coordinates).alias(_KEY),
+        F.when(~fits, bad).alias(_BAD),
+        *(
+            _entry(entry, _fields(each), fits & _is_from(each)).alias(entry.column)
+            for each in inputs
+            for entry in each.source.entries
+        ),
     )
 
 
@@ -216,23 +219,29 @@ def _is_from(given: Input) -> Column:
     return F.col("_topic").isin(*given.topics)
 
 
-def _tag(given: Input) -> Column:
-    """``s_<source>``: the event's used columns, its entity, order and identity, and where it came from.
+def _fields(given: Input) -> Mapping[str, Column]:
+    """The event's used columns, its entity, order and identity, and where it came from.
 
     A tombstone has no columns: the record's key names the entity, the record's time is its order.
     """
-    source = given.source
+    source, deleted = given.source, F.col("_deleted")
     event = F.col(source.event)
-    fields = [event[name].alias(name) for name in source.columns]
-    fields.append(F.when(F.col("_deleted"), F.col("_key")).otherwise(F.expr(source.key)).alias("_entity"))
+    found = {name: event[name] for name in source.columns}
+    found["_entity"] = F.when(deleted, F.col("_key")).otherwise(F.expr(source.key))
     if source.order is not None:
         order = F.expr(source.order)
-        if source.order_is_time:
-            order = F.when(F.col("_deleted"), F.col("_timestamp")).otherwise(order)
-        fields.append(order.alias("_order"))
+        found["_order"] = (
+            F.when(deleted, F.col("_timestamp")).otherwise(order) if source.order_is_time else order
+        )
     if source.unique is not None:
-        fields.append(F.expr(source.unique).alias("_unique"))
-    return F.when(_is_from(given), F.struct(*fields, "_at", *META))
+        found["_unique"] = F.expr(source.unique)
+    return found | {name: F.col(name) for name in ("_at", *META)}
+
+
+def _entry(entry: Entry, fields: Mapping[str, Column], mine: Column) -> Column:
+    if entry.wants is not None:
+        mine = mine & fields[entry.wants].isNotNull()
+    return F.when(mine, F.struct(*(fields[name].alias(name) for name in entry.fields)))
 
 
 def _reason(inputs: Sequence[Input], answered: Answered) -> Column:
@@ -287,8 +296,14 @@ def _schema_id() -> Column:
     return F.expr("conv(hex(substring(_head, 2, 4)), 16, 10)")
 
 
-def fold(union: DataFrame, shape: Shape) -> DataFrame:
-    """The one aggregation: a row of state a key."""
+def fold(union: DataFrame, shape: Shape, partitions: int | None = None) -> DataFrame:
+    """The one aggregation: a row of state a key. ``partitions``: of the state, where much is read at once.
+
+    Spark would fold in each task what it has of a key, send that, and fold it with the others'. Where a set is kept that makes
+    nothing smaller, so events are sent as they are, to where their key's state is, and folded once.
+    """
+    if partitions is not None and any(source.unique is not None for source in shape.sources):
+        union = union.repartition(partitions, _KEY)
     return union.groupBy(_KEY).agg(
         F.expr("count(1)").alias("_version"),
         F.first(_BAD, ignorenulls=True).alias(_BAD),

@@ -29,7 +29,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -1395,7 +1395,10 @@ def _fingerprint(compiled: Shape, inputs: tuple[Input, ...]) -> str:
         for each in inputs
     }
     body: list[Any] = [
-        [[s.name, s.topic, s.columns, s.key, s.order, s.unique, s.where] for s in compiled.sources],
+        [
+            [s.name, s.topic, s.columns, s.key, s.order, s.unique, s.where, [astuple(e) for e in s.entries]]
+            for s in compiled.sources
+        ],
         compiled.aggregates,
         compiled.outputs,
         compiled.delete_when,

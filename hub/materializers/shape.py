@@ -1,11 +1,11 @@
 """[core] A view as expressions over ONE tagged union: what Spark is to compute, as text, without Spark.
 
-Every event of every source becomes a row ``(_k, s_crm, s_orders, …)`` in which exactly one ``s_<source>`` struct is
-not null (its tag). One aggregation by ``_k`` then holds, per key::
+Every event of every source becomes a row ``(_k, n_crm, n_orders, i_orders, s_web, …)`` of what the aggregation keeps of it,
+a struct each (``Entry``); all are null but those of its own source. One aggregation by ``_k`` then holds, per key::
 
-    l_<source>   the latest event:   max_by(struct(used columns, where it came from), struct(order, _at))
-    u_<source>   only with unique_by: the set of (order, _at, identity, used columns) of its events
-    a_<n>        an aggregate that Spark keeps as it is: sum, count, max …
+    l_<source>   the latest event:   the greatest n_<source>, struct(order, _at, used columns, where it came from)
+    u_<source>   only with unique_by: every i_<source>, struct(order, _at, identity, used columns)
+    a_<n>        an aggregate that Spark keeps as it is, of s_<source>: sum, count, max …
     _version     count(*): how many events are folded in; grows with every event, the same on every replay
     _last_at     only with a ttl: the time of the newest event
     _cutoff      only with a ttl: the latest time that an expiry event names (expiry.py)
@@ -35,7 +35,7 @@ from sqlglot.errors import ParseError
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from hub.errors import ConfigError, nearest
-from hub.materializers.avro_shape import AvroType, Kind, field_types, kind
+from hub.materializers.avro_shape import AvroType, Kind, field_types, has_map, kind
 from hub.materializers.transforms import called, misused
 from hub.materializers.view import EXPIRY, LAST_EVENT_AT, View
 
@@ -91,6 +91,18 @@ _NOT_HERE = (exp.Select, exp.Subquery, exp.Window, exp.Star)
 
 
 @dataclass(frozen=True, slots=True)
+class Entry:
+    """A column of the union: a struct of what an aggregate reads of one source's events, null for all others. Made before the
+    aggregation, which would make it anew at each comparison."""
+
+    column: str
+    # Columns of the event, META, `_at`, and of the source's own expressions: `_order`, `_unique`.
+    fields: tuple[str, ...]
+    # A field without which there is none.
+    wants: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SourceShape:
     """How one source's events become rows of the union. Expressions read ``e_<source>``, the decoded event,
     and the META columns."""
@@ -103,10 +115,17 @@ class SourceShape:
     order_is_time: bool
     unique: str | None
     where: str | None
+    entries: tuple[Entry, ...] = ()
 
     @property
     def tag(self) -> str:
+        """The entry that Spark's own aggregates read."""
         return f"s_{self.name}"
+
+    @property
+    def several(self) -> bool:
+        """Whether it may read several topics: then a place is one within its topic."""
+        return any(mark in self.topic for mark in "*?")
 
     @property
     def event(self) -> str:
@@ -147,11 +166,12 @@ class _Compiler:
     used: dict[str, dict[str, None]] = field(default_factory=dict)
     latest: dict[str, dict[str, None]] = field(default_factory=dict)
     in_sets: dict[str, dict[str, None]] = field(default_factory=dict)
+    in_natives: dict[str, dict[str, None]] = field(default_factory=dict)
     natives: dict[str, str] = field(default_factory=dict)
 
     def shape(self) -> Shape:
         for name in self.view.sources:
-            self.used[name], self.latest[name], self.in_sets[name] = {}, {}, {}
+            self.used[name], self.latest[name], self.in_sets[name], self.in_natives[name] = {}, {}, {}, {}
         edges = {name: self._edge_expressions(name) for name in self.view.sources}
         outputs: list[tuple[str, str]] = []
         for name, text in (*self.view.fields.items(), *self.view.computed.items()):
@@ -160,7 +180,7 @@ class _Compiler:
         if self.view.delete_when is not None:
             delete_when = self._output("delete_when", self.view.delete_when, [known for known, _ in outputs])
         sources = tuple(
-            SourceShape(name, source.topic, tuple(sorted(self.used[name])), *edges[name])
+            self._with_entries(SourceShape(name, source.topic, tuple(sorted(self.used[name])), *edges[name]))
             for name, source in self.view.sources.items()
         )
         made = Shape(
@@ -264,6 +284,7 @@ class _Compiler:
                     f'declare `unique_by` on source "{source}": then one entry an identity is kept',
                     code="HUB-2103",
                 )
+            self.in_natives[source]["_deleted"] = None
             native = _sql(
                 self._only_of(source, _replaced(node, exp.Column, lambda column: self._tagged(where, column)))
             )
@@ -303,6 +324,7 @@ class _Compiler:
     def _tagged(self, where: str, column: exp.Column) -> exp.Expr:
         parts = [part.name for part in column.parts]
         self._known_column(where, parts[0], parts[1])
+        self.in_natives[parts[0]][parts[1]] = None
         return _path([f"s_{parts[0]}", parts[1]], parts[2:])
 
     def _fold(self, where: str, source: str, node: exp.Expr) -> exp.Expr:
@@ -352,30 +374,28 @@ class _Compiler:
 
     # ---- the stages
 
+    def _with_entries(self, source: SourceShape) -> SourceShape:
+        rank, name = _rank(source), source.name
+        entries = [Entry(_newest(source), _each_once(*rank, *self.latest[name], *ORIGIN))]
+        if source.unique is not None:
+            kept = _each_once(*rank, "_unique", *self.in_sets[name])
+            entries.append(Entry(_identified(source), kept, "_unique"))
+        if self.in_natives[name]:
+            entries.append(Entry(source.tag, tuple(self.in_natives[name])))
+        return replace(source, entries=tuple(entries))
+
     def _aggregates(self, sources: Iterable[SourceShape]) -> Iterable[tuple[str, str]]:
         for source in sources:
-            tag = source.tag
-            several = any(mark in source.topic for mark in "*?")
-            position = [f"{tag}._topic", f"{tag}._at"] if several else [f"{tag}._at"]
-            if source.order is not None:
-                rank = [f"{tag}._order", *position]
+            newest = _newest(source)
+            # A struct with a map in it has no order.
+            if has_map(list(self.types[source.name].values())):
+                rank = ", ".join(f"{newest}.{name}" for name in _rank(source))
+                yield source.latest, f"MAX_BY({newest}, STRUCT({rank})) FILTER (WHERE {newest} IS NOT NULL)"
             else:
-                rank = [f"{tag}._timestamp", *position] if several else position
-            kept = dict.fromkeys([*self.latest[source.name], *ORIGIN])
-            payload = ", ".join(f"{tag}.{name} AS {name}" for name in kept)
-            yield (
-                source.latest,
-                f"MAX_BY(STRUCT({payload}), STRUCT({', '.join(rank)})) FILTER (WHERE {tag} IS NOT NULL)",
-            )
+                yield source.latest, f"MAX({newest})"
             if source.unique is not None:
-                kept = dict.fromkeys(self.in_sets[source.name])
-                entry = [f"{tag}._order AS _order"] if source.order is not None else []
-                entry += [f"{tag}._at AS _at", f"{tag}._topic AS _in"] if several else [f"{tag}._at AS _at"]
-                entry += [f"{tag}._unique AS _id", *(f"{tag}.{name} AS {name}" for name in kept)]
-                yield (
-                    f"u_{source.name}",
-                    f"COLLECT_SET(STRUCT({', '.join(entry)})) FILTER (WHERE {tag}._unique IS NOT NULL)",
-                )
+                # No event comes twice: a set would find that out of each.
+                yield f"u_{source.name}", f"COLLECT_LIST({_identified(source)})"
         for native, alias in self.natives.items():
             yield alias, native
 
@@ -383,7 +403,9 @@ class _Compiler:
         """``r_<source>``: the latest entry of each identity. Sorted by order, so that in the map the last wins."""
         for source in sources:
             if source.unique is not None:
-                entries = f"TRANSFORM(ARRAY_SORT(u_{source.name}), _e -> STRUCT(_e._id AS key, _e AS value))"
+                entries = (
+                    f"TRANSFORM(ARRAY_SORT(u_{source.name}), _e -> STRUCT(_e._unique AS key, _e AS value))"
+                )
                 yield f"r_{source.name}", f"MAP_VALUES(MAP_FROM_ENTRIES({entries}))"
 
     # ---- checks
@@ -474,6 +496,7 @@ def steps(outputs: Sequence[tuple[str, str]]) -> Iterable[Mapping[str, str]]:
 def _expiring(shape: Shape, topic: str) -> Shape:
     """With what a ttl adds. In milliseconds, as stores keep times: the cutoff that is written is a time that was read."""
     expiry = SourceShape(EXPIRY, topic, ("cutoff",), "_key", None, False, None, None)
+    expiry = replace(expiry, entries=(Entry(expiry.tag, ("cutoff",)),))
     times = [f"MAX({_event_time(source)})" for source in shape.sources]
     newest = times[0] if len(times) == 1 else f"GREATEST({', '.join(times)})"
     return replace(
@@ -493,9 +516,32 @@ def _expiring(shape: Shape, topic: str) -> Shape:
 def _event_time(source: SourceShape) -> str:
     """When an event was: its order where that is a time, but never after its record's own, which the broker bounds: a time
     far ahead would keep the row for ever. LEAST passes over null."""
+    newest = _newest(source)
     if source.order is None or not source.order_is_time:
-        return f"{source.tag}._timestamp"
-    return f"LEAST({source.tag}._order, {source.tag}._timestamp)"
+        return f"{newest}._timestamp"
+    return f"LEAST({newest}._order, {newest}._timestamp)"
+
+
+def _newest(source: SourceShape) -> str:
+    """The entry that is compared for the source's latest event."""
+    return f"n_{source.name}"
+
+
+def _identified(source: SourceShape) -> str:
+    """The entry that is kept of each event of a source with unique_by."""
+    return f"i_{source.name}"
+
+
+def _rank(source: SourceShape) -> tuple[str, ...]:
+    """What says which of a source's events is later. A place says so within a topic only: between several, time does first."""
+    place = ("_topic", "_at") if source.several else ("_at",)
+    if source.order is not None:
+        return ("_order", *place)
+    return ("_timestamp", *place) if source.several else place
+
+
+def _each_once(*names: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
 
 
 def _not_null(entries: str, value: str) -> str:

@@ -300,7 +300,7 @@ def start(session: SparkSession, plan: Plan, settings: Settings, mode: Mode) -> 
     events = spark_kafka.events(session, settings, plan.topics, mode)
     events = dataframes.taken_by(events, plan.shape.view)
     out = dataframes.records(
-        _rows(events, plan.shape, plan.inputs, plan.answered),
+        _rows(events, plan.shape, plan.inputs, plan.answered, plan.partitions if mode == "bulk" else None),
         plan.shape.view,
         plan.row_schema,
         plan.row_schema_id,
@@ -343,8 +343,15 @@ def in_real_time(writing: DataStreamWriter, settings: Settings) -> DataStreamWri
     return triggered
 
 
-def _rows(events: DataFrame, shape: Shape, inputs: Sequence[Input], answered: Answered) -> DataFrame:
-    return dataframes.rows(dataframes.fold(dataframes.decode(events, inputs, answered), shape), shape)
+def _rows(
+    events: DataFrame,
+    shape: Shape,
+    inputs: Sequence[Input],
+    answered: Answered,
+    partitions: int | None = None,
+) -> DataFrame:
+    union = dataframes.decode(events, inputs, answered)
+    return dataframes.rows(dataframes.fold(union, shape, partitions), shape)
 
 
 @dataclass(frozen=True, slots=True)

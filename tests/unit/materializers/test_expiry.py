@@ -140,7 +140,7 @@ def test_without_a_ttl_nothing_is_added_to_the_fold() -> None:
     assert [each for each in lasting.aggregates if each not in plain.aggregates] == [
         (
             "_last_at",
-            "TIMESTAMP_MILLIS(UNIX_MILLIS(GREATEST(MAX(LEAST(s_crm._order, s_crm._timestamp)), MAX(s_web._timestamp))))",
+            "TIMESTAMP_MILLIS(UNIX_MILLIS(GREATEST(MAX(LEAST(n_crm._order, n_crm._timestamp)), MAX(n_web._timestamp))))",
         ),
         ("_cutoff", "MAX(s__expiry.cutoff)"),
     ], "an order that is a time counts, but not past the record's own; one that is none does not"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.shape import Shape, shape, steps
+from hub.materializers.shape import ORIGIN, Entry, Shape, shape, steps
 from hub.materializers.view import View
 
 TIMESTAMP = {"type": "long", "logicalType": "timestamp-millis"}
@@ -39,9 +39,8 @@ def compiled(**changes: object) -> Shape:
 def test_a_column_outside_an_aggregate_is_the_latest_event_s() -> None:
     result = compiled(fields={"name": "upper(crm.name)"})
     assert result.outputs == (("name", "UPPER(l_crm.name)"),)
-    latest = dict(result.aggregates)["l_crm"]
-    assert "s_crm.name AS name" in latest
-    assert latest.endswith("STRUCT(s_crm._order, s_crm._at)) FILTER (WHERE s_crm IS NOT NULL)")
+    assert dict(result.aggregates)["l_crm"] == "MAX(n_crm)"
+    assert result.sources[0].entries == (Entry("n_crm", ("_order", "_at", "name", *ORIGIN)),)
 
 
 def test_only_used_columns_are_decoded() -> None:
@@ -67,9 +66,9 @@ def test_an_aggregate_sees_its_own_source_s_events_only() -> None:
 
 def test_an_aggregate_of_a_unique_source_folds_the_latest_of_each_identity() -> None:
     result = compiled(fields={"paid": "coalesce(sum(if(pay.kind = 'x', pay.amount, 0)), 0)"})
-    assert dict(result.aggregates)["u_pay"] == (
-        "COLLECT_SET(STRUCT(s_pay._order AS _order, s_pay._at AS _at, s_pay._unique AS _id, "
-        "s_pay.amount AS amount, s_pay.kind AS kind)) FILTER (WHERE s_pay._unique IS NOT NULL)"
+    assert dict(result.aggregates)["u_pay"] == "COLLECT_LIST(i_pay)"
+    assert result.sources[1].entries[1] == Entry(
+        "i_pay", ("_order", "_at", "_unique", "amount", "kind"), wants="_unique"
     )
     assert [name for name, _ in result.uniques] == ["r_pay"]
     assert "CAST(0 AS BIGINT)" in result.outputs[0][1]
@@ -82,7 +81,29 @@ def test_sums_keep_their_type() -> None:
 
 
 def test_a_source_over_several_topics_orders_by_time_first() -> None:
-    assert "STRUCT(s_web._timestamp, s_web._topic, s_web._at)" in dict(compiled().aggregates)["l_web"]
+    (entry,) = compiled().sources[2].entries
+    assert entry.fields == ("_timestamp", "_topic", "_at", "_partition", "_offset"), "and each once"
+
+
+def test_what_has_a_map_in_it_has_no_order_and_is_compared_by_its_rank() -> None:
+    tags = {"type": "array", "items": ["null", {"type": "map", "values": "string"}]}
+    view = View.model_validate(
+        {
+            "view": "v",
+            "sources": {"a": {"topic": "a", "key": "id"}, "b": {"topic": "b", "key": "id", "order": "n"}},
+            "fields": {"tags": "b.tags", "n": "a.n"},
+        }
+    )
+    result = shape(view, {"a": record(id="string", n="long"), "b": record(id="string", n="long", tags=tags)})
+    assert dict(result.aggregates) == {
+        "l_a": "MAX(n_a)",
+        "l_b": "MAX_BY(n_b, STRUCT(n_b._order, n_b._at)) FILTER (WHERE n_b IS NOT NULL)",
+    }
+
+
+def test_aggregates_of_spark_s_own_are_given_what_they_read() -> None:
+    entries = compiled(fields={"a": "sum(web.ms) filter (where web.page = '/')"}).sources[2].entries
+    assert entries[1] == Entry("s_web", ("_deleted", "ms", "page"))
 
 
 def test_earlier_fields_can_be_used_and_mixed_with_sources() -> None:
