@@ -19,7 +19,7 @@ offset, so that a replay is just behind its original and before all that was wri
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -31,6 +31,7 @@ from hub.materializers import event_formats
 from hub.materializers.avro_shape import PROOF, AvroType, branch_bytes, changelog_schema, project, united
 from hub.materializers.formats import Reading, reading_of
 from hub.materializers.shape import META, ORIGIN, Entry, Shape, SourceShape, steps
+from hub.materializers.spark_text import first_of, literal, one_of, quoted, struct
 from hub.materializers.view import CHANGELOG_PREFIX
 from hub.record import Positions
 from hub.topics.dead_letter import REPLAY_FOR, REPLAY_LETTER, REPLAY_OF
@@ -46,6 +47,7 @@ ROW_META = ("_version", "_sources")
 _KEY, _BAD = "_k", "_bad"
 _BAD_MARK = "\x00"
 _HEADERS = "array<struct<key:string,value:binary>>"
+_NO_HEADERS = f"CAST(array() AS {_HEADERS})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +98,8 @@ _IS_REPLAY = f"array_contains(headers.key, '{REPLAY_LETTER}')"
 
 def taken_by(events: DataFrame, view: str) -> DataFrame:
     """Without the replays that are for other views: this one has taken their originals."""
-    wanted = F.expr(_header_text(REPLAY_FOR))
-    mine = F.coalesce(F.array_contains(F.split(wanted, ","), view), F.lit(True))
-    return events.where(F.when(F.expr(_IS_REPLAY), mine).otherwise(F.lit(True)))
+    mine = f"coalesce(array_contains(split({_header_text(REPLAY_FOR)}, ','), {literal(view)}), TRUE)"
+    return events.where(f"IF({_IS_REPLAY}, {mine}, TRUE)")
 
 
 def _header_text(name: str) -> str:
@@ -146,154 +147,142 @@ def judged(
         if filtered:
             said = event_formats.once(said)
         framed = framed.withColumn(event_formats.parser_of(each.source), said)
-    decoded = framed.select("*", *(_event(each, avro).alias(each.source.event) for each in inputs))
-    return decoded.select("*", _reason(inputs, answered).alias("_why"))
+    decoded = framed.selectExpr("*", *(f"{_event(each, avro)} AS {each.source.event}" for each in inputs))
+    return decoded.selectExpr("*", f"{_reason(inputs, answered)} AS _why")
 
 
 def decode(events: DataFrame, inputs: Sequence[Input], answered: Answered) -> DataFrame:
     """The tagged union (_k, _bad, and the entries of each source)."""
-    entity = F.coalesce(*(F.when(_is_from(each), _fields(each)["_entity"]) for each in inputs))
-    taken = judged(events, inputs, answered).select("*", entity.alias("_entity"))
+    entity = first_of((_is_from(each), _fields(each)["_entity"]) for each in inputs)
+    taken = judged(events, inputs, answered).selectExpr("*", f"{entity} AS _entity")
     for each in inputs:
         if each.source.where is not None:
-            left_out = (
-                _is_from(each) & ~F.col("_deleted") & ~F.coalesce(F.expr(each.source.where), F.lit(False))
-            )
-            taken = taken.where(F.col("_why").isNotNull() | ~left_out)
-    fits = F.col("_why").isNull() & F.col("_entity").isNotNull()
-    why = F.coalesce("_why", F.lit("the view's key is null in this event"))
-    coordinates = F.concat_ws("-", F.lit(_BAD_MARK), "_topic", "_partition", "_offset")
-    bad = F.struct(
-        "_topic", "_partition", "_offset", "_timestamp", "_headers", "key", "value", why.alias("reason")
-    )
-    return taken.select(
-        F.when(fits, F.col("_entity")).otherwise(coordinates).alias(_KEY),
-        F.when(~fits, bad).alias(_BAD),
-        *(
-            _entry(entry, _fields(each), fits & _is_from(each)).alias(entry.column)
-            for each in inputs
-            for entry in each.source.entries
-        ),
+            kept = f"_deleted OR coalesce({each.source.where}, FALSE)"
+            taken = taken.where(f"_why IS NOT NULL OR NOT ({_is_from(each)}) OR {kept}")
+    fits = "_why IS NULL AND _entity IS NOT NULL"
+    coordinates = f"concat_ws('-', {literal(_BAD_MARK)}, _topic, _partition, _offset)"
+    bad = ("_topic", "_partition", "_offset", "_timestamp", "_headers", "key", "value")
+    why = "coalesce(_why, 'the view\\'s key is null in this event')"
+    entries = ((each, entry) for each in inputs for entry in each.source.entries)
+    return taken.selectExpr(
+        f"IF({fits}, _entity, {coordinates}) AS {_KEY}",
+        f"IF({fits}, NULL, {struct([*zip(bad, bad, strict=True), ('reason', why)])}) AS {_BAD}",
+        *(f"{_entry(entry, each, fits)} AS {entry.column}" for each, entry in entries),
     )
 
 
 def _decoded(inputs: Sequence[Input]) -> Column:
     """An event as ``one.member1, one.member2, …``, one a writer schema: null but for the one that wrote it."""
-    branch: Column | None = None
+    branches: list[tuple[str, str]] = []
     writers: list[AvroType] = []
     readers: list[AvroType] = []
     for given in inputs:
         for writer in given.writers:
-            ours = _is_from(given) & (F.col("_head") == F.lit(writer.head))
-            before = F.lit(branch_bytes(len(writers)))
-            branch = F.when(ours, before) if branch is None else branch.when(ours, before)
+            ours = f"{_is_from(given)} AND {one_of('_head', [writer.head])}"
+            branches.append((ours, literal(branch_bytes(len(writers)))))
             writers.append(writer.schema)
             readers.append(project(given.latest, given.source.columns, read_as=writer.schema))
-    assert branch is not None, "no source has a schema"
+    assert branches, "no source has a schema"
     options = {"mode": "PERMISSIVE", "avroSchema": orjson.dumps(united(readers)).decode()}
-    body = F.concat(branch, F.expr("substring(value, 6)"))
+    body = F.expr(f"concat({first_of(branches)}, substring(value, 6))")
     return from_avro(body, orjson.dumps(united(writers)).decode(), options)
 
 
-def _event(given: Input, inputs: Sequence[Input]) -> Column:
+def _event(given: Input, inputs: Sequence[Input]) -> str:
     """The source's columns of an event, whichever of its schemas it was written with; null for all others. ``inputs``:
     those that are Avro."""
     if given.reading is not None:
         return event_formats.event(given.source, given.latest)
     writers = [(each, writer) for each in inputs for writer in each.writers]
-    return F.coalesce(
-        *(F.col("_event")["one"][f"member{n}"] for n, (each, _) in enumerate(writers, 1) if each is given)
-    )
+    members = (f"_event.one.member{n}" for n, (each, _) in enumerate(writers, 1) if each is given)
+    return f"coalesce({', '.join(members)})"
 
 
-def _is_of(given: Input) -> Column:
+def _is_of(given: Input) -> str:
     """Whether an event is the source's, and of a schema of it where it has one."""
     if not given.framed:
         return _is_from(given)
-    return _is_from(given) & F.col("_head").isin(*(F.lit(writer.head) for writer in given.writers))
+    return f"{_is_from(given)} AND {_is_known(given)}"
 
 
-def _is_from(given: Input) -> Column:
-    if len(given.topics) == 1:
-        return F.col("_topic") == F.lit(given.topics[0])
-    return F.col("_topic").isin(*given.topics)
+def _is_known(given: Input) -> str:
+    return one_of("_head", (writer.head for writer in given.writers))
 
 
-def _fields(given: Input) -> Mapping[str, Column]:
+def _is_from(given: Input) -> str:
+    return one_of("_topic", given.topics)
+
+
+def _fields(given: Input) -> Mapping[str, str]:
     """The event's used columns, its entity, order and identity, and where it came from.
 
     A tombstone has no columns: the record's key names the entity, the record's time is its order.
     """
-    source, deleted = given.source, F.col("_deleted")
-    event = F.col(source.event)
-    found = {name: event[name] for name in source.columns}
-    found["_entity"] = F.when(deleted, F.col("_key")).otherwise(F.expr(source.key))
+    source = given.source
+    found = {name: f"{source.event}.{quoted(name)}" for name in source.columns}
+    found["_entity"] = f"IF(_deleted, _key, {source.key})"
     if source.order is not None:
-        order = F.expr(source.order)
         found["_order"] = (
-            F.when(deleted, F.col("_timestamp")).otherwise(order) if source.order_is_time else order
+            f"IF(_deleted, _timestamp, {source.order})" if source.order_is_time else f"({source.order})"
         )
     if source.unique is not None:
-        found["_unique"] = F.expr(source.unique)
-    return found | {name: F.col(name) for name in ("_at", *META)}
+        found["_unique"] = f"({source.unique})"
+    return found | {name: name for name in ("_at", *META)}
 
 
-def _entry(entry: Entry, fields: Mapping[str, Column], mine: Column) -> Column:
+def _entry(entry: Entry, given: Input, fits: str) -> str:
+    fields = _fields(given)
+    mine = f"{fits} AND {_is_from(given)}"
     if entry.wants is not None:
-        mine = mine & fields[entry.wants].isNotNull()
-    return F.when(mine, F.struct(*(fields[name].alias(name) for name in entry.fields)))
+        mine += f" AND {fields[entry.wants]} IS NOT NULL"
+    return f"IF({mine}, {struct((name, fields[name]) for name in entry.fields)}, NULL)"
 
 
-def _reason(inputs: Sequence[Input], answered: Answered) -> Column:
+def _reason(inputs: Sequence[Input], answered: Answered) -> str:
     """Why an event cannot be taken; null when it can. Fails the query on a schema id that it cannot judge."""
-    why = F.when(F.col("_topic").isNull(), F.lit(""))
+    cases = [("_topic IS NULL", "''")]
     for given in inputs:
-        tombstone = F.lit(None).cast("string")
+        tombstone = "CAST(NULL AS STRING)"
         if given.source.order is not None and not given.source.order_is_time:
-            tombstone = F.lit(f"a tombstone has no time to compare with the order `{given.source.order}`")
-        why = why.when(_is_from(given) & F.col("_deleted"), tombstone)
+            tombstone = literal(f"a tombstone has no time to compare with the order `{given.source.order}`")
+        cases.append((f"{_is_from(given)} AND _deleted", tombstone))
     for given in inputs:
         if not given.framed:
+            failed = event_formats.failed(given.source, given.latest)
             misfit = event_formats.misfit(given.source, given.latest)
-            why = why.when(_is_from(given), F.when(event_formats.failed(given.source, given.latest), misfit))
-    framed = (F.length("value") >= 5) & (F.expr("substring(value, 1, 1)") == F.lit(b"\x00"))
-    why = why.when(~framed, F.lit(_NOT_FRAMED))
+            cases.append((_is_from(given), f"IF({failed}, {misfit}, NULL)"))
+    cases.append(("NOT (length(value) >= 5 AND substring(value, 1, 1) = X'00')", literal(_NOT_FRAMED)))
     for given in inputs:
         if not given.framed:
             continue
-        known = F.col("_head").isin(*(F.lit(writer.head) for writer in given.writers))
-        misfit = F.concat(F.lit("its bytes do not fit its schema id "), _schema_id())
+        misfit = f"concat('its bytes do not fit its schema id ', {_SCHEMA_ID})"
         if given.reading is None:
-            failed = F.col(given.source.event)[PROOF].isNull()
+            failed = f"{given.source.event}.{PROOF} IS NULL"
         else:
             failed = event_formats.failed(given.source, given.latest)
             # Other words: what one view reads of such an event fits, and what another reads does not.
-            misfit = F.concat(F.lit("it does not fit its schema id "), _schema_id(), F.lit(": "))
-            misfit = F.concat(misfit, event_formats.misfit(given.source, given.latest))
-        why = why.when(_is_from(given) & known, F.when(failed, misfit))
+            said = event_formats.misfit(given.source, given.latest)
+            misfit = f"concat('it does not fit its schema id ', {_SCHEMA_ID}, ': ', {said})"
+        cases.append((_is_of(given), f"IF({failed}, {misfit}, NULL)"))
     mine = {writer.schema_id for given in inputs for writer in given.writers}
-    elsewhere = [F.lit(Writer(schema_id, None).head) for schema_id in sorted(answered.ids - mine)]
-    judged = F.col("_offset") < _reach(answered.until)
-    if elsewhere:
-        judged = judged & ~F.col("_head").isin(*elsewhere)
-    absent = F.concat(F.lit("its schema id "), _schema_id(), F.lit(" is no record schema of the registry"))
-    unknown = F.concat(F.lit(f"{UNKNOWN_SCHEMA} "), _schema_id(), F.lit(" "), F.col("_topic"))
-    return why.when(judged, absent).otherwise(F.raise_error(unknown).cast("string"))
+    elsewhere = [Writer(schema_id, None).head for schema_id in sorted(answered.ids - mine)]
+    judged = f"_offset < {_reach(answered.until)} AND NOT ({one_of('_head', elsewhere)})"
+    cases.append((judged, f"concat('its schema id ', {_SCHEMA_ID}, ' is no record schema of the registry')"))
+    unknown = f"raise_error(concat('{UNKNOWN_SCHEMA} ', {_SCHEMA_ID}, ' ', _topic))"
+    return first_of(cases, f"CAST({unknown} AS STRING)")
 
 
-def _reach(until: Positions) -> Column:
+def _reach(until: Positions) -> str:
     """The offset up to which an event's own partition is covered; 0 where nothing is."""
-    reach = F.when(F.col("_topic").isNull(), F.lit(0))
-    for (topic, partition), offset in until:
-        reach = reach.when((F.col("_topic") == topic) & (F.col("_partition") == partition), F.lit(offset))
-    return reach.otherwise(F.lit(0))
+    covered = [
+        (f"_topic = {literal(topic)} AND _partition = {partition}", f"{offset}L")
+        for (topic, partition), offset in until
+    ]
+    return first_of(covered, "0L") if covered else "0L"
 
 
 _NOT_FRAMED = "not in the Confluent wire format (no magic byte 0 and schema id)"
-
-
-def _schema_id() -> Column:
-    return F.expr("conv(hex(substring(_head, 2, 4)), 16, 10)")
+_SCHEMA_ID = "conv(hex(substring(_head, 2, 4)), 16, 10)"
 
 
 def fold(union: DataFrame, shape: Shape, partitions: int | None = None) -> DataFrame:
@@ -313,36 +302,34 @@ def fold(union: DataFrame, shape: Shape, partitions: int | None = None) -> DataF
 
 def rows(folded: DataFrame, shape: Shape) -> DataFrame:
     """The view: key, the declared columns in order, _version, _sources, _row_deleted; and _bad events beside them."""
-    ready = folded.select("*", *(F.expr(sql).alias(name) for name, sql in shape.uniques))
-    kept = [name for name, _ in shape.outputs]
+    ready = folded.selectExpr("*", *(f"{sql} AS {name}" for name, sql in shape.uniques))
     for group in steps(shape.outputs):
         ready = ready.withColumns({name: F.expr(sql) for name, sql in group.items()})
     origins = [
-        F.when(
-            F.col(source.latest).isNotNull(),
-            F.struct(*(_origin(source, name, shape).alias(name.removeprefix("_")) for name in ORIGIN)),
-        ).alias(source.name)
+        f"IF({source.latest} IS NULL, NULL, {struct(_origin(source, shape))}) AS {quoted(source.name)}"
         for source in shape.sources
     ]
-    gone = F.expr(shape.delete_when) if shape.delete_when is not None else F.lit(False)
-    gone = F.coalesce(gone.cast("boolean"), F.lit(False))
+    gone = "FALSE" if shape.delete_when is None else f"coalesce(CAST({shape.delete_when} AS BOOLEAN), FALSE)"
     if shape.expired is not None:
-        gone = gone | F.expr(shape.expired)
-    return ready.select(
-        F.col(_KEY).alias("_key"),
-        *kept,
+        gone = f"{gone} OR ({shape.expired})"
+    return ready.selectExpr(
+        f"{_KEY} AS _key",
+        *(quoted(name) for name, _ in shape.outputs),
         "_version",
-        F.struct(*origins).alias("_sources"),
-        gone.alias("_row_deleted"),
+        f"STRUCT({', '.join(origins)}) AS _sources",
+        f"{gone} AS _row_deleted",
         _BAD,
     )
 
 
-def _origin(source: SourceShape, name: str, shape: Shape) -> Column:
+def _origin(source: SourceShape, shape: Shape) -> Iterator[tuple[str, str]]:
     """Of a row that is over no times: no event of a source deleted it, so nobody may take the last one's for the cause and
     count how long that took."""
-    found = F.col(source.latest)[name]
-    return F.when(~F.expr(shape.expired), found) if shape.expired and name == "_timestamp" else found
+    for name in ORIGIN:
+        found = f"{source.latest}.{name}"
+        if shape.expired and name == "_timestamp":
+            found = f"IF({shape.expired}, NULL, {found})"
+        yield name.removeprefix("_"), found
 
 
 def row_schema(view: str, row_frame: DataFrame) -> AvroType:
@@ -365,43 +352,43 @@ def records(
     ``hub.version`` is generation · 2⁴⁰ + events folded: it grows with every event, and a recomputation's rows
     replace those of the generation before.
     """
-    columns = [field["name"] for field in schema["fields"]]
-    body = to_avro(F.struct(*columns), orjson.dumps(schema).decode())
+    columns = ", ".join(quoted(field["name"]) for field in schema["fields"])
+    body = to_avro(F.expr(f"STRUCT({columns})"), orjson.dumps(schema).decode())
     value = F.concat(F.lit(Writer(schema_id, None).head), body)
-    version = (F.col("_version") + F.lit(generation << GENERATION_SHIFT)).cast("string").cast("binary")
-
-    def header(name: str, of: Column) -> Column:
-        return F.struct(F.lit(name).alias("key"), of.cast("string").cast("binary").alias("value"))
-
-    bad = F.col(_BAD)
-    dead = with_headers(
-        bad["_headers"],
-        header("hub.dlq.reason", bad["reason"]),
-        header("hub.dlq.view", F.lit(view)),
-        header("hub.dlq.topic", bad["_topic"]),
-        header("hub.dlq.partition", bad["_partition"]),
-        header("hub.dlq.offset", bad["_offset"]),
-        header("hub.dlq.timestamp", F.unix_millis(bad["_timestamp"])),
-    )
-    versioned = F.struct(F.lit(VERSION_HEADER).alias("key"), version.alias("value"))
+    dead = [_header("hub.dlq.reason", f"{_BAD}.reason"), _header("hub.dlq.view", literal(view))]
+    dead += [_header(f"hub.dlq.{name}", f"{_BAD}._{name}") for name in ("topic", "partition", "offset")]
+    dead.append(_header("hub.dlq.timestamp", f"unix_millis({_BAD}._timestamp)"))
+    version = _header(VERSION_HEADER, f"_version + {generation << GENERATION_SHIFT}L")
     # A deleted row has no columns to say which events deleted it; who waits for that write reads it here.
-    alive = F.when(
-        F.col("_row_deleted"), F.array(versioned, header(SOURCES_HEADER, F.to_json("_sources")))
-    ).otherwise(F.array(versioned))
-    is_bad = bad.isNotNull()
-    return row_frame.select(
-        F.when(is_bad, F.concat(bad["_topic"], F.lit(DLQ_SUFFIX)))
-        .otherwise(F.lit(changelog or CHANGELOG_PREFIX + view))
-        .alias("topic"),
-        F.when(is_bad, bad["key"]).otherwise(F.col("_key").cast("binary")).alias("key"),
-        F.when(is_bad, bad["value"]).when(~F.col("_row_deleted"), value).alias("value"),
-        F.when(is_bad, dead).otherwise(alive).alias("headers"),
+    origins = _header(SOURCES_HEADER, "to_json(_sources)")
+    headers = first_of(
+        [
+            (
+                f"{_BAD} IS NOT NULL",
+                f"concat(coalesce({_BAD}._headers, {_NO_HEADERS}), array({', '.join(dead)}))",
+            ),
+            ("_row_deleted", f"array({version}, {origins})"),
+        ],
+        f"array({version})",
     )
+    topic = literal(changelog or CHANGELOG_PREFIX + view)
+    return row_frame.select(
+        F.expr(f"IF({_BAD} IS NULL, {topic}, concat({_BAD}._topic, '{DLQ_SUFFIX}')) AS topic"),
+        F.expr(f"IF({_BAD} IS NULL, CAST(_key AS BINARY), {_BAD}.key) AS key"),
+        F.when(F.expr(f"{_BAD} IS NOT NULL"), F.expr(f"{_BAD}.value"))
+        .when(F.expr("NOT _row_deleted"), value)
+        .alias("value"),
+        F.expr(f"{headers} AS headers"),
+    )
+
+
+def _header(name: str, of: str) -> str:
+    return f"STRUCT({literal(name)} AS key, CAST(CAST({of} AS STRING) AS BINARY) AS value)"
 
 
 def with_headers(own: Column, *more: Column) -> Column:
     """An event's own headers and then these."""
-    return F.concat(F.coalesce(own, F.expr(f"CAST(array() AS {_HEADERS})")), F.array(*more))
+    return F.concat(F.coalesce(own, F.expr(_NO_HEADERS)), F.array(*more))
 
 
 GENERATION_SHIFT = 40

@@ -22,6 +22,7 @@ from hub.materializers.avro_shape import AvroType
 from hub.materializers.formats import Reading, columns_ddl, reading_of
 from hub.materializers.protobuf_rows import BROKEN
 from hub.materializers.shape import SourceShape
+from hub.materializers.spark_text import first_of, literal, quoted
 
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BROKEN}
 
@@ -31,14 +32,14 @@ def parser_of(source: SourceShape) -> str:
     return f"p_{source.name}"
 
 
-def parsed(source: SourceShape, schema: AvroType, ours: Column) -> Column:
+def parsed(source: SourceShape, schema: AvroType, ours: str) -> Column:
     """``p_<source>`` of the events for which ``ours`` is true; of all others it says nothing."""
     reading = _reading(schema)
-    body = F.when(ours, _body(reading))
+    body = f"IF({ours}, {_body(reading)}, NULL)"
     columns = _columns(source, schema)
     match reading.form:
         case "protobuf":
-            return _protobuf(schema, reading, columns, body)
+            return _protobuf(schema, reading, columns, F.expr(body))
         case "csv":
             # All columns: a line's values have places, not names.
             every = columns_ddl(schema, [field["name"] for field in schema["fields"]])
@@ -50,11 +51,11 @@ def parsed(source: SourceShape, schema: AvroType, ours: Column) -> Column:
                 "maxCharsPerColumn": "-1",
             }
             return F.from_csv(
-                F.rtrim(_text(body), F.lit("\r\n")), _struct([*every, f"{BROKEN}:string"]), options
+                F.rtrim(F.expr(_text(body)), F.lit("\r\n")), _struct([*every, f"{BROKEN}:string"]), options
             )
         case "json":
             inside = _struct(columns_ddl(schema, columns))
-            wrapped = F.concat(F.lit('{"e":['), _text(body), F.lit("]}"))
+            wrapped = F.concat(F.lit('{"e":['), F.expr(_text(body)), F.lit("]}"))
             options = {**_OPTIONS, "allowSingleQuotes": "false"}
             return F.from_json(wrapped, _struct([f"e:array<{inside}>", f"{BROKEN}:string"]), options)
 
@@ -65,44 +66,50 @@ def once(said: Column) -> Column:
     return F.explode(F.array(said))
 
 
-def event(source: SourceShape, schema: AvroType) -> Column:
+def event(source: SourceShape, schema: AvroType) -> str:
     """``e_<source>`` from ``p_<source>``."""
-    said = F.col(parser_of(source))
-    return said["e"][0] if _reading(schema).form == "json" else said
+    said = parser_of(source)
+    return f"{said}.e[0]" if _reading(schema).form == "json" else said
 
 
-def failed(source: SourceShape, schema: AvroType) -> Column:
+def failed(source: SourceShape, schema: AvroType) -> str:
     """Whether the parser could not take one of the source's events."""
-    reading, said = _reading(schema), F.col(parser_of(source))
-    broken = said[BROKEN].isNotNull()
+    reading, said = _reading(schema), parser_of(source)
+    broken, body = f"{said}.{BROKEN} IS NOT NULL", _body(reading)
     if reading.form == "protobuf":
         return broken
     if reading.form == "csv":
-        return broken | (F.length(_body(reading)) == 0) | ~F.is_valid_utf8(_body(reading).cast("string"))
-    one = (F.size(said["e"]) == 1) & said["e"][0].isNotNull()
-    return broken | ~F.coalesce(one, F.lit(False))
+        return f"({broken} OR length({body}) = 0 OR NOT is_valid_utf8(CAST({body} AS STRING)))"
+    return f"({broken} OR NOT coalesce(size({said}.e) = 1 AND {said}.e[0] IS NOT NULL, FALSE))"
 
 
-def misfit(source: SourceShape, schema: AvroType) -> Column:
+def misfit(source: SourceShape, schema: AvroType) -> str:
     """Why the parser could not take it."""
-    reading, said = _reading(schema), F.col(parser_of(source))
+    reading, said = _reading(schema), parser_of(source)
     if reading.form == "protobuf":
-        return said[BROKEN]
+        return f"{said}.{BROKEN}"
     whole = {"json": "no JSON object of its columns", "csv": "no line of CSV with exactly its columns"}
     types = dict(zip(_columns(source, schema), columns_ddl(schema, _columns(source, schema)), strict=True))
     if reading.form == "csv":
-        return F.lit(f"{whole['csv']} ({', '.join(field['name'] for field in schema['fields'])})")
+        return literal(f"{whole['csv']} ({', '.join(field['name'] for field in schema['fields'])})")
     # The first column that the text has and the parser has not.
-    named: Column | None = None
-    text, row = _body(reading).cast("string"), said["e"][0]
+    text, row = f"CAST({_body(reading)} AS STRING)", f"{said}.e[0]"
+    cases: list[tuple[str, str]] = []
     for name, kind in types.items():
         if "'" in name or "]" in name:
             continue
-        here = F.get_json_object(text, f"$['{name}']").isNotNull() & row.isNotNull() & row[name].isNull()
-        words = F.lit(f"its {name} is no {kind.partition(':')[2]}")
-        named = F.when(here, words) if named is None else named.when(here, words)
-    other = F.lit(whole["json"])
-    return other if named is None else named.otherwise(other)
+        here, words = (
+            f"get_json_object({text}, {literal(_path(name))})",
+            f"its {name} is no {kind.partition(':')[2]}",
+        )
+        missed = f"{here} IS NOT NULL AND {row} IS NOT NULL AND {row}.{quoted(name)} IS NULL"
+        cases.append((missed, literal(words)))
+    other = literal(whole["json"])
+    return first_of(cases, other) if cases else other
+
+
+def _path(name: str) -> str:
+    return f"$['{name}']"
 
 
 def _reading(schema: AvroType) -> Reading:
@@ -111,14 +118,14 @@ def _reading(schema: AvroType) -> Reading:
     return found
 
 
-def _body(reading: Reading) -> Column:
-    return F.expr("substring(value, 6)") if reading.framed else F.col("value")
+def _body(reading: Reading) -> str:
+    return "substring(value, 6)" if reading.framed else "value"
 
 
-def _text(body: Column) -> Column:
+def _text(body: str) -> str:
     """The bytes as text; empty when they are no UTF-8, of which no parser says anything."""
-    text = body.cast("string")
-    return F.when(F.is_valid_utf8(text), text).when(body.isNotNull(), F.lit(""))
+    text = f"CAST({body} AS STRING)"
+    return f"CASE WHEN is_valid_utf8({text}) THEN {text} WHEN {body} IS NOT NULL THEN '' END"
 
 
 def _struct(fields: Iterable[str]) -> str:
