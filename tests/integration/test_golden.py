@@ -121,6 +121,56 @@ def test_a_row_is_over_when_none_of_its_events_is_later_than_the_latest_expiry(
     assert len(dead) == 2 and "cutoff" in dead[0] and "key is null" in dead[1]
 
 
+def test_maps_odd_names_and_words_with_quotes_in_the_latest_event_and_in_lists(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
+    """What has a map in it is compared by its rank alone; and nothing that an author writes is mistaken for another's."""
+    (tmp_path / "views").mkdir()
+    (tmp_path / "views" / "carts.yaml").write_text(r"""
+view: carts
+sources:
+  web: {topic: web, key: id, order: seen}
+  shop: {topic: shop.*, key: id, unique_by: of, where: "said <> 'it\\'s' or `select` is null"}
+fields:
+  tags: web.tags
+  pages: web.pages
+  said: shop.said
+  lines: count_if(shop.said <> 'a\\b')
+  words: array_join(collect_list(shop.said), ',')
+""")
+    views = {view.name: view for view in load_views(tmp_path)}
+    strings: dict[str, Any] = {"type": "map", "values": "string"}
+    web = {"id": "string", "seen": "long", "tags": strings, "pages": {"type": "array", "items": strings}}
+    shop = {"id": "string", "of": "string", "said": "string", "select": ["null", "string"]}
+    schemas = {
+        "carts": {
+            name: {"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in of.items()]}
+            for name, of in (("web", web), ("shop", shop))
+        }
+    }
+
+    def visit(seen: int, tag: str) -> dict[str, Any]:
+        value = {"id": "a", "seen": seen, "tags": {"t": tag}, "pages": [{"p": tag}]}
+        return {"source": "web", "value": value}
+
+    def line(of: str, said: str, at: str, **more: Any) -> dict[str, Any]:
+        value = {"id": "a", "of": of, "said": said, "select": None, **more}
+        return {"source": "shop", "topic": f"shop.{of}", "at": f"2024-01-01T00:00:0{at}Z", "value": value}
+
+    events = [
+        visit(1, "x"), visit(3, "z"), visit(2, "y"), visit(3, "last"), visit(0, "first"),
+        line("one", "new", "5"), line("one", "old", "1"), line("two", "a\\b", "2"),
+        line("three", "it's", "3"), line("four", "it's", "4", select="x"),
+    ]  # fmt: skip
+    found = GoldenRunner(spark_session, views, schemas, tmp_path).run(
+        "carts", Case.model_validate({"events": events, "rows": {}})
+    )
+    assert not found.dead
+    row = found.rows["a"]
+    assert (row["tags"], row["pages"]) == ({"t": "last"}, [{"p": "last"}])
+    assert (row["said"], row["lines"], row["words"]) == ("new", 2, "new,a\\b,it's")
+
+
 def test_what_a_case_gets_wrong_is_said(spark_session: SparkSession, tmp_path: Path) -> None:
     runs = runner(spark_session, EXAMPLES / "sql-views", tmp_path)
 
