@@ -2,6 +2,7 @@
 
 Run: ``.venv/bin/python bench/customer_360.py`` (about six minutes). Each gets a Kafka of its own with the same events
 in it. Prints figures and asserts none on time; rows that differ from those computed here in plain Python end it.
+``--rounds N``: all of them in turn, N times, for a machine whose speed changes from minute to minute; then the medians.
 ``--floor``: also what Spark takes that does nothing with these events.
 bench/README.md says what each means.
 """
@@ -14,6 +15,7 @@ import datetime
 import math
 import os
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -87,6 +89,7 @@ ROWS = {
 }
 EPOCH_MS = 1_767_225_600_000
 PARTICIPANTS = ("hub", "cogroup", "join", "quix")
+HUB, MORE = "the hub", "the hub, a view more"
 
 Row = tuple[str | int | bool, ...]
 
@@ -266,7 +269,7 @@ def measure_hub(events: int, keys: int, right: dict[str, Row]) -> tuple[dict[str
         more = bulk_again(running)
         more_s = time.monotonic() - began_at - events / more["served"] + events / more["computed"]
         compare("the hub's second view", rows_in(running, "views.again"), right)
-        return tuple(
+        found_of_each = [
             {
                 "whole": events / seconds,
                 "reading": each["computed"],
@@ -274,7 +277,8 @@ def measure_hub(events: int, keys: int, right: dict[str, Row]) -> tuple[dict[str
                 "memory_mb": float(memory_mb),
             }
             for seconds, each in ((whole_s, found), (more_s, more))
-        )
+        ]
+        return found_of_each[0], found_of_each[1]
 
 
 def measure_floor(events: int, keys: int) -> None:
@@ -316,6 +320,9 @@ def main() -> None:
     arguments.add_argument(
         "--floor", action="store_true", help="also a Spark that does nothing with the events"
     )
+    arguments.add_argument(
+        "--rounds", type=int, default=1, metavar="N", help="all in turn, N times (default: once)"
+    )
     given = arguments.parse_args()
     fetch_jars(Settings())
     right = expected(given.events, given.keys)
@@ -339,8 +346,12 @@ def main() -> None:
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 print(f"Quix Streams: left out, {error}", file=sys.stderr)
                 asked.remove("quix")
-        for name in asked:
-            measure(name, given.events, given.keys, right, peers)
+        seen: dict[str, list[dict[str, float]]] = {}
+        for turn in range(given.rounds * len(asked)):
+            name = asked[turn % len(asked)]
+            for title, found in measure(name, given.events, given.keys, right, peers).items():
+                seen.setdefault(title, []).append(found)
+    tell_beside(seen)
     if given.floor:
         measure_floor(given.events, given.keys)
 
@@ -353,26 +364,49 @@ def quix_streams(python: Path) -> Start:
 
 def measure(
     name: str, events: int, keys: int, right: dict[str, Row], peers: dict[str, tuple[str, Start]]
-) -> None:
-    """One of them; prints its line."""
+) -> dict[str, dict[str, float]]:
+    """One of them, its figures by title; prints its lines."""
     if name in ("cogroup", "join") and kafka_streams.javac() is None:
         print(f"{peers[name][0]}: left out, there is no javac", file=sys.stderr)
-        return
+        return {}
     load = os.getloadavg()[0]
     if name == "hub":
         first, more = measure_hub(events, keys, right)
-        tell("the hub", first, load)
-        tell("the hub, a view more", more, load)
+        measured = {HUB: first, MORE: more}
     else:
         title, start = peers[name]
-        tell(title, measure_peer(events, keys, right, title, start), load)
+        measured = {title: measure_peer(events, keys, right, title, start)}
+    for title, found in measured.items():
+        tell(title, found, load)
+    return measured
+
+
+def tell_beside(seen: dict[str, list[dict[str, float]]]) -> None:
+    """The medians of several rounds, and how many times each peer's figures the hub's are."""
+    middle = {
+        title: {figure: statistics.median(each[figure] for each in rounds) for figure in rounds[0]}
+        for title, rounds in seen.items()
+    }
+    rounds = max(map(len, seen.values()), default=0)
+    if rounds > 1:
+        print(f"\nmedians of {rounds} rounds")
+        for title, found in middle.items():
+            tell(title, found, math.nan)
+    for ours in (HUB, MORE):
+        for title, peer in middle.items():
+            if ours in middle and title not in (HUB, MORE):
+                us = middle[ours]
+                print(
+                    f"{ours}: {us['whole'] / peer['whole']:.1f} and {us['reading'] / peer['reading']:.1f} times the events a "
+                    f"second, {peer['cpu_us'] / us['cpu_us']:.1f} times the events a CPU-second of {title}"
+                )
 
 
 def tell(title: str, found: dict[str, float], load: float) -> None:
     reading = "-" if math.isnan(found["reading"]) else f"{found['reading']:,.0f} ev/s"
     print(
         f"{title:<46} {found['whole']:>9,.0f} ev/s {reading:>14} "
-        f"{found['cpu_us']:>10.1f} us/ev {found['memory_mb']:>9,.0f} MB {load:>6.1f}",
+        f"{found['cpu_us']:>10.1f} us/ev {found['memory_mb']:>9,.0f} MB {'-' if math.isnan(load) else f'{load:.1f}':>6}",
         flush=True,
     )
 
