@@ -511,8 +511,8 @@ class Applier:
         self._know_schemas(followed, [record for _, record in newest.values()])
         changes, followed.due = [], []
         every = -(-len(newest) // MOST_ROWS) if self.latencies is not None else 0
-        for index, (version, record) in enumerate(newest.values()):
-            row = self._decoder.row(record)
+        rows = self._decoder.rows([record for _, record in newest.values()])
+        for index, ((version, record), row) in enumerate(zip(newest.values(), rows, strict=True)):
             deleted_by = provenance(record) if row is None else None
             changes.append(Change(key_of(record), version, record.partition, record.offset, row, deleted_by))
             if every and index % every == 0:

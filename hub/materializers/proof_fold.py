@@ -15,7 +15,7 @@ from pathlib import Path
 from hub.errors import PeerError
 from hub.materializers.applier import key_of, version_of
 from hub.materializers.proof import Fingerprint, Sums, hashes_of
-from hub.materializers.row_decoder import RowDecoder
+from hub.materializers.row_decoder import DecodedRow, RowDecoder
 from hub.materializers.stores.kept import Digester, Shaper, key_hash, sources_text
 from hub.materializers.verify import Difference
 from hub.record import Positions, Record
@@ -197,10 +197,13 @@ class RowHasher:
             key, version = key_of(record), version_of(record)
             if key not in newest or newest[key][0] < version:
                 newest[key] = (version, record)
-        return [self._row(key, version, record) for key, (version, record) in newest.items()]
+        decoded = self.decoder.rows([record for _, record in newest.values()])
+        return [
+            self._row(key, version, row)
+            for (key, (version, _)), row in zip(newest.items(), decoded, strict=True)
+        ]
 
-    def _row(self, key: str, version: int, record: Record) -> Row:
-        row = self.decoder.row(record)
+    def _row(self, key: str, version: int, row: DecodedRow | None) -> Row:
         if row is None:
             return key_hash(key), version, None, key
         values = [*self.shaper.values(row), sources_text(row)]

@@ -9,20 +9,28 @@ not fit, for its words on them. ``tests/unit/materializers/test_row_decoder.py``
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import orjson
 from fastavro.read import LOGICAL_READERS
 
 from hub.errors import HubFault, NotFound
+from hub.materializers import row_batches
 from hub.materializers.avro_shape import AvroType
+from hub.materializers.row_batches import ReadMany
 from hub.materializers.stores.columns import as_numbers
 from hub.record import Record
 from hub.schema_registry.codec import Undecodable, decode, parsed
 
 SOURCES_HEADER = "hub.sources"
+# From so many records of a schema on they are read together; below, numpy's calls cost more than they save.
+MANY = 100
+# What reading bytes that do not fit their schema raises.
+BROKEN = (IndexError, ValueError, OverflowError, struct.error)
 
+DecodedRow = Mapping[str, Any]
 Read = Callable[[bytes, int], tuple[dict[str, Any], int]]
 
 
@@ -30,49 +38,86 @@ class SchemaTexts(Protocol):
     def schema(self, schema_id: int) -> str: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A schema, and the functions made of it; None for one that only fastavro knows all of."""
+
+    parsed: Any
+    read: Read | None
+    read_many: ReadMany | None
+
+
 class RowDecoder:
     """Rows by their writers' schemas. Not thread safe."""
 
     def __init__(self, schemas: SchemaTexts) -> None:
         self.schemas = schemas
-        self._known: dict[int, tuple[Any, Read | None]] = {}
+        self._known: dict[int, _Known] = {}
 
-    def row(self, record: Record) -> Mapping[str, Any] | None:
+    def row(self, record: Record) -> DecodedRow | None:
         """The record's row, times and dates of its columns as numbers; None: deleted. The columns of a SQL view are its author's:
         which event made a row of it is told beside the row, and is ``_sources`` here as in all rows.
 
         Raises HubFault naming topic, partition and offset."""
-        if record.value is None:
-            return None
-        row = self._row(record, record.value)
-        if "_sources" not in row and (origins := provenance(record)) is not None:
-            row["_sources"] = origins
-        return row
+        return None if record.value is None else _with_sources(record, self._row(record, record.value))
+
+    def rows(self, records: Sequence[Record]) -> list[DecodedRow | None]:
+        """The same of many records, in their order, in a fraction of the time."""
+        rows: list[DecodedRow | None] = [None] * len(records)
+        alike: dict[bytes, list[int]] = {}
+        for place, record in enumerate(records):
+            if record.value is not None:
+                alike.setdefault(record.value[:5], []).append(place)
+        for head, places in alike.items():
+            values = [records[place].value or b"" for place in places]
+            for place, value, row in zip(places, values, self._read_many(head, values), strict=True):
+                record = records[place]
+                rows[place] = _with_sources(record, row if row is not None else self._row(record, value))
+        return rows
+
+    def _read_many(self, head: bytes, values: Sequence[bytes]) -> Sequence[dict[str, Any] | None]:
+        """None for each that is to be read by itself: it does not fit, or there are too few to gain by it."""
+        if len(values) >= MANY and len(head) == 5 and head[0] == 0:
+            try:
+                read_many = self._of(int.from_bytes(head[1:], "big")).read_many
+            except NotFound:
+                read_many = None
+            if read_many is not None:
+                return read_many(values, 5)
+        return [None] * len(values)
 
     def _row(self, record: Record, value: bytes) -> dict[str, Any]:
         try:
             if len(value) >= 5 and value[0] == 0:
-                _, read = self._of(int.from_bytes(value[1:5], "big"))
+                read = self._of(int.from_bytes(value[1:5], "big")).read
                 if read is not None:
                     try:
                         row, end = read(value, 5)
                         if end <= len(value):
                             return row
-                    except (IndexError, ValueError, OverflowError, struct.error):
+                    except BROKEN:
                         pass  # fastavro says why
-            _, row = decode(value, lambda schema_id: self._of(schema_id)[0])
+            _, row = decode(value, lambda schema_id: self._of(schema_id).parsed)
         except (Undecodable, NotFound) as error:  # NotFound: the registry answers, and has no such schema
             raise unreadable(record, error.message) from None
         if not isinstance(row, dict):
             raise unreadable(record, "not a row")
         return row
 
-    def _of(self, schema_id: int) -> tuple[Any, Read | None]:
+    def _of(self, schema_id: int) -> _Known:
         found = self._known.get(schema_id)
         if found is None:
             schema = as_numbers(orjson.loads(self.schemas.schema(schema_id)))
-            found = self._known[schema_id] = (parsed(schema), reader_of(schema))
+            read = reader_of(schema)
+            many = None if read is None else rows_reader_of(schema)
+            found = self._known[schema_id] = _Known(parsed(schema), read, many)
         return found
+
+
+def _with_sources(record: Record, row: dict[str, Any]) -> dict[str, Any]:
+    if "_sources" not in row and (origins := provenance(record)) is not None:
+        row["_sources"] = origins
+    return row
 
 
 def provenance(record: Record) -> dict[str, Any] | None:
@@ -97,14 +142,19 @@ def unreadable(record: Record, why: str) -> HubFault:
 def reader_of(schema: AvroType) -> Read | None:
     """A function from (bytes, place) to (row, place behind it); None for a schema it does not know all of.
 
-    It raises IndexError, ValueError, OverflowError or struct.error for bytes that do not fit, or returns a place past their end."""
+    It raises one of ``BROKEN`` for bytes that do not fit, or returns a place past their end."""
     if not isinstance(schema, dict) or schema.get("type") != "record":
         return None
-    writer = _Writer()
     try:
-        result = writer.read(schema, 1)
+        return _value_reader(schema)
     except _Unknown:
         return None
+
+
+def _value_reader(avro_type: AvroType) -> Callable[[bytes, int], tuple[Any, int]]:
+    """The same for a value of any type. Raises _Unknown."""
+    writer = _Writer()
+    result = writer.read(avro_type, 1)
     source = "\n".join(["def read(d, p):", *writer.lines, f"    return {result}, p"])
     space: dict[str, Any] = {
         "varint": _varint,
@@ -116,6 +166,11 @@ def reader_of(schema: AvroType) -> Read | None:
     exec(compile(source, "<avro>", "exec"), space)  # noqa: S102 of a schema only the shape and quoted names are in it
     read: Read = space["read"]
     return read
+
+
+def rows_reader_of(schema: AvroType) -> ReadMany:
+    """The same of many records at a time, for a schema of which ``reader_of`` knows all: see ``row_batches``."""
+    return row_batches.reader_of(schema, _value_reader, BROKEN, LOGICAL_READERS)
 
 
 class _Unknown(Exception):

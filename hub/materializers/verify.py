@@ -27,7 +27,7 @@ from typing import Protocol
 from hub.errors import Conflict, NotFound, PeerError
 from hub.log import Cluster, Reader
 from hub.materializers.applier import key_of, version_of
-from hub.materializers.row_decoder import RowDecoder, SchemaTexts
+from hub.materializers.row_decoder import DecodedRow, RowDecoder, SchemaTexts
 from hub.materializers.stores.kept import Digester, Shaper, key_hash, sources_text
 from hub.materializers.stores.port import Cut, KeptRow, ViewStore
 from hub.materializers.view import changelog_of
@@ -172,7 +172,11 @@ class _Fold:
             key, version = key_of(record), version_of(record)
             if key not in newest or newest[key][0] < version:
                 newest[key] = (version, record)
-        rows = [self._row(key, version, record) for key, (version, record) in newest.items()]
+        decoded = self.decoder.rows([record for _, record in newest.values()])
+        rows = [
+            self._row(key, version, row)
+            for (key, (version, _)), row in zip(newest.items(), decoded, strict=True)
+        ]
         self.file.execute("BEGIN")
         self.file.executemany(
             "INSERT INTO fold VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO UPDATE SET version = excluded.version, "
@@ -181,8 +185,7 @@ class _Fold:
         )
         self.file.execute("COMMIT")
 
-    def _row(self, key: str, version: int, record: Record) -> tuple[int, int, int | None, str]:
-        row = self.decoder.row(record)
+    def _row(self, key: str, version: int, row: DecodedRow | None) -> tuple[int, int, int | None, str]:
         if row is None:
             return key_hash(key), version, None, key
         values = [*self.shaper.values(row), sources_text(row)]
