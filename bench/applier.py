@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from hub.materializers.stores.named import open_store
 from hub.materializers.verify import verify
 from hub.materializers.view import View
 from hub.record import NewRecord
+from hub.runtime import collect_rarely
 from hub.schema_registry.client import RegisteredSchema
 from hub.schema_registry.codec import encode, parsed
 
@@ -115,6 +116,7 @@ def fill(bootstrap: str, width: str, url: str) -> dict[str, Any]:
     applier = Applier(cluster, Schemas(width), store)
     applier.follow([view])
     end = cluster.end_offsets([view.changelog])
+    collect_rarely()  # as the applier's process does
     begun, cpu = time.perf_counter(), time.process_time()
     rows = 0
     while not applier.followed[width].position.covers(end):
@@ -217,7 +219,10 @@ def _server_cpu(postgres: Postgres | None) -> float:
     if postgres is None or postgres.process is None:
         return 0.0
     server = psutil.Process(postgres.process.pid)
-    times = [server.cpu_times(), *(each.cpu_times() for each in server.children())]
+    times = [server.cpu_times()]
+    for each in server.children():
+        with suppress(psutil.NoSuchProcess):  # it ends meanwhile, and is then counted with its parent's children
+            times.append(each.cpu_times())
     own = sum(each.user + each.system for each in times)
     return own + times[0].children_user + times[0].children_system
 

@@ -11,7 +11,7 @@ from hub.cli.context import load_settings
 from hub.config import Settings
 from hub.errors import ConfigError
 from hub.home_key import make_key
-from hub.runtime import install_stop_signals, log_to_stderr
+from hub.runtime import collect_rarely, install_stop_signals, log_to_stderr
 from hub.tracing import begin
 
 log = logging.getLogger(__name__)
@@ -29,8 +29,10 @@ def serve() -> None:
             "everybody who reaches %s:%d may do everything: %s is missing (docs/access.md)",
             *(settings.http_host, settings.http_port, settings.project / ACCESS_FILE),
         )
+    app = create_app(settings)
+    collect_rarely()
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         host=settings.http_host,
         port=settings.http_port,
         log_level="warning",
@@ -49,14 +51,18 @@ def audit_topics() -> None:
     """What anybody wrote, judged by its topic's schema, until a stop signal comes."""
     from hub.topics.auditor import run
 
-    run(*_begin_loop(None))  # it passes no event on, so it has no spans
+    begun = _begin_loop(None)
+    collect_rarely()
+    run(*begun)  # it passes no event on, so it has no spans
 
 
 def apply_changelogs() -> None:
     """Changelog topics into the stores, until a stop signal comes."""
     from hub.materializers.store_threads import run
 
-    run(*_begin_loop("hub-applier"))
+    begun = _begin_loop("hub-applier")
+    collect_rarely()
+    run(*begun)
 
 
 def materialize() -> None:

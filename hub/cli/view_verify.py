@@ -36,7 +36,10 @@ def verify_view(
 
     Example: hub view verify customer_360 --store lake
     """
+    from hub.runtime import collect_rarely
+
     settings = load_settings()
+    collect_rarely()
     verdicts = {
         name: _verdict(settings, name, view, timeout_s, most) for name in _stores(settings, view, store)
     }
