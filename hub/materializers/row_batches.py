@@ -244,9 +244,11 @@ def _union(branches: Sequence[Column], nulls: Sequence[bool]) -> Column:
 
 
 def _record(names: Sequence[str], columns: Sequence[Column]) -> Column:
+    if not names:
+        return lambda block, at, ends: ([{} for _ in range(len(at))], at)
     each = [f"v{place}" for place in range(len(names))]
     body = ", ".join(f"{name!r}: {value}" for name, value in zip(names, each, strict=True))
-    # Written out, a dict is made in half the time that ``dict(zip(...))`` takes.
+    # Written out, a dict is made in half the time that ``dict(zip(...))`` takes. Only quoted names are in it.
     source = f"lambda columns: [{{{body}}} for {', '.join(each)}, in zip(*columns)]"
     rows: Callable[[list[list[Any]]], list[Any]] = eval(source, {"__builtins__": {"zip": zip}})
 
@@ -257,10 +259,7 @@ def _record(names: Sequence[str], columns: Sequence[Column]) -> Column:
             values.append(found)
         return rows(values), at
 
-    def empty(block: Block, at: Places, ends: Places) -> tuple[list[Any], Places]:
-        return [{} for _ in range(len(at))], at
-
-    return column if names else empty
+    return column
 
 
 def _enum(symbols: Sequence[str]) -> Column:
