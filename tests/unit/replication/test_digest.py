@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,7 +50,7 @@ def test_small_ranges_join_to_large_ones() -> None:
     ],
 )
 def test_a_change_is_found_in_its_range(change: dict[str, object]) -> None:
-    changed = [replace(each, **change) if each.offset == 14 else each for each in RECORDS]  # type: ignore[arg-type]
+    changed = [each._replace(**change) if each.offset == 14 else each for each in RECORDS]  # type: ignore[arg-type]
     found = differences(ranges(numbered(RECORDS), 10), ranges(numbered(changed), 10))
     assert [(each.first, each.end) for each in found] == [(10, 20)]
 
