@@ -91,16 +91,23 @@ indexes: [city]
 class Hub:
     """A hub in a folder of its own, on free ports, with these topics and a view."""
 
-    def __init__(self, topics: dict[str, dict[str, Any]] = SCHEMAS, view: str = VIEW) -> None:
+    def __init__(
+        self,
+        topics: dict[str, dict[str, Any]] = SCHEMAS,
+        view: str = VIEW,
+        fit: Callable[[Settings], Settings] = lambda settings: settings,
+    ) -> None:
         self.topics, self.view = topics, view
         self.folder = Path(tempfile.mkdtemp(prefix="hub-bench-"))
         port = free_pair()
-        self.settings = Settings(
-            home=self.folder / "home",
-            project=self.folder / "project",
-            kafka_port=port,
-            bootstrap=f"127.0.0.1:{port}",
-            http_port=free_ports(1)[0],
+        self.settings = fit(
+            Settings(
+                home=self.folder / "home",
+                project=self.folder / "project",
+                kafka_port=port,
+                bootstrap=f"127.0.0.1:{port}",
+                http_port=free_ports(1)[0],
+            )
         )
         (self.settings.project / "views").mkdir(parents=True)
         (self.settings.project / "views" / "bench.yaml").write_text(view)
@@ -209,8 +216,13 @@ class Hub:
 
 
 @contextmanager
-def hub(topics: dict[str, dict[str, Any]] = SCHEMAS, view: str = VIEW) -> Iterator[Hub]:
-    running = Hub(topics, view)
+def hub(
+    topics: dict[str, dict[str, Any]] = SCHEMAS,
+    view: str = VIEW,
+    fit: Callable[[Settings], Settings] = lambda settings: settings,
+) -> Iterator[Hub]:
+    """``fit``: what is to be set otherwise."""
+    running = Hub(topics, view, fit)
     try:
         running.start_log()
         yield running

@@ -1,9 +1,14 @@
 // The bench's view as a Kafka Streams program: four sources cogrouped by key, the same fields, the same identities.
+// With -Dserve=PORT it answers GET /KEY from its own store (interactive queries), as JSON.
 // Arguments: bootstrap servers, state folder, application id, then topic=schema file for crm, web, orders and pay.
 
+import com.sun.net.httpserver.HttpServer;
 import java.io.*;
+import java.net.InetSocketAddress;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.*;
 import java.util.*;
+import java.util.concurrent.Executors;
 import org.apache.avro.*;
 import org.apache.avro.generic.*;
 import org.apache.avro.io.*;
@@ -12,6 +17,8 @@ import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.*;
 import org.apache.kafka.streams.kstream.*;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.QueryableStoreTypes;
+import org.apache.kafka.streams.state.ReadOnlyKeyValueStore;
 
 public class CustomerView {
   record Entry(long at, long cents, String text) {}
@@ -65,15 +72,33 @@ public class CustomerView {
   static final ThreadLocal<GenericDatumWriter<GenericRecord>> WRITER =
       ThreadLocal.withInitial(() -> new GenericDatumWriter<>(OUT));
 
-  static byte[] encoded(Row row) {
+  static byte[] encoded(Row row) { return Peer.encoded(shown(row), WRITER.get()); }
+
+  static GenericRecord shown(Row row) {
     long open = row.orders.values().stream().filter(each -> each.text.equals("open")).count();
     long ordered = row.orders.values().stream().mapToLong(Entry::cents).sum();
     long paid = row.payments.values().stream().filter(each -> each.text.equals("captured")).mapToLong(Entry::cents).sum();
-    var record = new GenericRecordBuilder(OUT).set("name", Peer.text(row.name)).set("city", Peer.text(row.city))
+    return new GenericRecordBuilder(OUT).set("name", Peer.text(row.name)).set("city", Peer.text(row.city))
         .set("segment", Peer.text(row.segment)).set("page", Peer.text(row.page)).set("last_seen", row.webAt)
         .set("visits", row.visits).set("orders", (long) row.orders.size()).set("open_orders", open)
         .set("ordered", ordered).set("paid", paid).set("owes", ordered - paid).build();
-    return Peer.encoded(record, WRITER.get());
+  }
+
+  static void serve(KafkaStreams streams, int port) throws IOException {
+    var server = HttpServer.create(new InetSocketAddress("127.0.0.1", port), 128);
+    server.setExecutor(Executors.newFixedThreadPool(8));
+    server.createContext("/", asked -> {
+      String key = asked.getRequestURI().getPath().substring(1);
+      ReadOnlyKeyValueStore<String, Row> rows =
+          streams.store(StoreQueryParameters.fromNameAndType("rows", QueryableStoreTypes.keyValueStore()));
+      Row row = rows.get(key);
+      byte[] body = row == null ? new byte[0]
+          : ("{\"key\": \"" + key + "\", \"row\": " + shown(row) + "}").getBytes(StandardCharsets.UTF_8);
+      asked.getResponseHeaders().set("Content-Type", "application/json");
+      asked.sendResponseHeaders(row == null ? 404 : 200, row == null ? -1 : body.length);
+      try (var out = asked.getResponseBody()) { out.write(body); }
+    });
+    server.start();
   }
 
   static Row folded(int source, GenericRecord event, Row row) {
@@ -115,6 +140,9 @@ public class CustomerView {
     all.aggregate(Row::new, Materialized.<String, Row, KeyValueStore<Bytes, byte[]>>as("rows")
             .withKeySerde(Serdes.String()).withValueSerde(Serdes.serdeFrom(new RowWriter(), new RowReader())))
         .toStream().mapValues(CustomerView::encoded).to("peer.bench");
-    Peer.run(builder, settings);
+    String port = System.getProperty("serve");
+    Peer.run(builder, settings, port == null ? streams -> {} : streams -> {
+      try { serve(streams, Integer.parseInt(port)); } catch (IOException error) { throw new UncheckedIOException(error); }
+    });
   }
 }

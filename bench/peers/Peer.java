@@ -6,6 +6,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Properties;
+import java.util.function.Consumer;
 import org.apache.avro.Schema;
 import org.apache.avro.generic.GenericDatumReader;
 import org.apache.avro.generic.GenericDatumWriter;
@@ -37,9 +38,14 @@ final class Peer {
   }
 
   static void run(StreamsBuilder builder, Properties settings) throws InterruptedException {
+    run(builder, settings, streams -> {});
+  }
+
+  static void run(StreamsBuilder builder, Properties settings, Consumer<KafkaStreams> started) throws InterruptedException {
     var streams = new KafkaStreams(builder.build(), settings);
     Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(10))));
     streams.start();
+    started.accept(streams);
     Thread.currentThread().join();
   }
 

@@ -41,7 +41,9 @@ from hub.kafka import KafkaCluster, own_cluster, own_connection
 from hub.materializers import query_routes, version_routes
 from hub.materializers import routes as view_routes
 from hub.materializers.push import Watcher
+from hub.materializers.quick_reads import Quick, QuickReads
 from hub.materializers.store_news import StoreNews
+from hub.materializers.stores.prepared import PreparedReads
 from hub.materializers.stores.queries import Queries
 from hub.materializers.stores.sql import Store
 from hub.materializers.topic_rows import Topics
@@ -84,6 +86,7 @@ def create_app(settings: Settings) -> FastAPI:
     access = LiveAccess(settings.project, required=settings.require_access)
     proxies = Proxies(settings.proxy_header or "", tuple(settings.proxy_addresses))
     door = Door(access, settings.home, proxies, settings.metrics_open)
+    reads = QuickReads()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -93,7 +96,7 @@ def create_app(settings: Settings) -> FastAPI:
             await run_in_threadpool(door.ready)
             watching = asyncio.create_task(door.watch())
             opened.callback(watching.cancel)
-            await compose(app, settings, opened)
+            await compose(app, settings, opened, reads)
             yield
 
     # FastAPI's own pages load their scripts from elsewhere, and the hub runs without the Internet.
@@ -103,6 +106,8 @@ def create_app(settings: Settings) -> FastAPI:
     own = app.openapi
     app.openapi = lambda: with_registry(own())  # type: ignore[method-assign]
 
+    # The last one that is added is asked first.
+    app.add_middleware(Quick, reads=reads)
     app.add_middleware(Guard, door=door)
     app.add_middleware(Traced)
     add_docs(app)
@@ -116,7 +121,7 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> None:
+async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, reads: QuickReads) -> None:
     """Open what the routes share, give it to them, and have it closed in reverse order.
 
     Kafka may be away: views are served from the store at once, everything else answers 503 until it is back.
@@ -133,6 +138,8 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack) -> N
     add_dead_letters(app, settings, cluster)
     news = StoreNews(cluster)
     watcher = await add_views(app, settings, cluster, news, opened)
+    reads.open(PreparedReads(watcher.store))
+    opened.callback(reads.close)
     ask = await add_queries(app, settings, cluster, watcher, opened)
     desk = make_desk(settings, cluster) if settings.alerts else None
     seen = seen_desk(desk, watcher.store) if desk is not None else None

@@ -43,10 +43,13 @@ from sqlalchemy import (
     Integer,
     MetaData,
     PoolProxiedConnection,
+    ScalarSelect,
+    Select,
     String,
     Table,
     Text,
     and_,
+    bindparam,
     cast,
     collate,
     create_engine,
@@ -55,6 +58,7 @@ from sqlalchemy import (
     false,
     func,
     inspect,
+    literal,
     or_,
     select,
     text,
@@ -90,6 +94,8 @@ _CHUNK = 10_000
 _COPY_FROM = 200
 # Two processes that open a new SQLite file at once: the one waits for the other's switch to WAL.
 _OPEN_TRIES, _OPEN_PAUSE_S = 100, 0.05
+# How many columns of ``row_query`` say what it was made for.
+MARKS = 5
 # Postgres cuts longer names off, each to the same.
 _LONGEST_NAME = 63
 
@@ -290,17 +296,17 @@ class Store:
 
     def views(self) -> list[str]:
         """The names of the tables: a view's own, and those of its versions."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             return sorted(connection.execute(select(self._views.c.view)).scalars())
 
     def names(self) -> list[str]:
         """The names of the views that can be read."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             return self.view_names(connection)
 
     def view(self, name: str) -> ViewTable:
         """The view's table as it is now. Raises NotFound."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             return self.definition(connection, name)
 
     # ---- which version of a view is read
@@ -319,12 +325,12 @@ class Store:
 
     def served(self, view: str) -> str:
         """The name of the table that readers of ``view`` get."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             return self._served(connection, view)
 
     def served_tables(self) -> dict[str, str]:
         """The same of every view of which another table than that of its own name is read."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             return self._all_served(connection)
 
     def _served(self, connection: Connection, view: str) -> str:
@@ -343,7 +349,7 @@ class Store:
     @contextmanager
     def side_by_side(self, view: str, other: str) -> Iterator[tuple[Side, Side]]:
         """Two tables at one moment, rows in the order of their keys."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             yield self._side(connection, view), self._side(connection, other)
 
     def _side(self, connection: Connection, name: str) -> Side:
@@ -362,7 +368,7 @@ class Store:
 
         return Side(known.types, self._positions_of(connection, name, "source"), rows)
 
-    # For queries over several views, in a transaction of their own (stores/queries.py):
+    # For reads in a transaction of their own (stores/queries.py, stores/prepared.py):
 
     def view_names(self, connection: Connection) -> list[str]:
         tables = set(connection.execute(select(self._views.c.view)).scalars())
@@ -392,7 +398,7 @@ class Store:
 
     def group(self, view: str) -> tuple[list[str], Common] | None:
         """The views here that are of one group with this one, and the cut at which they all are; None: it is of none."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             tables = {each: self._served(connection, each) for each in self.view_names(connection)}
             told = self._told(connection, [f"state:{table}" for table in tables.values()])
             label = label_of(told, tables.get(view, view))
@@ -400,6 +406,32 @@ class Store:
                 return None
             views = [each for each, table in tables.items() if label_of(told, table) == label]
             return views, self.common_cut(connection, views)
+
+    def row_query(self, connection: Connection, view: str) -> tuple[Select[Any], ViewTable]:
+        """One row in any case, for the key ``wanted``: MARKS columns that say which table was asked and how it is made, what
+        is covered, then the table's own columns, or nulls. Raises NotFound."""
+        known = self._definition(connection, self._served(connection, view), view)
+        positions, views, row = self._positions, self._views, known.table
+        of_view = positions.c.view == known.name
+        texts = [cast(each, Text) for each in (positions.c.partition, positions.c.next_offset)]
+        place = positions.c.topic + ":" + texts[0] + ":" + texts[1]
+        joined = func.string_agg if self._postgres else func.group_concat
+
+        def one(column: ColumnElement[Any], *where: ColumnElement[bool]) -> ScalarSelect[Any]:
+            return select(column).where(*where).scalar_subquery()
+
+        query = select(
+            one(positions.c.next_offset, positions.c.view == f"{view}@", positions.c.kind == "served"),
+            one(positions.c.next_offset, of_view, positions.c.kind == "swept"),
+            one(views.c.topic_id, views.c.view == known.name),
+            one(cast(views.c.schema, Text), views.c.view == known.name),
+            one(cast(views.c.indexes, Text), views.c.view == known.name),
+            one(joined(place, ","), of_view, positions.c.kind == "source"),
+            *row.columns,
+        )
+        anchor = select(literal(1).label("one")).subquery("anchor")
+        found = row.c.key == bindparam("wanted", type_=row.c.key.type)
+        return query.select_from(anchor.outerjoin(row, found)), known
 
     def _told(self, connection: Connection, keys: Sequence[str]) -> dict[str, Any]:
         """Of the progress records those of these keys."""
@@ -542,7 +574,7 @@ class Store:
 
     def read(self, view: str, key: str) -> tuple[StoredRow | None, Positions]:
         """One row and the source positions that the view covers, of one moment."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             known = self.definition(connection, view)
             found = (
                 connection.execute(select(known.table).where(known.table.c.key == self._key(key)))
@@ -550,20 +582,20 @@ class Store:
                 .first()
             )
             covered = self.covered(connection, view)
-        return (_stored(known, found) if found is not None else None), covered
+        return (stored_row(known, found) if found is not None else None), covered
 
     def select(
         self, view: str, conditions: Iterable[Filter], limit: int, after: str | None
     ) -> list[StoredRow]:
         """Live rows in key order that meet every (column, operator, value); operators: eq gt gte lt lte."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             known = self.definition(connection, view)
             table = known.table
             where = [table.c._deleted.is_(False), *self._meeting(known, conditions)]
             if after is not None:
                 where.append(table.c.key > self._key(after))
             query = select(table).where(*where).order_by(table.c.key).limit(limit)
-            return [_stored(known, found) for found in connection.execute(query).mappings()]
+            return [stored_row(known, found) for found in connection.execute(query).mappings()]
 
     def _meeting(self, known: ViewTable, conditions: Iterable[Filter]) -> list[ColumnElement[bool]]:
         """What SQL must find true. Raises CallerError for a column that the view has no more."""
@@ -585,7 +617,7 @@ class Store:
     ) -> list[tuple[StoredRow, tuple[Any, ...]]]:
         """Live rows by (column, descending), each with its place: the values of those columns as they are kept, which
         ``after`` takes. The last column must be the key, or contain it: no two rows have one place."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             known = self.definition(connection, view)
             table = known.table
             columns = [self._by_code_point(table.c[name]) for name, _ in order]
@@ -599,7 +631,7 @@ class Store:
             ]
             query = select(table).where(*where).order_by(*sorting).limit(limit)
             return [
-                (_stored(known, found), tuple(found[name] for name, _ in order))
+                (stored_row(known, found), tuple(found[name] for name, _ in order))
                 for found in connection.execute(query).mappings()
             ]
 
@@ -617,7 +649,7 @@ class Store:
         """Live rows with keys past ``after`` and the changelog positions they are read at: one consistent cut a call.
 
         Raises BuiltAnew when the view is not of this incarnation any more."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             known = self._of_incarnation(connection, view, incarnation)
             table = known.table
             where = [table.c._deleted.is_(False), *self._meeting(known, conditions)]
@@ -627,7 +659,7 @@ class Store:
             rows = connection.execute(
                 select(table).where(*where).order_by(table.c.key).limit(limit)
             ).mappings()
-            return [_stored(known, found) for found in rows], positions
+            return [stored_row(known, found) for found in rows], positions
 
     def changes(
         self,
@@ -646,7 +678,7 @@ class Store:
         Raises BuiltAnew when the view is not of this incarnation any more: ``since`` means nothing then.
         """
         wanted = list(conditions)
-        with self._reading() as connection:
+        with self.reading() as connection:
             known = self._of_incarnation(connection, view, incarnation)
             table = known.table
             reached = self._positions_of(connection, self._served(connection, view), "changelog")
@@ -672,7 +704,7 @@ class Store:
                 .limit(limit + 1)
             )
             found = [
-                _stored(known, row) if row["_meets"] else replace(_stored(known, row), values=None)
+                stored_row(known, row) if row["_meets"] else replace(stored_row(known, row), values=None)
                 for row in connection.execute(query).mappings()
             ]
         if len(found) <= limit:
@@ -694,7 +726,7 @@ class Store:
 
     def positions(self, view: str, kind: RowKind) -> Positions:
         """How far a version's changelog is applied, or which source positions the rows cover that readers get."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             return (
                 self.covered(connection, view)
                 if kind == "source"
@@ -716,7 +748,7 @@ class Store:
     def progress(self) -> dict[str, Any]:
         """The latest progress and state records, by their keys. Under a view's own name: those of the version that is
         read; of its other versions under ``version.<kind>:<view>@<number>``."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             found = connection.execute(select(self._progress)).mappings()
             told = {row["key"]: row["value"] for row in found}
             served = self._all_served(connection)
@@ -724,21 +756,21 @@ class Store:
 
     def count(self, view: str) -> int:
         """How many live rows the view has. Reads the whole table."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             table = self.definition(connection, view).table
             query = select(func.count()).select_from(table).where(table.c._deleted.is_(False))
             return int(connection.execute(query).scalar_one())
 
     def newest_version(self, view: str) -> int:
         """The highest version of any row, deleted ones included; 0 without rows. Reads the whole table."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             table = self._definition(connection, view).table
             return int(connection.execute(select(func.max(table.c._version))).scalar() or 0)
 
     def due(self, view: str, column: str, until_ms: int, limit: int) -> list[tuple[str, int]]:
         """(key, time) of live rows of a version whose time in ``column``, an indexed one, is not after ``until_ms``; the
         earliest first. [] of a table without that column. Raises NotFound."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             known = self._definition(connection, view)
             if column not in known.types:
                 return []
@@ -754,7 +786,7 @@ class Store:
     @contextmanager
     def cut(self, view: str) -> Iterator[Cut]:
         """See ViewStore. The rows are read in the transaction that read the positions."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             known = self._definition(connection, view)
             where = (self._positions.c.view == view, self._positions.c.kind == "swept")
             swept = connection.execute(select(self._positions.c.next_offset).where(*where)).scalar()
@@ -775,7 +807,7 @@ class Store:
 
     def stamp(self) -> int:
         """A number that changes whenever a process applied something: cheap to ask often."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             return int(connection.execute(select(func.sum(self._positions.c.next_offset))).scalar() or 0)
 
     def glance(self) -> int | None:
@@ -795,7 +827,8 @@ class Store:
             return None
 
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that sees one moment. Raises PeerError, StoreRefused."""
         with self._errors(), self._reader.connect() as connection:
             yield connection
 
@@ -964,7 +997,8 @@ def _upsert_text(connection: Connection, table: Table, key: str, newer: str) -> 
     )
 
 
-def _stored(known: ViewTable, found: Mapping[Any, Any]) -> StoredRow:
+def stored_row(known: ViewTable, found: Mapping[Any, Any]) -> StoredRow:
+    """A row as it is read, of its table's columns by name."""
     values: dict[str, Any] | None = None
     if not found["_deleted"]:
         values = {name: found[name] for name in known.types}
