@@ -7,6 +7,7 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import prepared_contract
 import pytest
 import store_contract
 from changelog import Bench
@@ -17,6 +18,7 @@ from sqlalchemy import create_engine, text
 from hub.errors import HubError, PeerError
 from hub.log import MemoryCluster
 from hub.materializers.stores.named import open_store
+from hub.materializers.stores.prepared import PreparedReads
 from hub.materializers.stores.sql import Change, Store, StoreRefused, ViewBatch
 from hub.record import Positions
 from hub.schema_registry.facts import SCHEMAS_TOPIC, LevelSet, SchemaStored, record_of
@@ -99,6 +101,27 @@ def test_any_history_gives_the_rows_of_the_highest_versions(url: str, seed: int)
 
 def test_refusals_tables_made_anew_and_progress(url: str) -> None:
     store_contract.the_rest(lambda: open_store(url))
+
+
+def test_a_prepared_read_says_what_the_store_says(url: str) -> None:
+    prepared_contract.reads_like_the_store(url)
+
+
+def test_prepared_reads_outlive_the_server(postgres: Postgres, url: str) -> None:
+    bench = Bench(url)
+    bench.write("k1", 1, {"points": 1})
+    bench.drain()
+    reads = PreparedReads(bench.store)
+    prepared_contract.same(bench, reads)
+    postgres.kill()
+    assert reads.find("v", "k1") is None
+    postgres.start()
+    assert bench.store.get("v", "k1") is not None
+    while reads.find("v", "k1") is None:  # each connection of the pool that died is no answer once
+        pass
+    prepared_contract.same(bench, reads)
+    reads.close()
+    bench.store.close()
 
 
 def test_a_large_batch_that_is_refused_leaves_nothing(url: str) -> None:

@@ -1,0 +1,74 @@
+"""What a prepared read must say: the same as the store's own, whatever becomes of the view meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from changelog import Bench, schema
+
+from hub.errors import NotFound
+from hub.materializers.stores.prepared import PreparedReads
+from hub.materializers.stores.sql import Change, ViewBatch
+from hub.record import Positions
+
+KEYS = [*(f"k{n}" for n in range(41)), "n\0l", ""]
+
+
+def same(bench: Bench, reads: PreparedReads, view: str = "v") -> None:
+    """Every key's row and what is covered, as ``Store.read`` has them."""
+    for key in KEYS:
+        found = reads.find(view, key)
+        assert found is not None, key
+        row, covered = bench.store.read(view, key)
+        assert found[0] == row
+        assert (found[1].positions, found[1].text) == (covered, str(covered))
+
+
+def reads_like_the_store(where: Path | str) -> None:
+    bench = Bench(where)
+    reads = PreparedReads(bench.store)
+    same(bench, reads)
+    bench.write_history()
+    bench.tell(41)
+    bench.drain()
+    same(bench, reads)
+    assert bench.store.read("v", "k1")[1]  # it says what is covered
+    # A column more, an index less, and another version that is served: each is another statement.
+    bench.store.ensure_view("v", schema(("seen", ["null", "boolean"])), [], "topic-2")
+    same(bench, reads)
+    kinds = [
+        ("at", {"type": "long", "logicalType": "timestamp-millis"}),
+        ("words", {"type": "array", "items": "string"}),
+        ("new", "boolean"),
+    ]
+    bench.store.ensure_view(
+        "v@2", schema(*((name, ["null", kind]) for name, kind in kinds)), ["city"], "topic-3"
+    )
+    row = {"city": "Oslo", "points": 7, "at": 1_767_225_600_001, "words": ["ü", "b"], "new": True}
+    origin = {"s": {"topic": "in", "partition": 0, "offset": 4}}
+    changes = [Change("k1", 9, 0, 0, {**row, "_sources": origin}), Change("k2", 8, 0, 1, None, origin)]
+    bench.store.apply(
+        [ViewBatch("v@2", changes, Positions.of([("views.v.v2", 0, 2)]), Positions.of([("in", 0, 5)]))]
+    )
+    bench.store.serve("v", 2)
+    same(bench, reads)
+    found = reads.find("v", "k1")
+    assert found is not None and found[0] is not None and found[0].values is not None
+    assert found[0].values["new"] is True and found[0].values["words"] == ["ü", "b"]
+    bench.store.serve("v", None)
+    same(bench, reads)
+    # A view that is not there is no answer, and one that comes back is.
+    bench.store.drop_view("v")
+    assert reads.find("v", "k1") is None
+    try:
+        bench.store.read("v", "k1")
+    except NotFound:
+        pass
+    else:
+        raise AssertionError("the view is gone")
+    bench.store.ensure_view("v", schema(), ["city"], "topic-4")
+    same(bench, reads)
+    reads.close()
+    same(bench, reads)  # opened again when it is asked
+    reads.close()
+    bench.store.close()
