@@ -90,7 +90,7 @@ def of_hub(running: Hub, title: str) -> Server:
 
 
 @contextlib.contextmanager
-def of_peer(running: Hub, events: int) -> Iterator[Server]:
+def of_peer(running: Hub) -> Iterator[Server]:
     """The cogroup of bench/views.py with Java's own HTTP server before its store, when it has read everything."""
     port = free_ports(1)[0]
     view = kafka_streams.KafkaStreamsView(
@@ -142,8 +142,7 @@ def main() -> None:
                 bulk(running)
                 if asked is None:
                     asked = Asked(keys_of(given.keys, events), given.seconds, given.rate, pool)
-                server = of_hub(running, f"the hub, {kind}")
-                measure(server, asked)
+                measure(of_hub(running, f"the hub, {kind}"), asked)
                 token = ",".join(f"{topic}:{partition}:1" for topic in TOPICS for partition in (0, 1))
                 measure(of_hub(running, f"the hub, {kind}, with a token"), asked, f"?after={token}")
         if asked is None or given.no_peer:
@@ -153,7 +152,7 @@ def main() -> None:
             return
         with hub() as running:
             running.load(events, given.keys)
-            with of_peer(running, events) as server:
+            with of_peer(running) as server:
                 measure(server, asked)
 
 

@@ -23,7 +23,14 @@ from hub.errors import HubError
 from hub.materializers.stores.columns import Convert, json_text
 from hub.materializers.stores.kept import without_nul
 from hub.materializers.stores.postgres_copy import is_driver_error
-from hub.materializers.stores.sql import MARKS, Store, StoredRow, ViewTable, stored_row
+from hub.materializers.stores.sql import (
+    MARKS,
+    Store,
+    StoredRow,
+    ViewTable,
+    stored_row,
+    that_waits_for_no_lock,
+)
 from hub.record import Positions
 
 # Connections to Postgres that reads by key take beside the store's own.
@@ -75,8 +82,10 @@ class PreparedReads:
                 if found[:MARKS] == statement.mark:
                     return self._answer(view, statement, found)
                 self._statements.pop(view, None)
+        except HubError:  # no such view, say: that is no fault of the connection's
+            self._statements.pop(view, None)
         except Exception as error:
-            if not (isinstance(error, HubError | SQLAlchemyError | sqlite3.Error) or is_driver_error(error)):
+            if not (isinstance(error, SQLAlchemyError | sqlite3.Error) or is_driver_error(error)):
                 raise
             self._statements.pop(view, None)
             self._let_go()
@@ -131,7 +140,7 @@ class PreparedReads:
     def _run(self, statement: _Statement, key: str) -> tuple[Any, ...]:
         if self.at_once:
             if self._own is None:
-                self._own = _that_waits_for_no_lock(self._store.engine)
+                self._own = that_waits_for_no_lock(self._store.engine)
             return _fetch(self._own, statement, key)
         connection = self._pooled().raw_connection()
         try:
@@ -162,13 +171,6 @@ class PreparedReads:
         if own is not None:
             with suppress(sqlite3.Error, SQLAlchemyError):
                 own.close()
-
-
-def _that_waits_for_no_lock(engine: Engine) -> PoolProxiedConnection:
-    connection = engine.raw_connection()
-    connection.detach()
-    connection.cursor().execute("PRAGMA busy_timeout=0")
-    return connection
 
 
 def _fetch(connection: PoolProxiedConnection, statement: _Statement, key: str) -> tuple[Any, ...]:

@@ -817,10 +817,8 @@ class Store:
             return None
         try:
             if self._peephole is None:
-                # None of the pool's: of what it writes itself a connection is not told. And it waits for no lock.
-                self._peephole = self.engine.raw_connection()
-                self._peephole.detach()
-                self._peephole.cursor().execute("PRAGMA busy_timeout=0")
+                # None of the pool's: of what it writes itself a connection is not told.
+                self._peephole = that_waits_for_no_lock(self.engine)
             cursor = self._peephole.cursor().execute("PRAGMA data_version")
             return int(cursor.fetchone()[0])
         except (sqlite3.Error, SQLAlchemyError):
@@ -860,6 +858,14 @@ class Store:
 
     def _named(self) -> str:
         return self.engine.url.render_as_string(hide_password=True)
+
+
+def that_waits_for_no_lock(engine: Engine) -> PoolProxiedConnection:
+    """A connection to SQLite, none of the pool's, that says at once when the file is busy."""
+    connection = engine.raw_connection()
+    connection.detach()
+    connection.cursor().execute("PRAGMA busy_timeout=0")
+    return connection
 
 
 def _engine(url: str) -> Engine:
