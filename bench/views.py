@@ -460,18 +460,24 @@ def steady(running: Hub, mode: str, rate: int, seconds: int, warm_up_s: int) -> 
 LATER = "later_"
 
 
-def peer(running: Hub, events: int, rate: int, seconds: int, warm_up_s: int) -> dict[str, float]:
-    """The same by Kafka Streams, from its process's start; live to a reader of its changelog."""
+@contextmanager
+def peer(running: Hub, events: int) -> Iterator[tuple[kafka_streams.KafkaStreamsView, dict[str, float]]]:
+    """The same by Kafka Streams, caught up: its process, and what it took from its start."""
     end = running.cluster.end_offsets(TOPICS)
     view = kafka_streams.KafkaStreamsView(
         running.settings, running.cluster, running.folder / "peer", running.schemas
     )
     try:
         caught_up_at = wait(lambda: view.caught_up(end))
-        found = {
-            "computed": events / (caught_up_at - view.began_at),
-            "cpu_us": view.cpu_s() * 1e6 / events,
-        }
+        computed, cpu_us = events / (caught_up_at - view.began_at), view.cpu_s() * 1e6 / events
+        yield view, {"computed": computed, "cpu_us": cpu_us}
+    finally:
+        view.stop()
+
+
+def steady_peer(running: Hub, events: int, rate: int, seconds: int, warm_up_s: int) -> dict[str, float]:
+    """Caught up, and then live to a reader of its changelog."""
+    with peer(running, events) as (view, found):
         arrivals, done = Arrivals(), threading.Event()
         arguments = (running.settings.bootstrap, done, arrivals.heard)
         threading.Thread(target=kafka_streams.listen, args=arguments, daemon=True).start()
@@ -485,8 +491,10 @@ def peer(running: Hub, events: int, rate: int, seconds: int, warm_up_s: int) -> 
             found[f"{when}lost"] = float(len(arrivals.sent))
         done.set()
         return {**found, "memory_mb": float(view.memory_mb())}
-    finally:
-        view.stop()
+
+
+def cost_of(found: dict[str, float]) -> str:
+    return f"{found['cpu_us']:.1f} us ({found['computed']:,.0f}/s)"
 
 
 def _quantiles(prefix: str, ordered: list[float]) -> dict[str, float]:
@@ -505,30 +513,17 @@ def _forks() -> int:
     return int(next(line for line in lines if line.startswith("processes")).split()[1])
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    arguments.add_argument("--events", type=int, default=1_000_000)
-    arguments.add_argument("--keys", type=int, default=100_000)
-    arguments.add_argument("--rate", type=int, default=500)
-    arguments.add_argument("--seconds", type=int, default=60)
-    arguments.add_argument("--warm-up", type=int, default=30, help="seconds at that rate before measuring")
-    arguments.add_argument("--quick", action="store_true", help="without the cost at 10 k and 1 M keys")
-    given = arguments.parse_args()
+def say(figure: str, value: str, goal: str = "", other: str = "") -> None:
+    print(f"{figure:<58} {value:>22} {other:>22}  {goal}", flush=True)
 
-    def say(figure: str, value: str, goal: str = "", other: str = "") -> None:
-        print(f"{figure:<58} {value:>22} {other:>22}  {goal}", flush=True)
 
-    fetch_jars(Settings())
+def of_one_size(given: argparse.Namespace, with_peer: bool) -> None:
+    """Bulk, live and in real time, of so many events and keys."""
     beside: dict[str, float] = {}
-    say("figure", "the hub", "goal", f"Kafka Streams {kafka_streams.VERSION}")
-    if kafka_streams.javac() is None:
-        print("No javac: without the peer.", file=sys.stderr)
-    else:
+    if with_peer:
         with hub() as running:
             running.load(given.events, given.keys)
-            beside = peer(running, given.events, given.rate, given.seconds, given.warm_up)
+            beside = steady_peer(running, given.events, given.rate, given.seconds, given.warm_up)
 
     def theirs(name: str, form: str) -> str:
         return form.format(beside[name]) if beside else "-"
@@ -581,13 +576,44 @@ def main() -> None:
                 theirs("memory_mb", "{:,.0f} MB") if name == "spark" else "",
             )
         say("memory: the whole hub", f"{total:,} MB", "4,096")
+
+
+def by_keys(given: argparse.Namespace, with_peer: bool) -> None:
+    """The cost of an event, of few keys and of many."""
+    for keys in (10_000, 1_000_000):
+        with hub() as running:
+            running.load(given.events, keys)
+            theirs = "-"
+            if with_peer:
+                with peer(running, given.events) as (_, found):
+                    theirs = cost_of(found)
+            say(f"bulk, {keys:,} keys: CPU, start included", cost_of(bulk(running)), "", theirs)
+            say(f"bulk, {keys:,} keys, by the Spark that has run", cost_of(bulk_again(running)))
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arguments.add_argument("--events", type=int, default=1_000_000)
+    arguments.add_argument("--keys", type=int, default=100_000)
+    arguments.add_argument("--rate", type=int, default=500)
+    arguments.add_argument("--seconds", type=int, default=60)
+    arguments.add_argument("--warm-up", type=int, default=30, help="seconds at that rate before measuring")
+    parts = arguments.add_mutually_exclusive_group()
+    parts.add_argument("--quick", action="store_true", help="without the cost at 10 k and 1 M keys")
+    parts.add_argument("--keys-only", action="store_true", help="that alone")
+    given = arguments.parse_args()
+
+    fetch_jars(Settings())
+    with_peer = kafka_streams.javac() is not None
+    if not with_peer:
+        print("No javac: without the peer.", file=sys.stderr)
+    say("figure", "the hub", "goal", f"Kafka Streams {kafka_streams.VERSION}")
+    if not given.keys_only:
+        of_one_size(given, with_peer)
     if not given.quick:
-        for keys in (10_000, 1_000_000):
-            with hub() as running:
-                running.load(given.events, keys)
-                found = bulk(running)
-                cost, speed = found["cpu_us"], found["computed"]
-                say(f"bulk, {keys:,} keys: CPU, start included", f"{cost:.1f} us/event ({speed:,.0f}/s)")
+        by_keys(given, with_peer)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from hub.materializers.cut_state import Common
 from hub.materializers.cuts import GroupCut, Place
 from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState
 from hub.materializers.sql_text import parse
+from hub.materializers.stores.port import Meanwhile
 from hub.materializers.stores.queries import Queries, Running
 from hub.materializers.stores.sql import Store, ViewBatch
 from hub.materializers.view import View
@@ -38,7 +39,14 @@ class Unsteady(Store):
         super().__init__(url)
         self.transactions: list[set[str]] = []
 
-    def apply(self, batches: Sequence[ViewBatch], progress: Mapping[str, Any] | None = None) -> None:
+    def apply(
+        self,
+        batches: Sequence[ViewBatch],
+        progress: Mapping[str, Any] | None = None,
+        meanwhile: Meanwhile | None = None,
+    ) -> None:
+        if meanwhile is not None:
+            meanwhile()  # as while a server works
         if self.dies and batches:
             raise Killed
         super().apply(batches, progress)
@@ -78,6 +86,7 @@ class World:
     def restarted(self) -> Applier:
         applier = Applier(self.cluster, self.schemas, self.store, **self.limits)
         applier.clock = lambda: self.now_s
+        applier.many = self.chance.choice((1, 1_000))
         applier.follow(self.views)
         return applier
 

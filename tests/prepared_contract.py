@@ -16,12 +16,18 @@ KEYS = [*(f"k{n}" for n in range(41)), "n\0l", ""]
 
 def same(bench: Bench, reads: PreparedReads, view: str = "v") -> None:
     """Every key's row and what is covered, as ``Store.read`` has them."""
-    for key in KEYS:
-        found = reads.find(view, key)
-        assert found is not None, key
+    for keys in ([each] for each in KEYS):
+        _same(bench, reads, view, keys)
+    _same(bench, reads, view, [*KEYS, KEYS[1]])  # asked together, one of them twice
+
+
+def _same(bench: Bench, reads: PreparedReads, view: str, keys: list[str]) -> None:
+    answers = reads.find(view, keys)
+    assert answers is not None, keys
+    for key, (found, reached) in zip(keys, answers, strict=True):
         row, covered = bench.store.read(view, key)
-        assert found[0] == row
-        assert (found[1].positions, found[1].text) == (covered, str(covered))
+        assert found == row
+        assert (reached.positions, reached.text) == (covered, str(covered))
 
 
 def reads_like_the_store(where: Path | str) -> None:
@@ -52,14 +58,14 @@ def reads_like_the_store(where: Path | str) -> None:
     )
     bench.store.serve("v", 2)
     same(bench, reads)
-    found = reads.find("v", "k1")
-    assert found is not None and found[0] is not None and found[0].values is not None
-    assert found[0].values["new"] is True and found[0].values["words"] == ["ü", "b"]
+    found = reads.find("v", ["k1"])
+    assert found is not None and found[0][0] is not None and found[0][0].values is not None
+    assert found[0][0].values["new"] is True and found[0][0].values["words"] == ["ü", "b"]
     bench.store.serve("v", None)
     same(bench, reads)
     # A view that is not there is no answer, and one that comes back is.
     bench.store.drop_view("v")
-    assert reads.find("v", "k1") is None
+    assert reads.find("v", ["k1"]) is None
     try:
         bench.store.read("v", "k1")
     except NotFound:

@@ -1,6 +1,7 @@
 """[shell] The applier: changelogs into a store, in bounded steps.
 
 A step polls, keeps the newest row of each key *before* decoding, and applies rows and positions in one transaction.
+While a store's server has work to do, the next step's records are polled and decoded already.
 It starts from the positions in the store and nowhere else. Progress records are held back until the store's changelog
 positions cover what they speak of; then the source positions they name are covered, in the same transaction. What an
 earlier generation covered says nothing of a later one's rows, so its progress is not taken once those are there.
@@ -20,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,9 +34,9 @@ from hub.materializers.cut_hold import Hold, Standing
 from hub.materializers.cuts import CUT, GroupCut, cut_of
 from hub.materializers.latency import MOST_ROWS, Due, Latencies, latest_event
 from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState, progress_of, seen_record
-from hub.materializers.row_decoder import RowDecoder, provenance, unreadable
+from hub.materializers.row_decoder import DecodedRow, RowDecoder, provenance, unreadable
 from hub.materializers.sql_view import SqlView
-from hub.materializers.stores.port import ViewStore
+from hub.materializers.stores.port import Meanwhile, ViewStore
 from hub.materializers.stores.sql import Change, StoreRefused, ViewBatch
 from hub.materializers.versions import PREFIX as VERSIONS
 from hub.materializers.view import View, changelog_of, load_view, view_files
@@ -51,6 +53,8 @@ _SEEN_EVERY_MS = 500
 MOST_TRACED = 16
 # How long, and how many of a view, rows of a group wait for its cut where nobody says otherwise.
 CUT_WAIT_S, MOST_WAITING = 10.0, 50_000
+# After a poll of so many records the next one will not wait for any: it is made while a store works.
+_MANY = 1_000
 # hub.version is generation · 2⁴⁰ + events folded into the key.
 GENERATION_SHIFT = 40
 _PROGRESS = TopicPartition(PROGRESS_TOPIC, 0)
@@ -108,6 +112,28 @@ class _Followed:
         return Standing(self.position, self.read, len(self.ahead), self.stopped is not None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """Of records of a changelog: the newest of each key with its version, and their rows (None: deleted)."""
+
+    of: Sequence[Record]
+    records: Sequence[tuple[int, Record]]
+    rows: Sequence[DecodedRow | None]
+
+    def is_of(self, records: Sequence[Record]) -> bool:
+        """Whether these are the ones: a step's records of a changelog come one behind the other."""
+        return len(records) == len(self.of) and records[0] is self.of[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """One poll: its records, where the reader was then, and by changelog what is decoded of it already."""
+
+    records: Sequence[Record]
+    reached: Positions
+    decoded: Mapping[str, _Newest] = field(default_factory=dict)
+
+
 @dataclass
 class _Part:
     """What of a view's rows is applied in a step: those before ``end``. ``cut``: they are a cut of its group's."""
@@ -118,6 +144,8 @@ class _Part:
 
 class Applier:
     """One reader, one store, its views. ``step`` is the whole of its work. ``group``: what its positions are published as."""
+
+    many = _MANY
 
     def __init__(
         self,
@@ -142,6 +170,8 @@ class Applier:
         self.group = group
         self.followed: dict[str, _Followed] = {}
         self.reader: Reader | None = None
+        self._ahead: _Taken | None = None  # polled while the step before was applied
+        self._reached = Positions()  # by the steps, which the reader may be ahead of
         self._decoder = RowDecoder(schemas)
         self._said: set[str] = set()
         self.stirred = False  # something was said of a view's versions since this was set back
@@ -232,20 +262,22 @@ class Applier:
             for tp, offset in each.read
         }
         if with_progress and not again and self.reader is not None:
-            at[_PROGRESS] = self.reader.position().get(_PROGRESS)
+            at[_PROGRESS] = self._reached.get(_PROGRESS)
         elif with_progress:
             # One small compacted partition: read from its start whenever the set of views changes.
             at[_PROGRESS] = self.log.beginning_offsets([PROGRESS_TOPIC]).get(_PROGRESS)
         if self.reader is None:
             self.reader = self.log.reader()
+        self._ahead = None
         self.reader.assign(Positions(at))
 
     def step(self, timeout_s: float = _POLL_S) -> int:
         """Apply what there is, at most what suits the store. Returns how many records were read; 0 after ``timeout_s``."""
         if self.reader is None:
             return 0
-        records = self.reader.poll(self.store.rhythm.records, timeout_s)
-        reached = self.reader.position()
+        taken, self._ahead = self._ahead or self._poll(self.reader, timeout_s), None
+        records, reached = taken.records, taken.reached
+        self._reached = reached
         by_changelog: dict[str, list[Record]] = {}
         told: dict[str, Any] = {}
         for record in records:
@@ -264,7 +296,7 @@ class Applier:
             if part is None:
                 continue  # its rows wait for a cut
             try:
-                batch = self._batch(followed, part)
+                batch = self._batch(followed, part, taken.decoded.get(followed.view.changelog))
             except HubFault as fault:
                 self._stop(followed, fault.message)
             else:
@@ -275,7 +307,7 @@ class Applier:
             _tell_seen(followed, told)
         batches = self._whole(batches, parts, told)
         traced = self._traced(batches, told)
-        self._apply(batches, told)
+        self._apply(batches, told, self._read_ahead if len(records) >= self.many else None)
         now_ms = time.time_ns() // 1_000_000
         for name, span in traced.items():
             span.end("refused" if self.followed[name].stopped else "")
@@ -294,6 +326,32 @@ class Applier:
             self._assign(_PROGRESS in reached.offsets)  # without what nobody takes any more
         self._pause(_PROGRESS in reached.offsets)
         return len(records)
+
+    def _poll(self, reader: Reader, timeout_s: float) -> _Taken:
+        records = reader.poll(self.store.rhythm.records, timeout_s)
+        return _Taken(records, reader.position())
+
+    def _read_ahead(self) -> None:
+        """Poll and decode for the next step. Whatever stands against it, the next step will meet itself."""
+        if self.reader is None or self._ahead is not None:
+            return
+        with suppress(HubError):
+            taken = self._poll(self.reader, 0.0)
+            if not taken.records:
+                return
+            decoded: dict[str, _Newest] = {}
+            self._ahead = _Taken(taken.records, taken.reached, decoded)
+            alone = {
+                each.view.changelog
+                for each in self.followed.values()
+                if each.stopped is None and each.view.cut is None
+            }
+            by_changelog: dict[str, list[Record]] = {}
+            for record in taken.records:
+                if record.topic in alone:
+                    by_changelog.setdefault(record.topic, []).append(record)
+            for changelog, records in by_changelog.items():
+                decoded[changelog] = self._newest(records)
 
     # ---- groups
 
@@ -411,13 +469,13 @@ class Applier:
             self.latencies.applied(followed.view.table, followed.due, now_ms)
             self.latencies.told(followed.view.table, followed.covered)
 
-    def _apply(self, batches: Sequence[ViewBatch], told: dict[str, Any]) -> None:
+    def _apply(self, batches: Sequence[ViewBatch], told: dict[str, Any], meanwhile: Meanwhile | None) -> None:
         """All in one transaction; one view at a time when the store refuses that, to stop only who it is."""
         refused = False
         try:
             applied = self._with_stops(told)
             if batches or applied:
-                self.store.apply(batches, applied)
+                self.store.apply(batches, applied, meanwhile)
         except StoreRefused:
             refused = True
         if not refused:
@@ -471,13 +529,13 @@ class Applier:
         if followed is not None and progress is not None:
             followed.waiting = [*followed.waiting[-63:], progress]
 
-    def _batch(self, followed: _Followed, part: _Part) -> ViewBatch | None:
+    def _batch(self, followed: _Followed, part: _Part, decoded: _Newest | None) -> ViewBatch | None:
         """One view's part of a step; None when nothing changes. Raises HubFault."""
         changelog, cut = part.end, part.cut
         taken = followed.ahead  # all of them, where it is no cut's: the usual case looks at no record for it
         if cut is not None:
             taken = [each for each in taken if not _behind(each, changelog)]
-        changes = self._changes(followed, taken)
+        changes = self._changes(followed, taken, decoded)
         newest = max((change.version for change in changes), default=0) >> GENERATION_SHIFT
         followed.generation = max(followed.generation, newest)
         covered = [each for each in followed.waiting if changelog.covers(each.changelog)]
@@ -499,7 +557,7 @@ class Applier:
         expire_below = live << GENERATION_SHIFT if live > followed.swept else 0
         return ViewBatch(followed.view.table, changes, changelog, sources, expire_below)
 
-    def _changes(self, followed: _Followed, records: Sequence[Record]) -> list[Change]:
+    def _newest(self, records: Sequence[Record]) -> _Newest:
         """The newest row of each key, decoded. Raises HubFault naming topic, partition and offset."""
         newest: dict[bytes, tuple[int, Record]] = {}
         for record in records:
@@ -508,11 +566,23 @@ class Applier:
                 raise unreadable(record, "it has no key")
             if record.key not in newest or newest[record.key][0] < version:
                 newest[record.key] = (version, record)
-        self._know_schemas(followed, [record for _, record in newest.values()])
+        kept = list(newest.values())
+        return _Newest(records, kept, self._decoder.rows([record for _, record in kept]))
+
+    def _changes(
+        self, followed: _Followed, records: Sequence[Record], decoded: _Newest | None
+    ) -> list[Change]:
+        """Of the newest row of each key. Raises HubFault naming topic, partition and offset."""
+        if not records:
+            followed.due = []
+            return []
+        if decoded is None or not decoded.is_of(records):
+            decoded = self._newest(records)
+        newest = decoded.records
+        self._know_schemas(followed, [record for _, record in newest])
         changes, followed.due = [], []
         every = -(-len(newest) // MOST_ROWS) if self.latencies is not None else 0
-        rows = self._decoder.rows([record for _, record in newest.values()])
-        for index, ((version, record), row) in enumerate(zip(newest.values(), rows, strict=True)):
+        for index, ((version, record), row) in enumerate(zip(newest, decoded.rows, strict=True)):
             deleted_by = provenance(record) if row is None else None
             changes.append(Change(key_of(record), version, record.partition, record.offset, row, deleted_by))
             if every and index % every == 0:
@@ -554,7 +624,7 @@ class Applier:
     def close(self) -> None:
         if self.reader is not None:
             self.reader.close()
-            self.reader = None
+            self.reader = self._ahead = None
 
 
 def _state(followed: _Followed) -> dict[str, Any]:

@@ -3,19 +3,25 @@
 ``GET /views/{view}/{key}`` is most of what a hub is asked. FastAPI's way to a route's function costs more than the store's
 answer, so what needs nothing but one statement is answered here. Everything else is passed on to the route (routes.py), which
 has all the words for it: a row that is not there, a write that is not covered yet, a view that does not exist.
+
+A store that is asked over a connection is asked for all keys of a view at a time that came while the last question was under
+way. Alone, a request waits for nobody; among many, each waits for one question more and the server has a fraction of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
-import anyio.to_thread
 import orjson
 
 from hub.errors import CallerError
-from hub.materializers.stores.prepared import MOST_CONNECTIONS, Covered, PreparedReads
+from hub.materializers.stores.prepared import MOST_CONNECTIONS, Covered, Found, PreparedReads
 from hub.materializers.stores.sql import StoredRow
 from hub.materializers.tokens import POSITION_HEADER, row_covers
 from hub.record import Positions
@@ -28,6 +34,12 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _PREFIX, _ROUTE = "/views/", "/views/{view}/{key:path}"
 _POSITION = POSITION_HEADER.lower().encode()
+# Keys of one question, and questions of a view at a time.
+_MOST_KEYS, _AT_ONCE = 128, 2
+
+
+# A key that is waited for, and where its answer goes.
+_Asked = tuple[str, asyncio.Future[Found | None]]
 
 
 class QuickReads:
@@ -35,22 +47,87 @@ class QuickReads:
 
     def __init__(self) -> None:
         self._reads: PreparedReads | None = None
-        self._threads = anyio.CapacityLimiter(MOST_CONNECTIONS)
+        self._together: _Together | None = None
 
     def open(self, reads: PreparedReads) -> None:
         self._reads = reads
+        self._together = None if reads.at_once else _Together(reads)
 
     def close(self) -> None:
-        reads, self._reads = self._reads, None
+        reads, together = self._reads, self._together
+        self._reads = self._together = None
+        if together is not None:
+            together.close()
         if reads is not None:
             reads.close()
 
-    async def find(self, view: str, key: str) -> tuple[StoredRow | None, Covered] | None:
-        if self._reads is None:
-            return None
-        if self._reads.at_once:
-            return self._reads.find(view, key)
-        return await anyio.to_thread.run_sync(self._reads.find, view, key, limiter=self._threads)
+    async def find(self, view: str, key: str) -> Found | None:
+        if self._together is not None:
+            return await self._together.find(view, key)
+        found = None if self._reads is None else self._reads.find(view, [key])
+        return None if found is None else found[0]
+
+
+class _Together:
+    """Reads in threads, _AT_ONCE a view at a time: keys that come meanwhile are the next one's. Of one event loop.
+
+    Nothing is asked for a key before it came, so an answer is never older than its request. Who waits holds a connection
+    of the server's open, which bounds their number."""
+
+    def __init__(self, reads: PreparedReads) -> None:
+        self._reads = reads
+        self._threads = ThreadPoolExecutor(MOST_CONNECTIONS, "reads-by-key")
+        self._under_way: Counter[str] = Counter()
+        self._waiting: dict[str, list[_Asked]] = {}
+        self._closed = False
+
+    def find(self, view: str, key: str) -> asyncio.Future[Found | None]:
+        """Of a closed one no answer."""
+        asked = key, asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(view, []).append(asked)
+        self._read(view)
+        return asked[1]
+
+    def close(self) -> None:
+        self._closed = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _read(self, view: str) -> None:
+        """What waits, unless that is for reads under way to be done first."""
+        if view not in self._waiting or self._under_way[view] >= _AT_ONCE:
+            return
+        asked = self._waiting[view][:_MOST_KEYS]
+        self._waiting[view] = self._waiting[view][_MOST_KEYS:]
+        if not self._waiting[view]:
+            del self._waiting[view]
+        if self._closed:
+            _answer(asked, [None] * len(asked))
+            return
+        self._under_way[view] += 1
+        keys = [key for key, _ in asked]
+        read = asyncio.get_running_loop().run_in_executor(self._threads, self._reads.find, view, keys)
+        read.add_done_callback(partial(self._done, view, asked))
+
+    def _done(self, view: str, asked: list[_Asked], read: asyncio.Future[list[Found] | None]) -> None:
+        self._under_way[view] -= 1
+        if not self._under_way[view]:
+            del self._under_way[view]
+        self._read(view)
+        error = None if read.cancelled() else read.exception()
+        found = None if read.cancelled() or error is not None else read.result()
+        _answer(asked, [None] * len(asked) if found is None else found, error)
+
+
+def _answer(
+    asked: Sequence[_Asked], found: Sequence[Found | None], error: BaseException | None = None
+) -> None:
+    for (_, answer), each in zip(asked, found, strict=True):
+        if answer.done():
+            continue  # who asked is gone
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(each)
 
 
 class Quick:

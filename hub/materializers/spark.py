@@ -54,6 +54,10 @@ _SESSION: Mapping[str, str] = {
     # One event must not stop a view: x / 0 and a bad cast are null, not an error.
     "spark.sql.ansi.enabled": "false",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    # With more keys than this a task's fold sorts its events, outside of the heap, and makes a buffer for each. Spark's 128 are
+    # fewer than a live batch has. What is folded unsorted lies in the heap, each key with its lists: tens of thousands of keys
+    # kept its collector so busy that a catch-up cost twice as much.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "2000",
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
     f"{_STREAMING}.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

@@ -10,7 +10,7 @@ from typing import Any
 import prepared_contract
 import pytest
 import store_contract
-from changelog import Bench
+from changelog import Bench, schema
 from cut_world import World
 from postgres import Postgres
 from sqlalchemy import create_engine, text
@@ -18,6 +18,7 @@ from sqlalchemy import create_engine, text
 from hub.errors import HubError, PeerError
 from hub.log import MemoryCluster
 from hub.materializers.stores.named import open_store
+from hub.materializers.stores.port import Rhythm
 from hub.materializers.stores.prepared import PreparedReads
 from hub.materializers.stores.sql import Change, Store, StoreRefused, ViewBatch
 from hub.record import Positions
@@ -114,10 +115,10 @@ def test_prepared_reads_outlive_the_server(postgres: Postgres, url: str) -> None
     reads = PreparedReads(bench.store)
     prepared_contract.same(bench, reads)
     postgres.kill()
-    assert reads.find("v", "k1") is None
+    assert reads.find("v", ["k1"]) is None
     postgres.start()
     assert bench.store.get("v", "k1") is not None
-    while reads.find("v", "k1") is None:  # each connection of the pool that died is no answer once
+    while reads.find("v", ["k1"]) is None:  # each connection of the pool that died is no answer once
         pass
     prepared_contract.same(bench, reads)
     reads.close()
@@ -132,6 +133,35 @@ def test_a_large_batch_that_is_refused_leaves_nothing(url: str) -> None:
     assert bench.rows() == {} and not bench.store.positions("v", "changelog")
     bench.store.apply([ViewBatch("v", rows[:700], Positions.of([("views.v", 0, 9)]))])
     assert len(bench.rows()) == 700
+    bench.store.close()
+
+
+def test_there_is_time_for_the_next_step_while_the_server_works(url: str) -> None:
+    bench, turns = Bench(url), list[int]()
+    assert bench.store.ensure_view("w", schema(), ["city"], "topic-1")
+
+    def batches(first: int, most: int) -> list[ViewBatch]:
+        rows = [Change(f"k{n}", first + n, 0, n, {"points": most if n == 700 else n}) for n in range(1000)]
+        return [ViewBatch(view, rows, Positions.of([(f"views.{view}", 0, 9)])) for view in "vw"]
+
+    bench.store.apply(batches(1, 1), {"told": {"a": 1}}, lambda: turns.append(1))
+    assert turns == [1]  # once, however many views there are
+    assert len(bench.rows()) == 1000 and bench.store.count("w") == 1000
+    with pytest.raises(StoreRefused):
+        bench.store.apply(batches(2000, 2**80), None, lambda: turns.append(2))
+    assert bench.store.newest_version("v") == 1000
+    bench.store.apply([ViewBatch("v", [], Positions.of([("views.v", 0, 10)]))], None, lambda: turns.append(3))
+    assert 3 not in turns  # a small batch is done before it would have begun
+    # The same through the applier, whose steps are of several polls.
+    bench.store.rhythm = Rhythm(600)
+    bench.applier.many = 1
+    for version in range(3000, 6000):
+        bench.write(f"k{version % 997}", version, {"points": version})
+    bench.drain()
+    assert bench.rows() == {
+        **{f"k{n}": n for n in range(997, 1000)},
+        **{f"k{version % 997}": version for version in range(3000, 6000)},
+    }
     bench.store.close()
 
 

@@ -31,7 +31,7 @@ from hub.materializers.avro_shape import AvroType
 from hub.materializers.stores.arrow import DoesNotFit, kept_rows, schema_of, table_of
 from hub.materializers.stores.columns import plain_type
 from hub.materializers.stores.kept import Shaper
-from hub.materializers.stores.port import Cut, KeptRow, Rhythm
+from hub.materializers.stores.port import Cut, KeptRow, Meanwhile, Rhythm
 from hub.materializers.stores.sql import RowKind, StoreRefused, ViewBatch
 from hub.materializers.stores.view_rows import made_anew, newest_rows, types_of
 from hub.record import Positions
@@ -142,7 +142,12 @@ class DuckStore:
 
     # ---- write
 
-    def apply(self, batches: Sequence[ViewBatch], progress: Mapping[str, Any] | None = None) -> None:
+    def apply(
+        self,
+        batches: Sequence[ViewBatch],
+        progress: Mapping[str, Any] | None = None,
+        meanwhile: Meanwhile | None = None,
+    ) -> None:
         with self._writing() as connection:
             for batch in batches:
                 _, types = self._known(connection, batch.view)

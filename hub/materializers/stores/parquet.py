@@ -42,7 +42,7 @@ from hub.errors import HubError, NotFound, PeerError
 from hub.materializers.avro_shape import AvroType
 from hub.materializers.stores.arrow import DoesNotFit, kept_rows, schema_of, table_of
 from hub.materializers.stores.kept import Shaper
-from hub.materializers.stores.port import Cut, KeptRow, Rhythm
+from hub.materializers.stores.port import Cut, KeptRow, Meanwhile, Rhythm
 from hub.materializers.stores.sql import RowKind, StoreRefused, ViewBatch
 from hub.materializers.stores.view_rows import made_anew, newest_rows, types_of
 from hub.record import Positions
@@ -214,7 +214,12 @@ class ParquetStore:
 
     # ---- write
 
-    def apply(self, batches: Sequence[ViewBatch], progress: Mapping[str, Any] | None = None) -> None:
+    def apply(
+        self,
+        batches: Sequence[ViewBatch],
+        progress: Mapping[str, Any] | None = None,
+        meanwhile: Meanwhile | None = None,
+    ) -> None:
         with self._thread, self._errors():
             # All that can be refused first: then a batch that is refused leaves nothing of the others either.
             tables = [self._table(batch) for batch in batches]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Key, version, the columns' values as they are kept and ``_sources`` as text.
 KeptRow = tuple[str, int, Sequence[Any]]
+# What can be done while a database works.
+Meanwhile = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,16 @@ class ViewStore(Protocol):
 
     def views(self) -> list[str]: ...
 
-    def apply(self, batches: Sequence[ViewBatch], progress: Mapping[str, Any] | None = None) -> None:
-        """Rows and positions of each view in one transaction; progress records (None: gone) after them."""
+    def apply(
+        self,
+        batches: Sequence[ViewBatch],
+        progress: Mapping[str, Any] | None = None,
+        meanwhile: Meanwhile | None = None,
+    ) -> None:
+        """Rows and positions of each view in one transaction; progress records (None: gone) after them.
+
+        ``meanwhile`` is called at most once, while a server works at the rows of a large batch; a store whose work is done in
+        this process has no use for it."""
 
     def positions(self, view: str, kind: RowKind) -> Positions: ...
 

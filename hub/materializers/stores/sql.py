@@ -79,7 +79,7 @@ from hub.materializers.avro_shape import AvroType
 from hub.materializers.cut_state import Common, InStore, common_cut, keys_of, label_of
 from hub.materializers.stores.columns import Convert, from_sql, json_text, kept_alike, sql_type
 from hub.materializers.stores.kept import Shaper, sources_text, without_nul
-from hub.materializers.stores.port import Cut, KeptRow, Rhythm
+from hub.materializers.stores.port import Cut, KeptRow, Meanwhile, Rhythm
 from hub.materializers.stores.postgres_copy import copy_and_merge, driver_refused, is_driver_error
 from hub.materializers.view import table_of
 from hub.record import Positions, TopicPartition
@@ -409,7 +409,8 @@ class Store:
 
     def row_query(self, connection: Connection, view: str) -> tuple[Select[Any], ViewTable]:
         """One row in any case, for the key ``wanted``: MARKS columns that say which table was asked and how it is made, what
-        is covered, then the table's own columns, or nulls. Raises NotFound."""
+        is covered, then the table's own columns, or nulls. In Postgres ``wanted`` is a list of keys, and there is a row
+        for each in its order: a round trip costs more than a row. Raises NotFound."""
         known = self._definition(connection, self._served(connection, view), view)
         positions, views, row = self._positions, self._views, known.table
         of_view = positions.c.view == known.name
@@ -429,6 +430,11 @@ class Store:
             one(joined(place, ","), of_view, positions.c.kind == "source"),
             *row.columns,
         )
+        if self._postgres:
+            listed = func.unnest(bindparam("wanted", type_=postgresql.ARRAY(Text)))
+            wanted = listed.table_valued("key", with_ordinality="place").render_derived("wanted")
+            joined_row = wanted.outerjoin(row, row.c.key == wanted.c.key)
+            return query.select_from(joined_row).order_by(wanted.c.place), known
         anchor = select(literal(1).label("one")).subquery("anchor")
         found = row.c.key == bindparam("wanted", type_=row.c.key.type)
         return query.select_from(anchor.outerjoin(row, found)), known
@@ -486,15 +492,21 @@ class Store:
 
     # ---- write
 
-    def apply(self, batches: Sequence[ViewBatch], progress: Mapping[str, Any] | None = None) -> None:
-        """Rows, positions and progress records (None: gone) of several views: one transaction.
+    def apply(
+        self,
+        batches: Sequence[ViewBatch],
+        progress: Mapping[str, Any] | None = None,
+        meanwhile: Meanwhile | None = None,
+    ) -> None:
+        """Rows, positions and progress records (None: gone) of several views: one transaction. See ViewStore.
 
         Raises StoreRefused when the database does not take a row, PeerError when it does not answer, NotFound."""
         now = _now_ms()
         with self._errors(), self._writer.begin() as connection:
             for batch in batches:
                 known = self._definition(connection, batch.view)
-                self._take(connection, known, batch.changes, now)
+                if self._take(connection, known, batch.changes, now, meanwhile):
+                    meanwhile = None
                 if batch.expire_below:
                     self._expire(connection, known, batch.expire_below, now)
                 kinds: tuple[tuple[RowKind, Positions], ...] = (
@@ -521,8 +533,16 @@ class Store:
                 ]
                 self._upsert(connection, self._progress, entries, ["key"])
 
-    def _take(self, connection: Connection, known: ViewTable, changes: Sequence[Change], now: int) -> None:
-        """Rows by the driver's own bulk ways: SQLAlchemy's handling of each value costs more than the database."""
+    def _take(
+        self,
+        connection: Connection,
+        known: ViewTable,
+        changes: Sequence[Change],
+        now: int,
+        meanwhile: Meanwhile | None,
+    ) -> bool:
+        """Rows by the driver's own bulk ways: SQLAlchemy's handling of each value costs more than the database. Whether
+        ``meanwhile`` had its turn."""
         newest = {self._key(change.key): change for change in changes}
         if len(newest) < len(changes):  # one statement may not touch a row twice
             for change in changes:
@@ -530,10 +550,11 @@ class Store:
                 newest[key] = max(newest[key], change, key=lambda each: each.version)
         rows = [_row(known, key, change, now) for key, change in newest.items()]
         if self._postgres and len(rows) >= _COPY_FROM:
-            copy_and_merge(connection, known.table, rows)
-            return
+            copy_and_merge(connection, known.table, rows, meanwhile)
+            return True
         for start in range(0, len(rows), _CHUNK):
             connection.exec_driver_sql(known.upsert, rows[start : start + _CHUNK])
+        return False
 
     def _expire(self, connection: Connection, known: ViewTable, below: int, now: int) -> None:
         """No record says that these rows are gone, so no position does: subscribers are made to start over."""

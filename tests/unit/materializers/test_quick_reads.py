@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import prepared_contract
 import pytest
@@ -106,3 +109,92 @@ def test_before_the_store_is_open_and_after_it_is_closed_the_routes_answer(bench
     assert client.get("/views/v/a/b").status_code == 200
     reads.close()
     assert client.get("/views/v/a/b").status_code == 200
+
+
+class Connection:
+    """A store that is asked over a connection: it answers when it is let."""
+
+    at_once = False
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, list[str]]] = []
+        self.may_answer = threading.Event()
+        self.broken = False
+
+    def find(self, view: str, keys: list[str]) -> list[tuple[str, str]] | None:
+        self.asked.append((view, list(keys)))
+        assert self.may_answer.wait(10)
+        if self.broken:
+            raise RuntimeError("a fault of ours")
+        return None if view == "none" else [(view, key) for key in keys]
+
+    def close(self) -> None: ...
+
+
+async def started(reads: QuickReads, *asked: tuple[str, str]) -> list[asyncio.Task[Any]]:
+    tasks = [asyncio.create_task(reads.find(*each)) for each in asked]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def till(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not true():
+            await asyncio.sleep(0.001)
+
+
+def opened(store: Connection) -> QuickReads:
+    reads = QuickReads()
+    reads.open(cast(PreparedReads, store))
+    return reads
+
+
+def test_keys_that_come_while_a_view_is_read_are_asked_for_together() -> None:
+    async def run() -> None:
+        store = Connection()
+        reads = opened(store)
+        tasks = await started(reads, ("v", "a"), ("v", "b"), ("none", "x"), ("v", "c"), ("v", "d"))
+        await till(lambda: len(store.asked) == 3)  # two of a view at a time, which waits for no other
+        tasks[3].cancel()  # who asked is gone
+        store.may_answer.set()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [found[0], found[1], found[2], found[4]] == [("v", "a"), ("v", "b"), None, ("v", "d")]
+        assert isinstance(found[3], asyncio.CancelledError)
+        assert sorted(store.asked) == [("none", ["x"]), ("v", ["a"]), ("v", ["b"]), ("v", ["c", "d"])]
+        tasks = await started(reads, *(("v", f"k{n}") for n in range(400)))
+        assert await asyncio.gather(*tasks) == [("v", f"k{n}") for n in range(400)]
+        assert max(len(keys) for _, keys in store.asked) == 128  # a question has a limit
+        reads.close()
+
+    asyncio.run(run())
+
+
+def test_a_fault_reaches_all_who_asked_together_and_nobody_after_them() -> None:
+    async def run() -> None:
+        store = Connection()
+        reads = opened(store)
+        store.may_answer.set()
+        store.broken = True
+        tasks = await started(reads, ("v", "a"), ("v", "b"), ("v", "c"))
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [str(each) for each in found] == ["a fault of ours"] * 3
+        store.broken = False
+        assert await reads.find("v", "a") == ("v", "a")
+        reads.close()
+
+    asyncio.run(run())
+
+
+def test_closed_while_it_is_asked_everybody_is_sent_to_the_routes() -> None:
+    async def run() -> None:
+        store = Connection()
+        reads = opened(store)
+        first, second, third, other = await started(reads, ("v", "a"), ("v", "b"), ("v", "c"), ("w", "d"))
+        await till(lambda: len(store.asked) == 3)
+        reads.close()
+        assert await reads.find("v", "a") is None
+        store.may_answer.set()
+        assert await asyncio.gather(first, second, other) == [("v", "a"), ("v", "b"), ("w", "d")]
+        assert await third is None
+
+    asyncio.run(run())
