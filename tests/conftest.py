@@ -83,7 +83,7 @@ hypothesis.settings.load_profile("hub")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fast", action="store_true", help="only tests/unit: seconds, no JVM, no sockets")
+    parser.addoption("--fast", action="store_true", help="only tests/unit: minutes, no JVM, no sockets")
     parser.addoption("--all", action="store_true", help="every long file too, not a sample of them")
 
 

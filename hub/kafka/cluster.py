@@ -14,7 +14,7 @@ from hub.errors import HubError, NotFound
 from hub.kafka.acls import Acls
 from hub.kafka.groups import Groups
 from hub.kafka.offsets import Offsets
-from hub.kafka.reader import FOLLOWING_WAIT_MS, QUEUE_KB, KafkaReader
+from hub.kafka.reader import FOLLOWING_WAIT_MS, GATHERED_BYTES, QUEUE_KB, KafkaReader
 from hub.kafka.writer import KafkaSender, KafkaWriter
 from hub.log import (
     ConfigValue,
@@ -299,6 +299,10 @@ class KafkaCluster(Offsets, Groups, Acls):
         """A reader for who assigns once and polls for ever: it hears of records as soon, and asks more rarely whether there are
         any. Its position passes marks of transactions a second late."""
         return KafkaReader(self, wait_ms=FOLLOWING_WAIT_MS)
+
+    def gatherer(self, *, queue_kb: int, wait_ms: int) -> KafkaReader:
+        """A reader for who is in no hurry: records may come ``wait_ms`` late, and cost the broker a fraction."""
+        return KafkaReader(self, queue_kb, wait_ms, GATHERED_BYTES)
 
     def writer(self, transactional_id: str | None = None) -> KafkaWriter:
         """A writer; with a name, transactional, and every earlier writer of that name is fenced."""

@@ -19,12 +19,16 @@ QUEUE_KB = 65_536
 WAIT_MS = 20
 # Who follows a topic for ever asks once a second instead of fifty times: of an idle broker those were most of what it did.
 FOLLOWING_WAIT_MS = 1_000
+# Who is in no hurry lets the broker gather so much: else it sends each record as it comes, hundreds of times a second.
+GATHERED_BYTES = 65_536
 
 
 class KafkaReader:
     """See hub.log.Reader. Holds one consumer; not thread safe."""
 
-    def __init__(self, cluster: Offsets, queue_kb: int = QUEUE_KB, wait_ms: int = WAIT_MS) -> None:
+    def __init__(
+        self, cluster: Offsets, queue_kb: int = QUEUE_KB, wait_ms: int = WAIT_MS, least_bytes: int = 1
+    ) -> None:
         self.cluster = cluster
         self.consumer = made(
             Consumer,
@@ -36,6 +40,7 @@ class KafkaReader:
                 isolation_level="read_committed",
                 auto_offset_reset="error",
                 fetch_wait_max_ms=wait_ms,
+                fetch_min_bytes=least_bytes,
                 fetch_error_backoff_ms=50,
                 queued_max_messages_kbytes=queue_kb,
                 queued_min_messages=min(50_000, queue_kb),

@@ -56,6 +56,7 @@ _POLL_S = 0.25
 _RESCAN_S = 2.0
 _TALLY_S = 1.0
 _QUEUE_KB = 1_024
+_GATHER_MS = 500
 _MOST_SCHEMAS = 10_000
 _FENCED_PAUSE_S = 30.0
 _KEPT_MS = 30 * 86_400_000
@@ -418,7 +419,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
         registry,
         lambda topic: mode_of(tree, topic),
         replication_factor=settings.replication_factor,
-        open_reader=lambda: cluster.reader(queue_kb=_QUEUE_KB),
+        open_reader=lambda: cluster.gatherer(queue_kb=_QUEUE_KB, wait_ms=_GATHER_MS),
     )
     backoff = Backoff(first_s=0.5, most_s=15.0)
     said = None

@@ -27,7 +27,7 @@ Meanwhile = Callable[[], None]
 @dataclass(frozen=True, slots=True)
 class Rhythm:
     """How a store likes its batches: at most ``records`` in one, and ``pause_s`` from one to the next while there are
-    fewer than that (a columnar store pays for the batch, not for the row)."""
+    fewer than that: each pays for a transaction before it pays for a row, a columnar one most of all."""
 
     records: int
     pause_s: float = 0.0

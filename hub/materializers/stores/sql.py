@@ -186,7 +186,7 @@ class Side:
 class Store:
     """Thread safe. One writer at a time; readers never wait for it."""
 
-    rhythm = Rhythm(10_000)
+    rhythm = Rhythm(10_000, 0.01)
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -223,6 +223,11 @@ class Store:
             Column("schema", JSON, nullable=False),
             Column("indexes", JSON, nullable=False),
         )
+        # Of a small transaction SQLAlchemy's making of statements was a third: these are made once.
+        self._upserts = {
+            each.name: _upsert(self.engine, each) for each in (self._positions, self._progress, self._views)
+        }
+        self._defining, self._placed = self._of_views(), self._of_positions()
         self._known: dict[str, ViewTable] = {}
         self._lock = threading.Lock()
         self._peephole: PoolProxiedConnection | None = None
@@ -282,7 +287,7 @@ class Store:
             elif stored is not None and (stored["schema"] != types or stored["indexes"] != list(indexes)):
                 _reshape(connection, table)
             body = {"view": name, "topic_id": topic_id, "schema": dict(types), "indexes": list(indexes)}
-            self._upsert(connection, self._views, [body], ["view"])
+            self._upsert(connection, self._views, [body])
         return fresh
 
     def drop_view(self, name: str) -> None:
@@ -321,7 +326,7 @@ class Store:
                 "partition": 0,
                 "next_offset": number or 0,
             }
-            self._upsert(connection, self._positions, [mark], ["view", "kind", "topic", "partition"])
+            self._upsert(connection, self._positions, [mark])
 
     def served(self, view: str) -> str:
         """The name of the table that readers of ``view`` get."""
@@ -334,9 +339,8 @@ class Store:
             return self._all_served(connection)
 
     def _served(self, connection: Connection, view: str) -> str:
-        table = self._positions
-        query = select(table.c.next_offset).where(table.c.view == f"{view}@", table.c.kind == "served")
-        return table_of(view, connection.execute(query).scalar() or None)
+        found = connection.execute(self._placed, {"view": f"{view}@", "kind": "served"}).first()
+        return table_of(view, None if found is None else found.next_offset or None)
 
     def _all_served(self, connection: Connection) -> dict[str, str]:
         """Of each view of which another table than that of its own name is read."""
@@ -445,15 +449,24 @@ class Store:
         found = connection.execute(select(table.c.key, table.c.value).where(table.c.key.in_(keys)))
         return {key: value for key, value in found}  # noqa: C416 - rows are no pairs to the type checker
 
-    def _definition(self, connection: Connection, name: str, asked: str | None = None) -> ViewTable:
+    def _of_views(self) -> Select[Any]:
+        """What makes the table of the view ``name``."""
         views, positions = self._views, self._positions
         swept = and_(positions.c.view == views.c.view, positions.c.kind == "swept")
-        query = (
+        return (
             select(views.c.topic_id, views.c.schema, views.c.indexes, positions.c.next_offset)
             .select_from(views.outerjoin(positions, swept))
-            .where(views.c.view == name)
+            .where(views.c.view == bindparam("name", type_=views.c.view.type))
         )
-        found = connection.execute(query).first()
+
+    def _of_positions(self) -> Select[Any]:
+        """The positions of the kind ``kind`` of the view ``view``."""
+        table = self._positions
+        asked = (table.c[each] == bindparam(each, type_=table.c[each].type) for each in ("view", "kind"))
+        return select(table.c.topic, table.c.partition, table.c.next_offset).where(*asked)
+
+    def _definition(self, connection: Connection, name: str, asked: str | None = None) -> ViewTable:
+        found = connection.execute(self._defining, {"name": name}).first()
         if found is None:
             raise NotFound(
                 f'view "{asked or name}" does not exist', hint="hub view ls lists the views", code="HUB-1410"
@@ -524,14 +537,15 @@ class Store:
                     for kind, reached in kinds
                     for tp, offset in reached
                 ]
-                self._upsert(connection, self._positions, positions, ["view", "kind", "topic", "partition"])
+                self._upsert(connection, self._positions, positions)
             if progress:
                 gone = [key for key, value in progress.items() if value is None]
-                connection.execute(delete(self._progress).where(self._progress.c.key.in_(gone)))
+                if gone:
+                    connection.execute(delete(self._progress).where(self._progress.c.key.in_(gone)))
                 entries = [
                     {"key": key, "value": value} for key, value in progress.items() if value is not None
                 ]
-                self._upsert(connection, self._progress, entries, ["key"])
+                self._upsert(connection, self._progress, entries)
 
     def _take(
         self,
@@ -563,29 +577,12 @@ class Store:
         expired = connection.execute(table.update().where(gone).values(_deleted=True, _applied_at_ms=now))
         if expired.rowcount:
             mark = {"view": known.name, "kind": "swept", "topic": "", "partition": 0, "next_offset": below}
-            self._upsert(connection, self._positions, [mark], ["view", "kind", "topic", "partition"])
+            self._upsert(connection, self._positions, [mark])
 
-    def _upsert(
-        self,
-        connection: Connection,
-        table: Table,
-        rows: Sequence[Mapping[str, Any]],
-        key: Sequence[str],
-        *,
-        newer: str | None = None,
-    ) -> None:
-        if not rows:
-            return
-        dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
-        statement = dialect.insert(table)
-        replaced = {
-            column.name: statement.excluded[column.name] for column in table.columns if column.name not in key
-        }
-        condition = statement.excluded[newer] > table.c[newer] if newer is not None else None
-        connection.execute(
-            statement.on_conflict_do_update(index_elements=list(key), set_=replaced, where=condition),
-            list(rows),
-        )
+    def _upsert(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Of one of the store's own tables."""
+        if rows:
+            connection.execute(self._upserts[table.name], list(rows))
 
     # ---- read
 
@@ -755,16 +752,8 @@ class Store:
             )
 
     def _positions_of(self, connection: Connection, view: str, kind: RowKind) -> Positions:
-        table = self._positions
-        query = select(table.c.topic, table.c.partition, table.c.next_offset).where(
-            table.c.view == view, table.c.kind == kind
-        )
-        return Positions(
-            {
-                TopicPartition(topic, partition): offset
-                for topic, partition, offset in connection.execute(query)
-            }
-        )
+        found = connection.execute(self._placed, {"view": view, "kind": kind})
+        return Positions({TopicPartition(topic, partition): offset for topic, partition, offset in found})
 
     def progress(self) -> dict[str, Any]:
         """The latest progress and state records, by their keys. Under a view's own name: those of the version that is
@@ -1009,6 +998,17 @@ def _row(known: ViewTable, key: str, change: Change, now: int) -> tuple[Any, ...
     values = known.shaper.values(row or {})
     sources = sources_text(row, change.deleted_by)
     return (key, *values, change.version, change.partition, change.offset, sources, row is None, now)
+
+
+def _upsert(engine: Engine, table: Table) -> Any:
+    """The statement that puts a row in the place of the one with its primary key."""
+    dialect: Any = postgresql if engine.dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(table)
+    key = [column.name for column in table.primary_key]
+    replaced = {
+        column.name: statement.excluded[column.name] for column in table.columns if column.name not in key
+    }
+    return statement.on_conflict_do_update(index_elements=key, set_=replaced)
 
 
 def _upsert_text(connection: Connection, table: Table, key: str, newer: str) -> str:
