@@ -140,7 +140,7 @@ class StoreThread:
             backoff.reset()
             if self.state in ("starting", "down"):
                 self._say("live", None)
-            if rhythm.pause_s and records < rhythm.records:
+            if records < rhythm.few:
                 stop.wait(rhythm.pause_s)
 
     def _group(self, table: str) -> str:

@@ -65,7 +65,7 @@ Connection = duckdb.DuckDBPyConnection
 class DuckStore:
     """See ViewStore. Thread safe: one call at a time. ``wait_s``: how long a call waits for another process."""
 
-    rhythm = Rhythm(100_000, 0.5)
+    rhythm = Rhythm(100_000, few=100_000, pause_s=0.5)
 
     def __init__(self, path: Path, *, read_only: bool = False, wait_s: float = _LOCK_WAIT_S) -> None:
         self.path = path

@@ -141,7 +141,7 @@ def to_merge(files: Sequence[File]) -> tuple[Literal["snapshot", "delta"], tuple
 class ParquetStore:
     """See ViewStore. ``grace_s``: how long files that are live no more stay for readers of an older manifest."""
 
-    rhythm = Rhythm(100_000, 1.0)
+    rhythm = Rhythm(100_000, few=100_000, pause_s=1.0)
 
     def __init__(self, folder: Path, *, read_only: bool = False, grace_s: float = GRACE_S) -> None:
         self.folder = folder

@@ -26,10 +26,11 @@ Meanwhile = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """How a store likes its batches: at most ``records`` in one, and ``pause_s`` from one to the next while there are
-    fewer than that: each pays for a transaction before it pays for a row, a columnar one most of all."""
+    """How a store likes its batches: at most ``records`` in one, and ``pause_s`` from one to the next while there are fewer
+    than ``few``: each pays for a transaction before it pays for a row, a columnar one most of all."""
 
     records: int
+    few: int = 0
     pause_s: float = 0.0
 
 
