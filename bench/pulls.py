@@ -24,7 +24,7 @@ from peers import kafka_streams
 from ports import free_ports
 from postgres import BINARIES, Postgres
 from registry import quantile, spread
-from views import TOPICS, Hub, bulk, hub, wait
+from views import TOPICS, Hub, bulk, hub, peer
 
 from hub.cli.up import fetch_jars
 from hub.config import Settings
@@ -90,18 +90,11 @@ def of_hub(running: Hub, title: str) -> Server:
 
 
 @contextlib.contextmanager
-def of_peer(running: Hub) -> Iterator[Server]:
+def of_peer(running: Hub, events: int) -> Iterator[Server]:
     """The cogroup of bench/views.py with Java's own HTTP server before its store, when it has read everything."""
     port = free_ports(1)[0]
-    view = kafka_streams.KafkaStreamsView(
-        running.settings, running.cluster, running.folder / "peer", running.schemas, port=port
-    )
-    try:
-        end = running.cluster.end_offsets(TOPICS)
-        wait(lambda: view.caught_up(end))
+    with peer(running, events, port) as (view, _):
         yield Server(f"Kafka Streams {kafka_streams.VERSION}, its own store", port, "/", view.process)
-    finally:
-        view.stop()
 
 
 @contextlib.contextmanager
@@ -152,7 +145,7 @@ def main() -> None:
             return
         with hub() as running:
             running.load(events, given.keys)
-            with of_peer(running) as server:
+            with of_peer(running, events) as server:
                 measure(server, asked)
 
 

@@ -461,11 +461,13 @@ LATER = "later_"
 
 
 @contextmanager
-def peer(running: Hub, events: int) -> Iterator[tuple[kafka_streams.KafkaStreamsView, dict[str, float]]]:
-    """The same by Kafka Streams, caught up: its process, and what it took from its start."""
+def peer(
+    running: Hub, events: int, port: int | None = None
+) -> Iterator[tuple[kafka_streams.KafkaStreamsView, dict[str, float]]]:
+    """The same by Kafka Streams, caught up: its process, and what it took from its start. ``port``: where it serves."""
     end = running.cluster.end_offsets(TOPICS)
     view = kafka_streams.KafkaStreamsView(
-        running.settings, running.cluster, running.folder / "peer", running.schemas
+        running.settings, running.cluster, running.folder / "peer", running.schemas, port=port
     )
     try:
         caught_up_at = wait(lambda: view.caught_up(end))

@@ -18,7 +18,7 @@ from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState
 from hub.materializers.sql_text import parse
 from hub.materializers.stores.port import Meanwhile
 from hub.materializers.stores.queries import Queries, Running
-from hub.materializers.stores.sql import Store, ViewBatch
+from hub.materializers.stores.sql import Store, StoreRefused, ViewBatch
 from hub.materializers.view import View
 from hub.record import NewRecord, Positions
 from hub.schema_registry.codec import encode, parsed
@@ -31,9 +31,12 @@ class Killed(Exception):
 
 
 class Unsteady(Store):
-    """Remembers what each transaction had; dies in the middle of one when it is told to."""
+    """Remembers what each transaction had; dies in the middle of one, or refuses a view's rows, when it is told to. Its server
+    takes its time with everything."""
 
     dies = False
+    refuses = ""
+    turns = 0  # that others had meanwhile
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -46,9 +49,12 @@ class Unsteady(Store):
         meanwhile: Meanwhile | None = None,
     ) -> None:
         if meanwhile is not None:
-            meanwhile()  # as while a server works
+            meanwhile()
+            self.turns += 1
         if self.dies and batches:
             raise Killed
+        if any(each.view == self.refuses for each in batches):
+            raise StoreRefused("not these")
         super().apply(batches, progress)
         self.transactions.append({each.view for each in batches})
 

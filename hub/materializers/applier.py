@@ -53,8 +53,6 @@ _SEEN_EVERY_MS = 500
 MOST_TRACED = 16
 # How long, and how many of a view, rows of a group wait for its cut where nobody says otherwise.
 CUT_WAIT_S, MOST_WAITING = 10.0, 50_000
-# After a poll of so many records the next one will not wait for any: it is made while a store works.
-_MANY = 1_000
 # hub.version is generation · 2⁴⁰ + events folded into the key.
 GENERATION_SHIFT = 40
 _PROGRESS = TopicPartition(PROGRESS_TOPIC, 0)
@@ -127,11 +125,15 @@ class _Newest:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """One poll: its records, where the reader was then, and by changelog what is decoded of it already."""
+    """One poll: its records by topic, where the reader was then, and by changelog what is decoded of it already."""
 
-    records: Sequence[Record]
+    records: Mapping[str, Sequence[Record]]
     reached: Positions
-    decoded: Mapping[str, _Newest] = field(default_factory=dict)
+    decoded: dict[str, _Newest] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.records.values()))
 
 
 @dataclass
@@ -145,7 +147,7 @@ class _Part:
 class Applier:
     """One reader, one store, its views. ``step`` is the whole of its work. ``group``: what its positions are published as."""
 
-    many = _MANY
+    many = 1_000  # after a poll of so many records the next one will not wait for any: it is made while a store works
 
     def __init__(
         self,
@@ -171,7 +173,6 @@ class Applier:
         self.followed: dict[str, _Followed] = {}
         self.reader: Reader | None = None
         self._ahead: _Taken | None = None  # polled while the step before was applied
-        self._reached = Positions()  # by the steps, which the reader may be ahead of
         self._decoder = RowDecoder(schemas)
         self._said: set[str] = set()
         self.stirred = False  # something was said of a view's versions since this was set back
@@ -204,7 +205,7 @@ class Applier:
                 changed = True
         self._forget({view.cut for view in views})
         if self.reader is None or changed:
-            self._assign(PROGRESS_TOPIC in topics)
+            self._assign(self._whole_progress(PROGRESS_TOPIC in topics))
 
     def _recall(self) -> None:
         """At which cuts the store is: rows are held from the first on."""
@@ -254,40 +255,35 @@ class Applier:
         indexes = [index for index in view.kept_indexes if index in columns]
         return self.store.ensure_view(view.table, schema, indexes, topic_id)
 
-    def _assign(self, with_progress: bool, *, again: bool = True) -> None:
+    def _whole_progress(self, there: bool) -> Positions:
+        """One small compacted partition: read from its start whenever the set of views changes."""
+        return self.log.beginning_offsets([PROGRESS_TOPIC]) if there else Positions()
+
+    def _assign(self, progress: Positions) -> None:
+        """Read on where the views are, and ``progress`` from there."""
         at = {
             tp: offset
             for name, each in self.followed.items()
             if not each.stopped and name not in self.paused
             for tp, offset in each.read
         }
-        if with_progress and not again and self.reader is not None:
-            at[_PROGRESS] = self._reached.get(_PROGRESS)
-        elif with_progress:
-            # One small compacted partition: read from its start whenever the set of views changes.
-            at[_PROGRESS] = self.log.beginning_offsets([PROGRESS_TOPIC]).get(_PROGRESS)
         if self.reader is None:
             self.reader = self.log.reader()
         self._ahead = None
-        self.reader.assign(Positions(at))
+        self.reader.assign(Positions({**at, **progress.offsets}))
 
     def step(self, timeout_s: float = _POLL_S) -> int:
         """Apply what there is, at most what suits the store. Returns how many records were read; 0 after ``timeout_s``."""
         if self.reader is None:
             return 0
         taken, self._ahead = self._ahead or self._poll(self.reader, timeout_s), None
-        records, reached = taken.records, taken.reached
-        self._reached = reached
-        by_changelog: dict[str, list[Record]] = {}
+        count, reached = taken.count, taken.reached
         told: dict[str, Any] = {}
-        for record in records:
-            if record.topic == PROGRESS_TOPIC:
-                self._hear(record, told)
-            else:
-                by_changelog.setdefault(record.topic, []).append(record)
+        for record in taken.records.get(PROGRESS_TOPIC, ()):
+            self._hear(record, told)
         running = [each for each in self.followed.values() if each.stopped is None]
         for followed in running:
-            followed.ahead += by_changelog.get(followed.view.changelog, ())
+            followed.ahead += taken.records.get(followed.view.changelog, ())
             followed.read = followed.read.advanced(reached.of_topics([followed.view.changelog]))
         parts = self._parts(told)
         batches = []
@@ -307,7 +303,7 @@ class Applier:
             _tell_seen(followed, told)
         batches = self._whole(batches, parts, told)
         traced = self._traced(batches, told)
-        self._apply(batches, told, self._read_ahead if len(records) >= self.many else None)
+        self._apply(batches, told, self._read_ahead if count >= self.many else None)
         now_ms = time.time_ns() // 1_000_000
         for name, span in traced.items():
             span.end("refused" if self.followed[name].stopped else "")
@@ -323,35 +319,30 @@ class Applier:
                 followed.swept = max(followed.swept, batch.expire_below >> GENERATION_SHIFT)
         self._note_cuts(told)
         if any(each.stopped for each in running):
-            self._assign(_PROGRESS in reached.offsets)  # without what nobody takes any more
-        self._pause(_PROGRESS in reached.offsets)
-        return len(records)
+            # Without what nobody takes any more.
+            self._assign(self._whole_progress(_PROGRESS in reached.offsets))
+        self._pause(reached)
+        return count
 
     def _poll(self, reader: Reader, timeout_s: float) -> _Taken:
-        records = reader.poll(self.store.rhythm.records, timeout_s)
-        return _Taken(records, reader.position())
+        by_topic: dict[str, list[Record]] = {}
+        for record in reader.poll(self.store.rhythm.records, timeout_s):
+            by_topic.setdefault(record.topic, []).append(record)
+        return _Taken(by_topic, reader.position())
 
     def _read_ahead(self) -> None:
         """Poll and decode for the next step. Whatever stands against it, the next step will meet itself."""
-        if self.reader is None or self._ahead is not None:
+        if self.reader is None:
             return
         with suppress(HubError):
             taken = self._poll(self.reader, 0.0)
             if not taken.records:
                 return
-            decoded: dict[str, _Newest] = {}
-            self._ahead = _Taken(taken.records, taken.reached, decoded)
-            alone = {
-                each.view.changelog
-                for each in self.followed.values()
-                if each.stopped is None and each.view.cut is None
-            }
-            by_changelog: dict[str, list[Record]] = {}
-            for record in taken.records:
-                if record.topic in alone:
-                    by_changelog.setdefault(record.topic, []).append(record)
-            for changelog, records in by_changelog.items():
-                decoded[changelog] = self._newest(records)
+            self._ahead = taken
+            for each in self.followed.values():
+                records = taken.records.get(each.view.changelog)
+                if records and each.stopped is None and each.view.cut is None:
+                    taken.decoded[each.view.changelog] = self._newest(records)
 
     # ---- groups
 
@@ -418,12 +409,12 @@ class Applier:
             hold.applied()
             self.said_apart.pop(name, None)
 
-    def _pause(self, with_progress: bool) -> None:
+    def _pause(self, reached: Positions) -> None:
         """Read no more of what waits in numbers."""
         full = {table for name, hold in self.holds.items() for table in hold.full(self._members(name))}
         if full != self.paused:
             self.paused = full
-            self._assign(with_progress, again=False)
+            self._assign(reached.of_topics([PROGRESS_TOPIC]))
 
     def _traced(self, batches: Sequence[ViewBatch], told: dict[str, Any]) -> dict[str, Span]:
         """A span for each batch that covers traced progress, linked to it. Its context goes into the store with the rows,
@@ -573,9 +564,6 @@ class Applier:
         self, followed: _Followed, records: Sequence[Record], decoded: _Newest | None
     ) -> list[Change]:
         """Of the newest row of each key. Raises HubFault naming topic, partition and offset."""
-        if not records:
-            followed.due = []
-            return []
         if decoded is None or not decoded.is_of(records):
             decoded = self._newest(records)
         newest = decoded.records

@@ -79,18 +79,19 @@ class _Together:
         self._threads = ThreadPoolExecutor(MOST_CONNECTIONS, "reads-by-key")
         self._under_way: Counter[str] = Counter()
         self._waiting: dict[str, list[_Asked]] = {}
-        self._closed = False
 
     def find(self, view: str, key: str) -> asyncio.Future[Found | None]:
-        """Of a closed one no answer."""
         asked = key, asyncio.get_running_loop().create_future()
         self._waiting.setdefault(view, []).append(asked)
         self._read(view)
         return asked[1]
 
     def close(self) -> None:
-        self._closed = True
+        """Who still waits has no answer."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        for asked in self._waiting.values():
+            _settle(asked, None)
+        self._waiting.clear()
 
     def _read(self, view: str) -> None:
         """What waits, unless that is for reads under way to be done first."""
@@ -100,9 +101,6 @@ class _Together:
         self._waiting[view] = self._waiting[view][_MOST_KEYS:]
         if not self._waiting[view]:
             del self._waiting[view]
-        if self._closed:
-            _answer(asked, [None] * len(asked))
-            return
         self._under_way[view] += 1
         keys = [key for key, _ in asked]
         read = asyncio.get_running_loop().run_in_executor(self._threads, self._reads.find, view, keys)
@@ -115,13 +113,15 @@ class _Together:
         self._read(view)
         error = None if read.cancelled() else read.exception()
         found = None if read.cancelled() or error is not None else read.result()
-        _answer(asked, [None] * len(asked) if found is None else found, error)
+        _settle(asked, found, error)
 
 
-def _answer(
-    asked: Sequence[_Asked], found: Sequence[Found | None], error: BaseException | None = None
+def _settle(
+    asked: Sequence[_Asked], found: Sequence[Found] | None, error: BaseException | None = None
 ) -> None:
-    for (_, answer), each in zip(asked, found, strict=True):
+    """``found`` None: no answer to anybody."""
+    answers: Sequence[Found | None] = [None] * len(asked) if found is None else found
+    for (_, answer), each in zip(asked, answers, strict=True):
         if answer.done():
             continue  # who asked is gone
         if error is not None:

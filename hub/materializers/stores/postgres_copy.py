@@ -36,9 +36,8 @@ def copy_and_merge(
     with driver.cursor() as cursor:
         cursor.execute(f"CREATE TEMPORARY TABLE {_STAGE} (LIKE {name}) ON COMMIT DROP")
         with cursor.copy(f"COPY {_STAGE} ({columns}) FROM STDIN") as copy:
-            for row in sorted(
-                rows, key=_KEY
-            ):  # in the order of the key's index: a sixth less of the server's work
+            # In the order of the key's index: a sixth less of the server's work.
+            for row in sorted(rows, key=_KEY):
                 copy.write_row(row)
         with driver.pipeline():  # a statement in it is sent and not waited for
             cursor.execute(

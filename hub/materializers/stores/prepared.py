@@ -20,7 +20,7 @@ from sqlalchemy import Engine, PoolProxiedConnection, create_engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from hub.errors import HubError
-from hub.materializers.stores.columns import Convert, json_text
+from hub.materializers.stores.columns import Convert
 from hub.materializers.stores.kept import without_nul
 from hub.materializers.stores.postgres_copy import is_driver_error
 from hub.materializers.stores.sql import (
@@ -165,7 +165,6 @@ class PreparedReads:
                     max_overflow=0,
                     pool_timeout=_POOL_WAIT_S,
                     pool_reset_on_return=None,
-                    json_serializer=json_text,
                 )
             return self._pool
 

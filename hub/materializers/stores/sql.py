@@ -225,7 +225,8 @@ class Store:
         )
         # Of a small transaction SQLAlchemy's making of statements was a third: these are made once.
         self._upserts = {
-            each.name: _upsert(self.engine, each) for each in (self._positions, self._progress, self._views)
+            each.name: _upsert_of(self.engine, each)
+            for each in (self._positions, self._progress, self._views)
         }
         self._defining, self._placed = self._of_views(), self._of_positions()
         self._known: dict[str, ViewTable] = {}
@@ -1000,7 +1001,7 @@ def _row(known: ViewTable, key: str, change: Change, now: int) -> tuple[Any, ...
     return (key, *values, change.version, change.partition, change.offset, sources, row is None, now)
 
 
-def _upsert(engine: Engine, table: Table) -> Any:
+def _upsert_of(engine: Engine, table: Table) -> Any:
     """The statement that puts a row in the place of the one with its primary key."""
     dialect: Any = postgresql if engine.dialect.name == "postgresql" else sqlite
     statement = dialect.insert(table)

@@ -198,3 +198,17 @@ def test_closed_while_it_is_asked_everybody_is_sent_to_the_routes() -> None:
         assert await third is None
 
     asyncio.run(run())
+
+
+def test_closed_nobody_is_left_waiting_however_many_they_are() -> None:
+    async def run() -> None:
+        store = Connection()
+        reads = opened(store)
+        tasks = await started(reads, *(("v", f"k{n}") for n in range(700)))
+        await till(lambda: len(store.asked) == 2)
+        reads.close()
+        store.may_answer.set()
+        async with asyncio.timeout(10):
+            assert (await asyncio.gather(*tasks))[2:] == [None] * 698
+
+    asyncio.run(run())

@@ -3,40 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from changelog import CHANGELOG, Bench
-from cut_world import World
+from cut_world import Unsteady, World
 
 from hub.errors import PeerError
 from hub.materializers.applier import Applier
-from hub.materializers.stores.port import Meanwhile, Rhythm
-from hub.materializers.stores.sql import Store, StoreRefused, ViewBatch
+from hub.materializers.stores.port import Rhythm
 from hub.record import NewRecord
-
-
-class Busy(Store):
-    """Its server takes its time with everything."""
-
-    rhythm = Rhythm(7)
-    refuses = ""
-    turns = 0
-
-    def apply(
-        self,
-        batches: Sequence[ViewBatch],
-        progress: Mapping[str, Any] | None = None,
-        meanwhile: Meanwhile | None = None,
-    ) -> None:
-        if meanwhile is not None:
-            meanwhile()
-            self.turns += 1
-        if any(each.view == self.refuses for each in batches):
-            raise StoreRefused("not these")
-        super().apply(batches, progress)
 
 
 class Busily(Bench):
@@ -45,7 +22,8 @@ class Busily(Bench):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.store.close()
-        self.store = self.busy = Busy(f"sqlite:///{folder / 'store.db'}")
+        self.store = self.busy = Unsteady(f"sqlite:///{folder / 'store.db'}")
+        self.store.rhythm = Rhythm(7)
         self.cluster.create_topic("views.w", partitions=2, config={}, replication_factor=1)
         self.other = self.view.model_copy(update={"view": "w"})
         self.applier = self.restarted()
@@ -187,9 +165,8 @@ def test_a_cut_that_was_read_ahead_is_heard_though_reading_pauses(tmp_path: Path
         world.fold(view, 8)
     world.progress("a")
     world.cut(8)
-    world.store.rhythm = Rhythm(
-        13
-    )  # all rows, so that both are full, and the progress; the cut is read ahead
+    # All rows, so that both are full, and the progress; the cut is read ahead.
+    world.store.rhythm = Rhythm(13)
     for _ in range(10):
         world.applier.step(0)
         assert world.at() in (2, 8)
