@@ -266,7 +266,7 @@ class Latencies:
         objective_s = self.objective_of(view)
         known = self._views.get(view)
         if known is None or known.objective_s != objective_s:  # other edges: counts begin anew
-            known = self._views[view] = _View(edges_with([objective_s]), objective_s, sampled)
+            known = self._views[view] = _View(edges_with(objective_s), objective_s, sampled)
         return known
 
     def _origin(self, span_ms: int) -> Origin:

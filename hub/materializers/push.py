@@ -11,8 +11,8 @@ meet them: a row that leaves them arrives as ``delete``, and an id is good for i
 
 Events are values here; ``push_wire`` writes them as server-sent events and as WebSocket messages.
 
-Scaling limit: each subscriber reads for itself, so a view that changes all the time costs a query a subscriber each
-25 ms at most; thousands of subscribers want one shared read a view, or more servers.
+Subscribers at one place ask the store once: those of a view that all keep up cost one question each 25 ms at most, and
+each the writing of its own rows. Those behind, or with filters of their own, ask for themselves until they are there.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
@@ -33,7 +34,7 @@ import anyio.to_thread
 
 from hub.errors import CallerError, HubError
 from hub.materializers.query import KEY, Condition
-from hub.materializers.stores.sql import BuiltAnew, Store, StoredRow
+from hub.materializers.stores.sql import BuiltAnew, Changes, Filter, Store, StoredRow
 from hub.record import Positions, lag_records
 
 log = logging.getLogger(__name__)
@@ -62,9 +63,17 @@ class Watcher:
     sent: Callable[[str, StoredRow, int], None] | None = None
     numbers: Iterator[int] = field(default_factory=itertools.count)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _asking: dict[Hashable, asyncio.Future[Changes]] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Until cancelled; a store that does not answer is asked again after a pause."""
+        try:
+            await self._watch()
+        finally:
+            # Nobody waits for these any more, but they have the store open.
+            await asyncio.gather(*self._asking.values(), return_exceptions=True)
+
+    async def _watch(self) -> None:
         stamp = -1
         glance: int | None = None
         while True:
@@ -86,6 +95,25 @@ class Watcher:
                     self.generation += 1
                     self._changed.notify_all()
             await asyncio.sleep(_POLL_S)
+
+    async def changes(
+        self, view: str, since: Positions, conditions: Sequence[Filter], incarnation: str
+    ) -> Changes:
+        """``Store.changes``, a page of it. Who asks the same while it is being asked takes that answer.
+
+        Only until the next change is seen: what was asked before may have missed it."""
+        asked = (self.generation, view, str(since), repr(conditions), incarnation)
+        if asked not in self._asking:
+            ask = partial(self.store.changes, view, since, _PAGE, conditions, incarnation)
+            # A task of its own: the subscriber that happened to be first may leave.
+            asking = self._asking[asked] = asyncio.ensure_future(anyio.to_thread.run_sync(ask))
+            asking.add_done_callback(lambda done: self._answered(asked, done))
+        return await asyncio.shield(self._asking[asked])
+
+    def _answered(self, asked: Hashable, done: asyncio.Future[Changes]) -> None:
+        del self._asking[asked]
+        if not done.cancelled():
+            done.exception()  # whoever waits hears of it; when all have left, nobody has to
 
     def subscribers_by_view(self) -> dict[str, int]:
         """Open subscriptions."""
@@ -269,7 +297,7 @@ async def _from(
     subscriber, reached, nameless = next(watcher.numbers), Positions(), False
     while True:
         seen = watcher.generation
-        look = await anyio.to_thread.run_sync(store.changes, view, at, _PAGE, conditions, incarnation)
+        look = await watcher.changes(view, at, conditions, incarnation)
         rows = [row for row in look.rows if not wanted.filters or _concerns(held, row)]
         behind = pace.behind(look.rows, lag_records(look.positions, at))
         if behind is not None:

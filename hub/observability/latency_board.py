@@ -135,7 +135,7 @@ class LatencyBoard:
         if seconds * 1000 < -SKEW_MS:
             return  # its time is of a clock that is ahead: how long it took nobody knows
         origin = "live" if seconds <= self.replay_s else "replay"
-        series, edges = Series(view, stage, "", origin), edges_with([self.objectives.get(view)])
+        series, edges = Series(view, stage, "", origin), edges_with(self.objectives.get(view))
         known = self.counted.get(series)
         if known is None or known.edges != edges:
             known = self.counted[series] = Histogram(edges)

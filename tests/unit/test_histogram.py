@@ -40,7 +40,7 @@ def test_a_quantile_lies_in_the_bucket_of_the_true_one(values: list[float], shar
 
 
 def test_an_objective_is_counted_exactly_and_others_are_not_guessed() -> None:
-    made = of([1.9, 2.0, 2.1, 9.0], edges_with([2.0]))
+    made = of([1.9, 2.0, 2.1, 9.0], edges_with(2.0))
     assert made.within(2.0) == 0.5
     assert made.within(3.0) is None
     assert Histogram().within(1.0) is None
@@ -49,7 +49,7 @@ def test_an_objective_is_counted_exactly_and_others_are_not_guessed() -> None:
 
 def test_a_counter_begun_anew_counts_from_zero() -> None:
     assert of([1.0]).since(of([1.0, 1.0])).count == 1
-    assert of([1.0]).since(of([1.0], edges_with([7.0]))).count == 1
+    assert of([1.0]).since(of([1.0], edges_with(7.0))).count == 1
 
 
 def test_a_histogram_comes_back_from_its_body() -> None:

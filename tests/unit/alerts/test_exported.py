@@ -104,7 +104,7 @@ def test_what_the_rules_and_the_dashboard_name_is_what_the_hub_exports() -> None
     named |= named_in([target["expr"] for panel in panels for target in panel["targets"]])
     assert len(named) > 10
     assert named <= exported_names()
-    board_edges = {str(float(edge)) for edge in edges_with([2.0])}
+    board_edges = {str(float(edge)) for edge in edges_with(2.0)}
     assert set(re.findall(r'le="([^"]+)"', str([each["expr"] for each in rules]))) <= board_edges
 
 

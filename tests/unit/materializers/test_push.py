@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Coroutine
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
@@ -15,12 +16,12 @@ from changelog import Bench
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.errors import CallerError
+from hub.errors import CallerError, PeerError
 from hub.materializers import push
 from hub.materializers.push import Event, Held, Place, Wanted, Watcher, parse_event_id, subscribe
 from hub.materializers.push_wire import ServerSentEvents, as_message, as_sse
 from hub.materializers.query import Condition
-from hub.materializers.stores.sql import Store
+from hub.materializers.stores.sql import Changes, Filter, Store
 from hub.record import Positions
 
 T = TypeVar("T")
@@ -259,6 +260,73 @@ def test_the_watcher_wakes_for_what_others_apply_and_asks_nothing_while_they_res
 
     in_a_loop(run())
     reader.close()
+
+
+def test_subscribers_at_one_place_ask_the_store_once_and_after_a_change_anew(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.write("a", 1, {"points": 1})
+    bench.drain()
+    incarnation, ask, begun, go_on = (
+        bench.store.view("v").incarnation,
+        bench.store.changes,
+        [],
+        threading.Event(),
+    )
+
+    def slow(*asked: Any) -> Changes:
+        found = ask(*asked)
+        begun.append(asked)
+        assert go_on.wait(10.0)
+        return found
+
+    monkeypatch.setattr(bench.store, "changes", slow)
+    watcher, start = Watcher(bench.store), Positions()
+
+    def look(since: Positions = start, filters: Sequence[Filter] = ()) -> asyncio.Task[Changes]:
+        return asyncio.ensure_future(watcher.changes("v", since, filters, incarnation))
+
+    async def until_asked(times: int) -> None:
+        while len(begun) < times:
+            await asyncio.sleep(0.001)
+
+    async def run() -> None:
+        together = [look() for _ in range(5)]
+        await until_asked(1)
+        others = [look(AT), look(filters=[("city", "eq", "Oslo")])]
+        await until_asked(3)
+        bench.write("a", 2, {"points": 2})
+        bench.drain()
+        watcher.generation += 1  # as its task does when it sees that
+        late = [look() for _ in range(5)]
+        await until_asked(4)
+        together.pop(0).cancel()  # who happened to be first leaves
+        go_on.set()
+        answers = [await each for each in (*together, *others, *late)]
+        points = [[row.values and row.values["points"] for row in each.rows] for each in answers]
+        assert points == [[1]] * 5 + [[None]] + [[2]] * 5
+        assert len(begun) == 4
+        await look()
+        assert len(begun) == 5  # an answer is not kept
+
+    in_a_loop(run())
+
+
+def test_all_who_ask_together_hear_that_the_store_cannot_be_read(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(*_: Any) -> Changes:
+        raise PeerError("store: no answer", hint="start it")
+
+    monkeypatch.setattr(bench.store, "changes", down)
+    watcher = Watcher(bench.store)
+
+    async def run() -> None:
+        looks = [watcher.changes("v", Positions(), (), "") for _ in range(3)]
+        answers = await asyncio.gather(*looks, return_exceptions=True)
+        assert [type(each) for each in answers] == [PeerError] * 3
+
+    in_a_loop(run())
 
 
 def test_both_encodings_say_the_same() -> None:

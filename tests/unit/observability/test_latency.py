@@ -33,7 +33,7 @@ NOW = 1_790_000_000_000
 def told(
     spans: Sequence[float], at_ms: int, since_ms: int = NOW, view: str = "v", **more: Any
 ) -> dict[str, Any]:
-    counts = Histogram(edges_with([2.0]))
+    counts = Histogram(edges_with(2.0))
     for each in spans:
         counts.add(each)
     about = {"objective_s": 2.0, "sampled": False, "skewed": 0, "named": [], **more}

@@ -1,0 +1,114 @@
+"""What subscribers of a view cost the server, by their number: at a steady rate of events, all rows to each.
+
+Run: ``.venv/bin/python bench/pushed.py [--subscribers 0 1 50 200] [--rate 50] [--seconds 30]`` (some five minutes). Real Kafka,
+Spark, SQLite and HTTP. Prints figures, asserts none; bench/README.md says what each means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import threading
+import time
+from dataclasses import dataclass, field
+
+import psutil
+from confluent_kafka import Producer
+from views import SUBSCRIBE, Arrivals, Hub, _quantile, hub, key_told, wait
+
+from hub.cli.up import fetch_jars
+from hub.config import Settings
+
+
+@dataclass
+class Load:
+    """Events at a steady rate, each with a key of its own, until it is stopped."""
+
+    running: Hub
+    rate: float
+    sent: Arrivals = field(default_factory=Arrivals)
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        producer = Producer({"bootstrap.servers": self.running.settings.bootstrap})
+        began_at = time.monotonic()
+        for number in itertools.count():
+            if self.done.wait(max(0.0, began_at + number / self.rate - time.monotonic())):
+                break
+            key = f"P-{number}"
+            topic, value = self.running.event(number, key)
+            self.sent.sent[key] = time.monotonic()
+            producer.produce(topic, value, key)
+            producer.poll(0)
+        producer.flush(10)
+
+
+async def follow(running: Hub, rows: list[int], arrivals: Arrivals | None) -> None:
+    """One subscriber, for ever: adds each row it is told to ``rows[0]``; for ``arrivals`` it reads the keys, too."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.settings.http_port)
+    try:
+        writer.write(SUBSCRIBE)
+        while line := await reader.readline():
+            if (key := key_told(line)) is not None:
+                rows[0] += 1
+                if arrivals is not None:
+                    arrivals.heard(key, time.monotonic())
+    finally:
+        writer.close()
+
+
+async def measured(running: Hub, subscribers: int, seconds: float, arrivals: Arrivals) -> str:
+    """Of the server, while so many listen."""
+    rows = [0]
+    tasks = [
+        asyncio.create_task(follow(running, rows, None if number else arrivals))
+        for number in range(subscribers)
+    ]
+    await asyncio.sleep(5.0)
+    server = running.processes()["server"]
+    used_s, own_s, told, began_at = _cpu_s(server), _cpu_s(psutil.Process()), rows[0], time.monotonic()
+    await asyncio.sleep(seconds)
+    passed_s, told = time.monotonic() - began_at, rows[0] - told
+    used_s, own_s = _cpu_s(server) - used_s, _cpu_s(psutil.Process()) - own_s
+    for each in tasks:
+        each.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    late = arrivals.settled(began_at)
+    latency = " / ".join(f"{_quantile(late, share) * 1000:,.0f}" for share in (0.5, 0.99)) if late else "-"
+    return (
+        f"{subscribers:4d} subscribers: {told / passed_s:8,.0f} rows/s; server {used_s / passed_s:.2f} cores, "
+        f"{server.memory_info().rss >> 20:,} MB; p50 / p99 {latency} ms; this bench {own_s / passed_s:.2f} cores"
+    )
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    return sum(process.cpu_times()[:2])
+
+
+def main() -> None:
+    """Print a line a number of subscribers."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--subscribers", type=int, nargs="+", default=[0, 1, 50, 200])
+    parser.add_argument("--rate", type=float, default=50.0, help="events a second")
+    parser.add_argument("--seconds", type=float, default=30.0, help="each number of subscribers is measured")
+    given = parser.parse_args()
+    fetch_jars(Settings())
+    with hub() as running:
+        running.load(2_000, 200)
+        running.start_view()
+        wait(lambda: running.progress().get("state") == "live")
+        load = Load(running, given.rate)
+        thread = threading.Thread(target=load.run, daemon=True)
+        thread.start()
+        time.sleep(30.0)  # Java compiles what is hot
+        for subscribers in given.subscribers:
+            print(asyncio.run(measured(running, subscribers, given.seconds, load.sent)), flush=True)
+        load.done.set()
+        thread.join(15.0)
+
+
+if __name__ == "__main__":
+    main()
