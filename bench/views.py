@@ -113,6 +113,8 @@ class Hub:
         (self.settings.project / "views").mkdir(parents=True)
         (self.settings.project / "views" / "bench.yaml").write_text(view)
         self.url = server_url(self.settings)
+        # One, and kept: to make one takes longer than what it asks.
+        self.client = httpx2.Client(base_url=self.url, timeout=10)
         self.supervisor = Supervisor(self.settings.home)
         self.cluster = KafkaCluster(self.settings.bootstrap)
         self.encoders: dict[str, tuple[bytes, Any]] = {}
@@ -189,7 +191,7 @@ class Hub:
 
     def progress(self, name: str = "bench") -> dict[str, Any]:
         try:
-            views = httpx2.get(f"{self.url}/views", timeout=10).json()["views"]
+            views = self.client.get("/views").json()["views"]
         except (httpx2.HTTPError, ValueError, KeyError):
             return {}
         return next((view for view in views if view["view"] == name), {})
@@ -212,6 +214,7 @@ class Hub:
         return total
 
     def stop(self) -> None:
+        self.client.close()
         self.supervisor.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
