@@ -287,8 +287,9 @@ def test_subscribers_at_one_place_ask_the_store_once_and_after_a_change_anew(
         return asyncio.ensure_future(watcher.changes("v", since, filters, incarnation))
 
     async def until_asked(times: int) -> None:
-        while len(begun) < times:
-            await asyncio.sleep(0.001)
+        async with asyncio.timeout(5.0):
+            while len(begun) < times:
+                await asyncio.sleep(0.001)
 
     async def run() -> None:
         together = [look() for _ in range(5)]
