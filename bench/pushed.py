@@ -8,40 +8,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import threading
 import time
-from dataclasses import dataclass, field
 
 import psutil
-from confluent_kafka import Producer
-from views import SUBSCRIBE, Arrivals, Hub, _quantile, hub, key_told, wait
+from views import SUBSCRIBE, Arrivals, Hub, _quantile, hub, key_told, produce, wait
 
 from hub.cli.up import fetch_jars
 from hub.config import Settings
 
-
-@dataclass
-class Load:
-    """Events at a steady rate, each with a key of its own, until it is stopped."""
-
-    running: Hub
-    rate: float
-    sent: Arrivals = field(default_factory=Arrivals)
-    done: threading.Event = field(default_factory=threading.Event)
-
-    def run(self) -> None:
-        producer = Producer({"bootstrap.servers": self.running.settings.bootstrap})
-        began_at = time.monotonic()
-        for number in itertools.count():
-            if self.done.wait(max(0.0, began_at + number / self.rate - time.monotonic())):
-                break
-            key = f"P-{number}"
-            topic, value = self.running.event(number, key)
-            self.sent.sent[key] = time.monotonic()
-            producer.produce(topic, value, key)
-            producer.poll(0)
-        producer.flush(10)
+# Java compiles what is hot; subscribers are connected.
+WARM_UP_S, SETTLE_S = 30.0, 5.0
 
 
 async def follow(running: Hub, rows: list[int], arrivals: Arrivals | None) -> None:
@@ -65,7 +42,7 @@ async def measured(running: Hub, subscribers: int, seconds: float, arrivals: Arr
         asyncio.create_task(follow(running, rows, None if number else arrivals))
         for number in range(subscribers)
     ]
-    await asyncio.sleep(5.0)
+    await asyncio.sleep(SETTLE_S)
     server = running.processes()["server"]
     used_s, own_s, told, began_at = _cpu_s(server), _cpu_s(psutil.Process()), rows[0], time.monotonic()
     await asyncio.sleep(seconds)
@@ -92,7 +69,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--subscribers", type=int, nargs="+", default=[0, 1, 50, 200])
-    parser.add_argument("--rate", type=float, default=50.0, help="events a second")
+    parser.add_argument("--rate", type=int, default=50, help="events a second")
     parser.add_argument("--seconds", type=float, default=30.0, help="each number of subscribers is measured")
     given = parser.parse_args()
     fetch_jars(Settings())
@@ -100,14 +77,14 @@ def main() -> None:
         running.load(2_000, 200)
         running.start_view()
         wait(lambda: running.progress().get("state") == "live")
-        load = Load(running, given.rate)
-        thread = threading.Thread(target=load.run, daemon=True)
-        thread.start()
-        time.sleep(30.0)  # Java compiles what is hot
+        arrivals = Arrivals()
+        seconds = WARM_UP_S + len(given.subscribers) * (SETTLE_S + given.seconds)
+        load = threading.Thread(target=produce, args=(running, (arrivals,), given.rate, seconds), daemon=True)
+        load.start()
+        time.sleep(WARM_UP_S)
         for subscribers in given.subscribers:
-            print(asyncio.run(measured(running, subscribers, given.seconds, load.sent)), flush=True)
-        load.done.set()
-        thread.join(15.0)
+            print(asyncio.run(measured(running, subscribers, given.seconds, arrivals)), flush=True)
+        load.join(30.0)
 
 
 if __name__ == "__main__":

@@ -391,7 +391,7 @@ def produce(
     running: Hub,
     arrivals: Sequence[Arrivals],
     rate: int,
-    seconds: int,
+    seconds: float,
     beside: Callable[[int], None] = lambda _: None,
 ) -> float:
     """Events at a steady rate, each with a key of its own; the monotonic time when it began."""
