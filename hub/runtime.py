@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 import psutil
@@ -166,11 +167,18 @@ class _Running:
 class Supervisor:
     """The processes of one home folder. Use from the main thread: children are tied to the thread that starts them.
 
+    ``found_by``: what the hub is to be found by (its ports, its project), for commands that know its home folder alone.
     Raises Conflict (HUB-1920) when another supervisor has this home.
     """
 
-    def __init__(self, home: Path, say: Callable[[str], None] = lambda _text: None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        say: Callable[[str], None] = lambda _text: None,
+        found_by: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._say = say
+        self._found_by = dict(found_by)
         self._logs = home.absolute() / "logs"
         self._running: dict[str, _Running] = {}
         self.pid_file = home.absolute() / "hub.pid"
@@ -275,7 +283,7 @@ class Supervisor:
     def _write_pids(self) -> None:
         processes = {"supervisor": _identity(os.getpid())}
         processes |= {name: _identity(pid) for name, pid in self.pids().items()}
-        text = json.dumps({"healthy": self.healthy, "processes": processes})
+        text = json.dumps({"healthy": self.healthy, "processes": processes, "found_by": self._found_by})
         # Written in place, not renamed: the lock is on this very file.
         self._lock.seek(0)
         self._lock.truncate()
@@ -289,6 +297,7 @@ class RunningHub:
 
     healthy: bool
     processes: Mapping[str, psutil.Process]
+    found_by: Mapping[str, str]
 
 
 def running_hub(home: Path) -> RunningHub | None:
@@ -303,7 +312,7 @@ def running_hub(home: Path) -> RunningHub | None:
             process = psutil.Process(pid)
             if abs(process.create_time() - started_at) < 0.5 and process.status() != psutil.STATUS_ZOMBIE:
                 alive[name] = process
-    return RunningHub(content["healthy"], alive) if alive else None
+    return RunningHub(content["healthy"], alive, content.get("found_by", {})) if alive else None
 
 
 def stop_hub(home: Path, timeout_s: float = 60.0) -> list[str]:

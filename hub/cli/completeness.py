@@ -137,7 +137,8 @@ def _tell_proofs(rows: Sequence[Mapping[str, Any]], output: Output) -> None:
     if output is Output.json:
         show(rows, output)
     elif rows:
-        lines = [{**each, "proved": proof_in_short(each)} for each in rows]
+        now_ms = time.time_ns() // 1_000_000
+        lines = [{**each, "proved": proof_in_short(each, now_ms)} for each in rows]
         show(lines, output, ("view", "store", "rows", "proved"))
         for each in rows:
             for key in each["differing"]:
@@ -146,10 +147,10 @@ def _tell_proofs(rows: Sequence[Mapping[str, Any]], output: Output) -> None:
         note("no view is proved: none runs, the applier has not told yet, or `proof_core_share` is 0")
 
 
-def proof_in_short(proof: Mapping[str, Any]) -> str:
+def proof_in_short(proof: Mapping[str, Any], now_ms: int) -> str:
     """``MATCHES 12 s ago``, ``OPEN: the store catches up (matched 3 min ago)``"""
     matched_ms, said = proof["matched_ms"], f"{proof['state']}"
-    ago = "" if matched_ms is None else format.ago(matched_ms, time.time_ns() // 1_000_000)
+    ago = "" if matched_ms is None else format.ago(matched_ms, now_ms)
     if proof["state"] == "MATCHES":
         return f"{said} {ago}"
     return f"{said}: {proof['reason']}" + (f" (matched {ago})" if ago else "")

@@ -1,30 +1,82 @@
-"""[edge] The settings of this call: flags (already in the environment), environment, the project's hub.yaml, defaults."""
+"""[edge] The settings of this call: flags (already in the environment), environment, where the hub of this home folder runs,
+the project's hub.yaml, defaults."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 from pydantic import BaseModel, ValidationError
-from pydantic_settings import SettingsConfigDict, SettingsError
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from hub.config import Settings
 from hub.errors import ConfigError, nearest
 from hub.security import Sasl, Tls, is_secret
 
+# A folder with one of them is a project.
+_OF_A_PROJECT = ("hub.yaml", "topics.yaml", "schemas", "views")
+
 
 def load_settings(**flags: Any) -> Settings:
-    """The settings; a flag that is None was not given. Raises ConfigError (HUB-1101) naming the setting."""
+    """The settings; a flag that is None was not given. Raises ConfigError (HUB-1101) naming the setting.
+
+    A hub that runs on this home folder is found where it is: its ports, and its project, unless a project is named or
+    the current folder is one.
+    """
     given = {name: value for name, value in flags.items() if value is not None}
-    project = Path(given.get("project") or os.environ.get("HUB_PROJECT") or ".")
+    named = given.get("project") or os.environ.get("HUB_PROJECT")
+    settings = _read(Path(named or "."), given, {})
+    chosen = named or any((settings.project / name).exists() for name in _OF_A_PROJECT)
+    running = _running(settings.home)
+    if not running or (chosen and settings.project.resolve() != Path(running["project"])):
+        return settings
+    return _read(Path(running["project"]), given, running)
+
+
+def where_to_find(settings: Settings) -> dict[str, str]:
+    """What the running hub leaves in its home folder for those who look for it: nothing secret, no state."""
+    return {
+        "project": str(settings.project.resolve()),
+        "http_port": str(settings.http_port),
+        "kafka_port": str(settings.kafka_port),
+    }
+
+
+def _running(home: Path) -> Mapping[str, str]:
+    """What ``where_to_find`` said when the hub of this home was started; {} when none runs."""
+    from contextlib import suppress
+
+    with suppress(OSError):
+        if (home / "hub.pid").stat().st_size:  # who asks for help, or has no hub, loads no psutil
+            from hub.runtime import running_hub
+
+            hub = running_hub(home)
+            return {} if hub is None else hub.found_by
+    return {}
+
+
+def _read(project: Path, given: Mapping[str, Any], running: Mapping[str, str]) -> Settings:
     file = project / "hub.yaml"
 
     class InProject(Settings):
         model_config = SettingsConfigDict(yaml_file=file)
+
+        @classmethod
+        def settings_customise_sources(
+            cls, settings_cls: type[BaseSettings], *sources: Any, **more: Any
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            flags, environment, yaml = super().settings_customise_sources(settings_cls, *sources, **more)
+            return flags, environment, InitSettingsSource(settings_cls, dict(running)), yaml
 
     try:
         settings = InProject(**given)

@@ -19,7 +19,7 @@ from typing import Annotated
 
 import typer
 
-from hub.cli.context import environment_of, load_settings
+from hub.cli.context import environment_of, load_settings, where_to_find
 from hub.cli.output import download_bar, note
 from hub.config import Settings
 from hub.embedded import KafkaNode, check_disk, check_memory, check_port, ensure_jars, find_java, make_archive
@@ -48,7 +48,7 @@ def start(
     check_machine(settings)
     check_kafka(settings)
     fetch_jars(settings)
-    supervisor = Supervisor(settings.home, say)
+    supervisor = Supervisor(settings.home, say, where_to_find(settings))
     try:
         began_at = time.monotonic()
         for child in children(settings):

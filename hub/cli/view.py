@@ -13,6 +13,7 @@ from hub.cli.context import load_settings
 from hub.cli.http import get
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.cli.view_golden import run_tests
+from hub.cli.view_shown import cut_in_short, in_words, show_view, stores_in_short, versions_in_short
 from hub.cli.view_verify import verify_view
 from hub.cli.view_versions import (
     apply_version,
@@ -21,7 +22,6 @@ from hub.cli.view_versions import (
     recompute,
     rewind,
     rollback,
-    show_comparison,
 )
 from hub.errors import CallerError, ConfigError, NotFound, nearest
 
@@ -40,6 +40,7 @@ app = typer.Typer(
     "hub view explain late_departures; hub view plan customer_360; hub view rollback customer_360",
 )
 
+app.command("show")(show_view)
 app.command("verify")(verify_view)
 app.command("test")(run_tests)
 app.command("plan")(plan_view)
@@ -58,97 +59,15 @@ def list_views(output: OutputOption = Output.table) -> None:
         views = [
             {
                 **each,
-                "stores": _in_short(each.get("stores", [])),
-                "version": _versions_in_short(each.get("versions", [])),
-                "cut": _cut_in_short(each.get("cut")),
+                "stores": stores_in_short(each.get("stores", [])),
+                "version": versions_in_short(each.get("versions", [])),
+                "cut": cut_in_short(each.get("cut")),
             }
             for each in views
         ]
     lasting = ("ttl",) if any(each.get("ttl") for each in views) else ()
     grouped = ("cut",) if any(each.get("cut") for each in views) else ()
     show(views, output, ("view", "state", "rows", *lasting, *grouped, "version", "stores", "owner", "reason"))
-
-
-def _versions_in_short(versions: list[dict[str, Any]]) -> str:
-    """``2 (3 building)``"""
-    served = [str(each["number"]) for each in versions if each["state"] == "served"]
-    beside = [f"{each['number']} {each['state']}" for each in versions if each["state"] != "served"]
-    return " ".join([*served, *([f"({', '.join(beside)})"] if beside else [])])
-
-
-def _recomputed(found: Mapping[str, Any] | None) -> str | None:
-    """``MATCHES 3 h ago``"""
-    if found is None:
-        return None
-    import time
-
-    from hub.observability.web import format
-
-    ago = format.ago(found["at_ms"], time.time_ns() // 1_000_000)
-    return f"{found['state']} {ago}" + (f": {found['reason']}" if found["reason"] else "")
-
-
-def _proved(stores: list[dict[str, Any]]) -> str:
-    """``serving MATCHES 12 s ago, lake OPEN: the store catches up``"""
-    from hub.cli.completeness import proof_in_short
-
-    return ", ".join(
-        f"{each['store']} {proof_in_short(each['proof'])}" for each in stores if each.get("proof")
-    )
-
-
-def _cut_in_short(group: dict[str, Any] | None) -> str:
-    """``shop``, or ``shop (apart)``"""
-    if group is None:
-        return ""
-    return str(group["name"]) if group["state"] == "together" else f"{group['name']} ({group['state']})"
-
-
-def _in_short(stores: list[dict[str, Any]]) -> str:
-    """``serving, lake (filling, 1200 behind), warehouse (DIFFERS)``"""
-    return ", ".join(
-        each["store"] + (f" ({', '.join(said)})" if (said := _said(each)) else "") for each in stores
-    )
-
-
-def _said(store: Mapping[str, Any]) -> list[str]:
-    """What is not as it should be of a store."""
-    behind = "?" if store["lag"] is None else store["lag"]
-    said = [] if store["state"] == "live" else [store["state"], f"{behind} behind"]
-    proof = store.get("proof")
-    return [*said, "DIFFERS"] if proof is not None and proof["state"] == "DIFFERS" else said
-
-
-@app.command("show")
-def show_view(view: str, output: OutputOption = Output.table) -> None:
-    """One view: its sources, fields, positions, last batch, and how far each of its stores is."""
-    views: list[dict[str, Any]] = get("/views")["views"]
-    found = next((each for each in views if each["view"] == view), None)
-    if found is None:
-        guess = nearest(view, [each["view"] for each in views])
-        raise NotFound(
-            f'view "{view}" does not exist',
-            hint=f'did you mean "{guess}"?' if guess else "hub view ls lists them",
-        )
-    if output is Output.json:
-        show_one(found, output)
-        return
-    stores = [{name: value for name, value in each.items() if name != "proof"} for each in found["stores"]]
-    shown = {
-        **found,
-        "recomputed": _recomputed(found.get("recomputed")),
-        "stores": stores,
-        "versions": _versions_in_short(found.get("versions", [])),
-    }
-    show_one(shown | {"proved": _proved(found["stores"])}, output)
-    for each in found["stores"]:
-        for key in (each.get("proof") or {}).get("differing", []):
-            note(f'store {each["store"]}: key "{key["key"]}": {key["why"]}')
-    for each in found.get("versions", []):
-        if each["why"] != "first":
-            note(f"version {each['number']}: {each['why']}")
-        if each["state"] == "ready" and each["comparison"]:
-            show_comparison(each["number"], each["comparison"])
 
 
 @app.command()
@@ -221,7 +140,7 @@ def explain(
             "class": "entity",
             "why": "folds the events of its sources by key: one native aggregation, one row of state a key",
             "mode": "update",
-            "key": [source.key for source in found.sources.values()],
+            "key": list(dict.fromkeys(source.key for source in found.sources.values())),
             "columns": list(found.columns),
             **{
                 f"source {name}": {
@@ -247,7 +166,9 @@ def explain(
             row for name, value in told.items()
             for row in ([(f"plan {n}", line) for n, line in enumerate(plan, 1)] if name == "plan" else [(name, value)])
         )  # fmt: skip
-    show_one(told, output)
+    show_one(
+        {name: in_words(value) for name, value in told.items()} if output is Output.table else told, output
+    )
 
 
 @app.command("replay-late")

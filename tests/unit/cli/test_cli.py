@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from hub.cli import COMMANDS, LazyGroup, app, main
-from hub.cli.context import environment_of, load_settings
+from hub.cli.context import environment_of, load_settings, where_to_find
 from hub.cli.output import Output, show, show_one, text_of
 from hub.config import Settings
 from hub.errors import ConfigError
@@ -85,6 +86,41 @@ def test_flag_beats_environment_beats_file_beats_default(
     settings = load_settings(http_port=3001, kafka_port=None)
     assert (settings.http_port, settings.kafka_port, settings.spark_heap_mb) == (3001, 2002, 700)
     assert settings.bootstrap == "127.0.0.1:2002"
+
+
+def _runs(home: Path, **found_by: object) -> None:
+    """This very process is the hub of that home."""
+    me = psutil.Process()
+    content = {"healthy": True, "processes": {"supervisor": [me.pid, me.create_time()]}}
+    home.mkdir(exist_ok=True)
+    (home / "hub.pid").write_text(
+        json.dumps(content | {"found_by": {k: str(v) for k, v in found_by.items()}})
+    )
+
+
+def test_a_running_hub_is_found_by_its_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    example, elsewhere, folder = tmp_path / "example", tmp_path / "elsewhere", tmp_path / "shell"
+    for each in (example, elsewhere, folder):
+        each.mkdir()
+    (example / "hub.yaml").write_text("http_port: 1001\nspark_heap_mb: 700\n")
+    (elsewhere / "hub.yaml").write_text("http_port: 4001\n")
+    monkeypatch.chdir(folder)
+    assert (load_settings().project, load_settings().http_port) == (Path("."), 8088)  # none runs
+
+    started = Settings(project=example, http_port=3001, kafka_port=3002)
+    _runs(folder / ".hub", **where_to_find(started))
+    found = load_settings()
+    assert (found.project, found.http_port, found.spark_heap_mb) == (example, 3001, 700)
+    assert found.bootstrap == "127.0.0.1:3002"
+    assert load_settings(http_port=5001).http_port == 5001
+    monkeypatch.setenv("HUB_HTTP_PORT", "2001")
+    assert load_settings().http_port == 2001
+    monkeypatch.delenv("HUB_HTTP_PORT")
+
+    assert load_settings(project=example).http_port == 3001  # it is this one that runs
+    assert load_settings(project=elsewhere).http_port == 4001  # another is meant, whatever runs here
+    (folder / "views").mkdir()
+    assert (load_settings().project, load_settings().http_port) == (Path("."), 8088)
 
 
 def test_a_child_gets_the_very_same_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

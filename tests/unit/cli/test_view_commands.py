@@ -1,4 +1,4 @@
-"""``hub view validate`` and ``explain``: from the files alone."""
+"""``hub view validate`` and ``explain``: from the files alone; ``hub view show`` of what a server told."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hub.cli import main
+from hub.cli.view_shown import shown
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 FLIGHTS, SHOP = EXAMPLES / "flights", EXAMPLES / "sql-views"
@@ -111,3 +112,46 @@ def test_validate_says_what_a_view_of_class_d_lacks(
         assert said in capsys.readouterr().err
     best.write_text(text + "count(*) AS n FROM o\nkey: n\nwhole_rows: 100\n")
     assert run("view", "validate", str(project)) == 0
+
+
+def test_a_view_is_shown_as_people_read_it_and_what_is_not_known_is_left_out() -> None:
+    now_ms = 1_700_000_100_000
+    proof = {"state": "MATCHES", "matched_ms": now_ms - 12_000, "reason": ""}
+    lake = {"store": "lake", "kind": "parquet", "state": "filling", "lag": 1200, "reason": None}
+    told = {
+        "view": "customer_360",
+        "doc": "",
+        "owner": "customer-data",
+        "state": "live",
+        "reason": None,
+        "since_ms": now_ms - 90_000,
+        "sources": {"crm": "crm.customers", "orders": "shop.orders"},
+        "rows": 1889,
+        "fields": [f"column_{number:02}" for number in range(20)],
+        "indexes": ["city", "tier"],
+        "changelog": "views.customer_360",
+        "positions": "crm.customers:0:24,shop.orders:0:7,shop.orders:1:9",
+        "last_batch": {
+            "mode": "live", "input_rows": 1, "batch_ms": 530, "committed_at_ms": now_ms - 3_000,
+            "dead_records": 2, "late_records": 0,
+        },
+        "stores": [
+            {"store": "serving", "kind": "sqlite", "state": "live", "lag": 0, "reason": None, "proof": proof},
+            lake,
+        ],
+        "versions": [{"number": 1, "state": "served"}, {"number": 2, "state": "building"}],
+    }  # fmt: skip
+    lines = dict(shown(told, now_ms))
+    assert lines["state"] == "live for 90 s"
+    assert lines["sources"] == "crm: crm.customers\norders: shop.orders"
+    assert lines["read up to"] == "crm.customers 0:24\nshop.orders 0:7 1:9"
+    assert lines["last batch"] == "live: 1 event in 0.53 s, 3 s ago; 2 to dead letters"
+    assert lines["stores"] == "serving, sqlite: live, MATCHES 12 s ago\nlake, parquet: filling, 1200 behind"
+    assert lines["version"] == "1 (2 building)"
+    assert max(map(len, str(lines["columns"]).splitlines())) <= 100
+    assert {"doc", "why", "rows last for", "cut", "recomputed"}.isdisjoint(lines)
+
+    waits = {"view": "new", "state": "waiting", "stores": [], "reason": "topic t does not exist"}
+    assert list(shown(waits, now_ms)) == [
+        ("view", "new"), ("state", "waiting"), ("why", "topic t does not exist"),
+    ]  # fmt: skip
