@@ -175,6 +175,9 @@ class Applier:
         self._ahead: _Taken | None = None  # polled while the step before was applied
         self._decoder = RowDecoder(schemas)
         self._said: set[str] = set()
+        # What the progress topic said and is not shown yet: until here it is read once more, and may be of long ago.
+        self._heard: dict[str, Any] = {}
+        self._past_ends = Positions()
         self.stirred = False  # something was said of a view's versions since this was set back
 
     def follow(self, views: Sequence[View | SqlView]) -> None:
@@ -257,7 +260,10 @@ class Applier:
 
     def _whole_progress(self, there: bool) -> Positions:
         """One small compacted partition: read from its start whenever the set of views changes."""
-        return self.log.beginning_offsets([PROGRESS_TOPIC]) if there else Positions()
+        if not there:
+            return Positions()
+        self._past_ends, self._heard = self.log.end_offsets([PROGRESS_TOPIC]), {}
+        return self.log.beginning_offsets([PROGRESS_TOPIC])
 
     def _assign(self, progress: Positions) -> None:
         """Read on where the views are, and ``progress`` from there."""
@@ -278,9 +284,9 @@ class Applier:
             return 0
         taken, self._ahead = self._ahead or self._poll(self.reader, timeout_s), None
         count, reached = taken.count, taken.reached
-        told: dict[str, Any] = {}
         for record in taken.records.get(PROGRESS_TOPIC, ()):
-            self._hear(record, told)
+            self._hear(record, self._heard)
+        told = self._newest_told(reached)
         running = [each for each in self.followed.values() if each.stopped is None]
         for followed in running:
             followed.ahead += taken.records.get(followed.view.changelog, ())
@@ -323,6 +329,15 @@ class Applier:
             self._assign(self._whole_progress(_PROGRESS in reached.offsets))
         self._pause(reached)
         return count
+
+    def _newest_told(self, reached: Positions) -> dict[str, Any]:
+        """What was said, the newest of each key; nothing before all is read again that had been said already. A compacted
+        topic has old records of a key for a while, and one of versions that are no more would have tables dropped that are."""
+        if not reached.covers(self._past_ends):
+            return {}
+        told, self._heard = self._heard, {}
+        self.stirred = self.stirred or any(key.startswith(VERSIONS) for key in told)
+        return told
 
     def _poll(self, reader: Reader, timeout_s: float) -> _Taken:
         by_topic: dict[str, list[Record]] = {}
@@ -491,7 +506,7 @@ class Applier:
         return _state(followed)
 
     def _hear(self, record: Record, told: dict[str, Any]) -> None:
-        """A progress or state record: shown as it is; progress also waits to be covered."""
+        """A progress or state record: told as it is; progress also waits to be covered."""
         if record.key is None:
             return
         key = record.key.decode(errors="replace")
@@ -514,7 +529,6 @@ class Applier:
         if key.startswith(CUT):  # there is no such group any more
             self.holds.pop(name, None)
         told[key] = said
-        self.stirred = self.stirred or key.startswith(VERSIONS)
         of_it = changelog_of(name)
         followed = next((each for each in self.followed.values() if each.view.changelog == of_it), None)
         if followed is not None and progress is not None:

@@ -55,7 +55,15 @@ from hub.materializers.delta_stream import DeltaQuery
 from hub.materializers.disks import full_disk
 from hub.materializers.folder_times import CommitWatch, ViewFolder
 from hub.materializers.formats import of_registry
-from hub.materializers.progress import PROGRESS_TOPIC, EngineState, Mode, Progress, ViewState, progress_of
+from hub.materializers.progress import (
+    PROGRESS_CONFIG,
+    PROGRESS_TOPIC,
+    EngineState,
+    Mode,
+    Progress,
+    ViewState,
+    progress_of,
+)
 from hub.materializers.shape import META, Shape, shape
 from hub.materializers.slots import Slots, local_slots
 from hub.materializers.span_counts import telling
@@ -120,7 +128,8 @@ def run(settings: Settings, stop: threading.Event) -> None:
     supervisor starts it again, and the checkpoints say where it was."""
     cluster = own_cluster(settings)
     cluster.wait_ready(60.0)
-    _ensure_topic(cluster, PROGRESS_TOPIC, 1, {"cleanup.policy": "compact"}, settings)
+    _ensure_topic(cluster, PROGRESS_TOPIC, 1, PROGRESS_CONFIG, settings)
+    keep_short(cluster, PROGRESS_TOPIC, PROGRESS_CONFIG)
     ledger = Ledger(cluster, cluster.writer())
     ledger.open()
     board = Board(cluster, cluster.writer(), public=ledger.public)
@@ -1315,6 +1324,17 @@ def _ensure_topic(
         cluster.create_topic(
             name, partitions=partitions, config=config, replication_factor=settings.replication_factor
         )
+
+
+def keep_short(cluster: KafkaCluster, topic: str, config: Mapping[str, str]) -> None:
+    """A topic that was made without them gets these settings; what somebody has set stays."""
+    known = cluster.topic_config([topic])[topic]
+    unset = {name: value for name, value in config.items() if name not in known}
+    if unset:
+        try:
+            cluster.alter_config(topic, unset)
+        except HubError as error:  # it is read all the same, only longer
+            log.warning('topic "%s" keeps its settings: %s', topic, error.message)
 
 
 def _check_gone(reached: Positions, begin: Positions) -> None:

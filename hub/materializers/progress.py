@@ -18,6 +18,12 @@ from hub.errors import HubFault
 from hub.record import NewRecord, Positions, Record
 
 PROGRESS_TOPIC = "_hub.progress"
+PROGRESS_CONFIG: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    # It is read from its beginning at every start, and whenever a view is added: the cleaner shall keep it short.
+    "segment.ms": "600000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
 
 Mode = Literal["bulk", "live", "realtime"]
 EngineState = Literal["starting", "bulk", "live", "realtime", "retrying", "failed", "stopped"]

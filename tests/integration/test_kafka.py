@@ -18,6 +18,8 @@ from hub.embedded import KafkaNode
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.kafka import KafkaCluster, KafkaReader
 from hub.log import Cluster, Reader, Writer, WriterFenced
+from hub.materializers.engine import keep_short
+from hub.materializers.progress import PROGRESS_CONFIG
 from hub.observability.health import health_of
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.topics.log_dirs import log_dirs
@@ -312,6 +314,15 @@ def test_a_published_group_is_there_for_every_tool(cluster: KafkaCluster, topic:
     )
     assert "hub.view.test" in cluster.groups()
     assert len(cluster.group_positions("nobody")) == 0
+
+
+def test_a_topic_of_an_earlier_hub_gets_the_settings_that_nobody_set(
+    cluster: KafkaCluster, topic: Topic
+) -> None:
+    name = topic(partitions=1, **{"cleanup.policy": "compact", "segment.ms": "5"})
+    for _ in range(2):
+        keep_short(cluster, name, PROGRESS_CONFIG)
+        assert cluster.topic_config([name])[name] == {**PROGRESS_CONFIG, "segment.ms": "5"}
 
 
 def test_topics_are_there_at_once_and_gone_at_once(cluster: KafkaCluster, topic: Topic) -> None:

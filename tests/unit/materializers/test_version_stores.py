@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from changelog import Bench
 
 from hub.errors import NotFound
+from hub.materializers.applier import Applier
 from hub.materializers.classify import classify
 from hub.materializers.comparison import compare
 from hub.materializers.dataframes import Input
@@ -107,6 +109,31 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
+
+
+@pytest.mark.parametrize("records", [1, 2, 3, 1_000])
+def test_what_was_said_of_versions_that_are_past_is_not_taken_for_the_present(
+    world: World, records: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The progress topic is read from its start at a restart and whenever a view is added; a poll may end at any record."""
+    world.swapped()
+    dropped: list[str] = []
+    monkeypatch.setattr(world.store, "rhythm", replace(world.store.rhythm, records=records))
+    monkeypatch.setattr(world.store, "drop_view", dropped.append)
+    applier = Applier(world.cluster, world.bench.schemas, world.store)
+    applier.stirred = True
+    served, heard = set(), 0
+    for _ in range(60):
+        if applier.stirred:
+            applier.stirred = False
+            told = known_versions(world.store.progress())
+            applier.follow(followed_versions([world.bench.view], told, every=True))
+            keep_versions(world.store, applier, told)
+        heard = applier.step(0.0)
+        served.add(world.store.served("v"))
+    assert (served, dropped, heard) == ({"v@2"}, [], 0)
+    assert world.rows() == {"a": 2}
+    applier.close()
 
 
 def test_names_of_versions() -> None:
