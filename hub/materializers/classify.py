@@ -477,6 +477,7 @@ class _Classifier:
             )
         if group.args.get("all"):
             raise self._never(group, "GROUP BY ALL hides the key", "name the columns")
+        self._unambiguous(select, scope)
         if base.name in ("B", "B-session"):
             return _Shape(
                 "D",
@@ -543,6 +544,25 @@ class _Classifier:
             "a session is written once the watermark has closed it: later events may join two of them",
             late=(Late(time.source, time.column, _over(_text(call), time.column)),),
         )
+
+    def _unambiguous(self, select: exp.Select, scope: Scope) -> None:
+        """A bare name in GROUP BY that is an alias here and a column of FROM: Spark takes the column, a key is the alias."""
+        for each in _group(select):
+            alias = _named(select, each)
+            if alias is None:
+                continue
+            name, of = alias.alias.lower(), alias.this
+            below = [*scope.made, *(column for known in scope.relations for column in known.columns or ())]
+            itself = isinstance(of, exp.Column) and of.name.lower() == name
+            if itself and (not of.table or self.query.column(scope, of) is not None):
+                continue
+            if name in map(str.lower, below):
+                raise self.query.error(
+                    f'"{each.name}" in GROUP BY may be a column or the alias',
+                    f'name the alias otherwise, or write "<table>.{each.name}"',
+                    each,
+                    "HUB-2134",
+                )
 
     def _grouped(self, select: exp.Select) -> Iterator[exp.Expr]:
         """The expressions of GROUP BY, its names and numbers looked up in the SELECT list."""
@@ -636,11 +656,16 @@ def _projected(select: exp.Select, each: exp.Expr) -> exp.Expr:
         if 1 <= n <= len(select.expressions):
             found: exp.Expr = select.expressions[n - 1]
             return _unnamed(found)
-    if isinstance(each, exp.Column) and not each.table:
-        for projection in select.expressions:
-            if isinstance(projection, exp.Alias) and projection.alias == each.name:
-                return _unnamed(projection)
-    return each
+    alias = _named(select, each)
+    return each if alias is None else _unnamed(alias)
+
+
+def _named(select: exp.Select, each: exp.Expr) -> exp.Alias | None:
+    """What the SELECT list calls by a bare name, in any case of letters."""
+    if not isinstance(each, exp.Column) or each.table:
+        return None
+    named = (one for one in select.expressions if isinstance(one, exp.Alias))
+    return next((one for one in named if one.alias.lower() == each.name.lower()), None)
 
 
 def _unnamed(projection: exp.Expr) -> exp.Expr:

@@ -255,18 +255,23 @@ class Query:
     def scope(self, select: exp.Expr) -> Scope:
         return self.scopes[id(select)]
 
-    def origin(self, scope: Scope, node: exp.Expr | None) -> Origin | None:
-        """The source's column that an expression is, when it is one and nothing else."""
+    def column(self, scope: Scope, node: exp.Expr | None) -> tuple[Relation, str] | None:
+        """The column of FROM that an expression is, when it is one and nothing else."""
         if isinstance(node, exp.Alias | exp.Paren):
-            return self.origin(scope, node.this)
+            return self.column(scope, node.this)
         if not isinstance(node, exp.Column):
             return None
         found = _found(scope, [part.name for part in node.parts])
+        if found is None or found[2]:
+            return None
+        return found[0], found[1]
+
+    def origin(self, scope: Scope, node: exp.Expr | None) -> Origin | None:
+        """The source's column that an expression is, when it is one and nothing else."""
+        found = self.column(scope, node)
         if found is None:
             return None
-        relation, column, rest = found
-        if rest:
-            return None
+        relation, column = found
         if relation.source is not None:
             return Origin(relation.source, column)
         return (relation.columns or {}).get(column)

@@ -8,7 +8,7 @@ import pytest
 
 from hub.errors import ConfigError
 from hub.materializers.classify import Classified, Late, classify
-from hub.materializers.sql_view import SqlView, query_of
+from hub.materializers.sql_view import SqlView, checked, query_of
 
 SOURCES: dict[str, dict[str, Any]] = {
     "e": {"topic": "shop.events", "event_time": "t", "watermark": "10 minutes"},
@@ -31,6 +31,25 @@ def view(sql: str, *key: str) -> SqlView:
 
 def classified(sql: str, *key: str) -> Classified:
     return classify(query_of(view(sql, *key)))
+
+
+def record(**fields: object) -> dict[str, object]:
+    return {"type": "record", "name": "E", "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+
+
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+SCHEMAS: dict[str, Any] = {
+    "e": record(id="string", kind="string", x="long", t=MILLIS),
+    "p": record(id="string", paid_at=MILLIS),
+    "raw": record(id="string", city=["null", "string"], product="string", at=["null", MICROS]),
+}
+
+
+def known(sql: str, *key: str) -> Classified:
+    """Classified with the schemas of its sources, as the hub does before it runs."""
+    made = view(sql, *key)
+    return classify(checked(made, {name: SCHEMAS[name] for name in made.sources}))
 
 
 HOUR = "window(t, '1 hour')"
@@ -189,3 +208,39 @@ def test_which_events_are_late() -> None:
     joined = classified(f"SELECT e.id FROM e JOIN p ON {WITHIN}", "id")
     assert joined.late == (Late("e", "t"), Late("p", "paid_at"))
     assert classified("SELECT id, count(*) AS n FROM e GROUP BY id").late == ()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT lower(city) AS city, count(*) AS n FROM raw GROUP BY city",
+        "SELECT date_trunc('HOUR', at) AS at, count(*) AS n FROM raw GROUP BY at",
+        "SELECT coalesce(city, 'unknown') AS city, count(*) AS n FROM raw GROUP BY city",
+        "SELECT city AS town, upper(product) AS city, count(*) AS n FROM raw GROUP BY city, upper(product)",
+        "SELECT city, n FROM (SELECT lower(city) AS city, count(*) AS n FROM raw GROUP BY city) s",
+        "SELECT lower(s.city) AS city, count(*) AS n FROM (SELECT city FROM raw) s GROUP BY city",
+        "SELECT upper(item) AS item, count(*) AS n FROM raw LATERAL VIEW explode(split(city, ',')) l AS item GROUP BY item",
+    ],
+)
+def test_a_name_in_group_by_that_is_a_column_is_not_the_alias(sql: str) -> None:
+    """Spark groups by the column; by the alias the rows of Oslo and oslo would have one key."""
+    with pytest.raises(ConfigError, match="may be a column or the alias") as caught:
+        known(sql, *(["city"] if sql.endswith(" s") else []))
+    assert caught.value.code == "HUB-2134"
+    assert "name the alias otherwise" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT city, count(*) AS n FROM raw GROUP BY city",
+        "SELECT raw.city AS city, count(*) AS n FROM raw GROUP BY city",
+        "SELECT lower(city) AS city, count(*) AS n FROM raw GROUP BY lower(city)",
+        "SELECT lower(city) AS city, count(*) AS n FROM raw GROUP BY 1",
+        "SELECT lower(s.city) AS city, count(*) AS n FROM (SELECT city FROM raw) s GROUP BY lower(s.city)",
+        "SELECT city AS city, count(*) AS n FROM raw LATERAL VIEW explode(split(product, ',')) l AS city GROUP BY city",
+        "SELECT lower(town) AS city, count(*) AS n FROM (SELECT city AS town FROM raw) s GROUP BY city",
+    ],
+)
+def test_a_name_in_group_by_that_means_one_thing_is_taken(sql: str) -> None:
+    assert known(sql).key == ("city",)
