@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import string
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -90,6 +91,18 @@ def test_what_it_refuses_stops_the_view_and_leaves_nothing(url: str) -> None:
     batch = ViewBatch("v", [Change("a", 1, 0, 0, {"points": 2**80})], Positions.of([("views.v", 0, 9)]))
     with pytest.raises(StoreRefused):
         bench.store.apply([batch])
+    assert bench.rows() == {} and not bench.store.positions("v", "changelog")
+    bench.store.close()
+
+
+@pytest.mark.parametrize("rows", [1, 1_000])  # a few by INSERT, many by COPY
+def test_a_key_that_no_index_takes_is_refused_and_the_server_is_not_away(url: str, rows: int) -> None:
+    bench = Bench(url)
+    too_long = "".join(random.Random(7).choices(string.ascii_letters + string.digits, k=9_000))
+    keys = [*(f"k{n}" for n in range(rows - 1)), too_long]
+    changes = [Change(key, 1, 0, n, {"points": n}) for n, key in enumerate(keys)]
+    with pytest.raises(StoreRefused, match="index row"):
+        bench.store.apply([ViewBatch("v", changes, Positions.of([("views.v", 0, 9)]))])
     assert bench.rows() == {} and not bench.store.positions("v", "changelog")
     bench.store.close()
 

@@ -54,6 +54,11 @@ def is_driver_error(error: Exception) -> bool:
     return isinstance(error, psycopg.Error)
 
 
-def driver_refused(error: Exception) -> bool:
-    """The database answered, and does not take the rows."""
-    return isinstance(error, psycopg.DataError | psycopg.IntegrityError | psycopg.ProgrammingError)
+def driver_refused(error: BaseException) -> bool:
+    """The database answered, and does not take the rows.
+
+    Class 54 too, which the driver calls operational: a key that is too long for an index stays so, however often it comes.
+    """
+    if isinstance(error, psycopg.DataError | psycopg.IntegrityError | psycopg.ProgrammingError):
+        return True
+    return (getattr(error, "sqlstate", None) or "").startswith("54")

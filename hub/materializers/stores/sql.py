@@ -850,11 +850,13 @@ class Store:
         except Exception as error:
             if not (isinstance(error, SQLAlchemyError | OverflowError) or is_driver_error(error)):
                 raise
-            said = str(getattr(error, "orig", None) or error).split("\n")[0]
+            cause = getattr(error, "orig", None) or error
+            said = str(cause).split("\n")[0]
             refused = (
                 isinstance(error, DataError | IntegrityError | ProgrammingError | OverflowError)
                 or type(error) is StatementError
-                or driver_refused(error)
+                or driver_refused(cause)
+                or _sqlite_refused(cause)
             )
             if refused:
                 raise StoreRefused(
@@ -869,6 +871,13 @@ class Store:
 
     def _named(self) -> str:
         return self.engine.url.render_as_string(hide_password=True)
+
+
+def _sqlite_refused(error: BaseException) -> bool:
+    """SQLite calls operational what is wrong with a statement, too: too many columns, a name that is taken. What is not there
+    is of a file that somebody took away."""
+    wrong = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+    return wrong and not str(error).startswith("no such")
 
 
 def that_waits_for_no_lock(engine: Engine) -> PoolProxiedConnection:
@@ -957,7 +966,8 @@ def _table(name: str, types: Mapping[str, AvroType], indexes: Sequence[str]) -> 
     Index(_name(f"ix_view_{name}_changes", "_partition,_offset"), table.c._partition, table.c._offset)
     for index in indexes:
         if index in types:
-            Index(_name(f"ix_view_{name}_{index}", index), table.c[index], table.c.key)
+            # No name has a dot: view a_b's index c is not view a's index b_c.
+            Index(_name(f"ix_view_{name}.{index}", index), table.c[index], table.c.key)
     return table
 
 

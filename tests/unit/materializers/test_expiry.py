@@ -245,7 +245,7 @@ def test_the_rows_that_are_due_are_found_by_an_index(tmp_path: Path) -> None:
             f"EXPLAIN QUERY PLAN SELECT key, {LAST_EVENT_AT} FROM view_v WHERE _deleted IS 0 AND {LAST_EVENT_AT} <= 5 "
             f"ORDER BY {LAST_EVENT_AT}, key LIMIT 9"
         ).fetchall()
-    assert "USING INDEX ix_view_v_last_event_at" in str(plan), plan
+    assert "USING INDEX ix_view_v.last_event_at" in str(plan), plan
     store.close()
 
 

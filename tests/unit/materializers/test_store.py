@@ -23,7 +23,7 @@ from hub.materializers.applier import GENERATION_SHIFT
 from hub.materializers.progress import Progress
 from hub.materializers.push import Wanted, Watcher, subscribe
 from hub.materializers.routes import create_router
-from hub.materializers.stores.sql import Change, ViewBatch
+from hub.materializers.stores.sql import Change, StoreRefused, ViewBatch
 from hub.record import NewRecord, Positions
 
 
@@ -62,6 +62,22 @@ def test_splits_replays_duplicates_and_restarts_give_the_same_table(
     bench.drain()
     assert bench.rows() == expected
     bench.store.close()
+
+
+def test_indexes_of_views_have_names_of_their_own(bench: Bench) -> None:
+    """An index's name is the database's, not its table's."""
+    more = schema(("order_id", "string"), ("id", "string"), ("changes", "string"))
+    wanted = (("customer", "order_id"), ("customer_order", "id"), ("customer", "changes"))
+    for version, (view, index) in enumerate(wanted, 1):
+        bench.store.ensure_view(view, more, [index], "topic-1")
+        bench.store.apply([ViewBatch(view, [Change("k", version, 0, 0, {index: "x"})], Positions())])
+        assert [row.key for row in bench.store.select(view, [(index, "eq", "x")], 10, None)] == ["k"]
+
+
+def test_a_table_that_cannot_be_is_refused_and_the_database_is_not_away(bench: Bench) -> None:
+    many = schema(*((f"c{number}", "string") for number in range(2_100)))
+    with pytest.raises(StoreRefused, match="too many columns"):
+        bench.store.ensure_view("wide", many, [], "topic-1")
 
 
 def test_it_resumes_from_the_positions_in_the_store(bench: Bench) -> None:
