@@ -2,13 +2,15 @@
 
 Both sides come at one moment of one store, in the order of their keys, so one pass suffices and nothing is kept. The
 engines of the two are not equally far at that moment: a row that is made of an event which the other side has not read
-yet is no difference but news. Which events made a row its ``_sources`` say; where a view has none (SQL views), rows are
-compared as they are, and ``same_positions`` says whether that means anything.
+yet is no difference but news; one that it never reads, because its version has other topics, is a difference. Which events
+made a row its ``_sources`` say; where a view has none (SQL views), rows are compared as they are, and ``same_positions``,
+of the topics that both read, says whether that means anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,11 +73,12 @@ def compare(before: Side, after: Side, most: int = MOST_SAMPLES) -> Comparison:
         for name, kind in after.types.items()
         if name in before.types and kept_alike(before.types[name], kind)
     )
+    both = _topics(before.sources) & _topics(after.sources)
     found = Comparison(
         columns,
         tuple(name for name in after.types if name not in columns),
         tuple(name for name in before.types if name not in columns),
-        before.sources == after.sources,
+        before.sources.of_topics(both) == after.sources.of_topics(both),
     )
     common: dict[str, AvroType] = {name: after.types[name] for name in columns}
     digester = Digester(common)
@@ -85,7 +88,7 @@ def compare(before: Side, after: Side, most: int = MOST_SAMPLES) -> Comparison:
     for old, new in _joined(before.rows(), after.rows()):
         found.rows_before += old is not None
         found.rows_after += new is not None
-        if _ahead(old, after.sources) or _ahead(new, before.sources):
+        if _ahead(old, after.sources, both) or _ahead(new, before.sources, both):
             found.moving += 1
             continue
         key = (old or new or ("", 0, ()))[0]
@@ -157,8 +160,12 @@ def _joined(
             old, new = next(before, None), next(after, None)
 
 
-def _ahead(row: KeptRow | None, reached: Positions) -> bool:
-    """Whether the row's provenance shows an event that is not before these positions."""
+def _topics(positions: Positions) -> set[str]:
+    return {at.topic for at, _ in positions}
+
+
+def _ahead(row: KeptRow | None, reached: Positions, topics: AbstractSet[str]) -> bool:
+    """Whether the row's provenance shows an event of these topics that is not before these positions."""
     if row is None or not row[2] or row[2][-1] is None:
         return False
     try:
@@ -170,5 +177,5 @@ def _ahead(row: KeptRow | None, reached: Positions) -> bool:
     return any(
         origin["offset"] >= reached.get(TopicPartition(origin["topic"], origin["partition"]))
         for origin in origins.values()
-        if isinstance(origin, dict)
+        if isinstance(origin, dict) and origin["topic"] in topics
     )
