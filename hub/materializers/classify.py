@@ -22,10 +22,10 @@ behaviour (which shapes its append and update modes take); the reason given is p
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from sqlglot import exp
+from sqlglot import Token, TokenType, exp
 
 from hub.materializers import real_time
 from hub.materializers.sql_view import (
@@ -93,6 +93,18 @@ class Classified:
         """Whether rows wait for a watermark, which moves on in a batch without events."""
         return self.mode == "append" and bool(self.late)
 
+    def watermark(self, source: str) -> tuple[str, str] | None:
+        """(event time, distance) of the watermark that Spark gets of a source; None where no event of it is told as late. Spark drops
+        late rows wherever an event time is in a group, and would do so untold."""
+        told = self.query.view.sources[source]
+        if (
+            told.event_time is None
+            or told.watermark is None
+            or all(each.source != source for each in self.late)
+        ):
+            return None
+        return told.event_time, told.watermark
+
 
 def classify(query: Query) -> Classified:
     """The class of a view's SQL. Raises ConfigError: HUB-2114 for what no engine maintains, HUB-2108 for what ``mode: realtime``
@@ -101,11 +113,13 @@ def classify(query: Query) -> Classified:
     if query.view.mode == "realtime":
         real_time.check(query, shape.name, shape.reason, shape.nearest)
     key, key_from = _key(query, shape)
+    shape = _with_note(query, shape)
     versions = _versions(query) if shape.name != "D" else {}
     sql = with_columns(query, versions) if versions else ""
     traced = with_columns(query, _origins(query, versions)) if shape.name == "A" else ""
+    anew = [_UNDROPPED] if _was_dropped(query, shape) else []
     return Classified(
-        query,
+        _computed_anew(query, anew),
         shape.name,
         shape.reason,
         shape.nearest,
@@ -521,7 +535,7 @@ class _Classifier:
                 "B",
                 "one aggregation by window, without a watermark of its time: state is kept for every window, "
                 "and no event is too late",
-                "declare event_time and watermark on the source to forget old windows",
+                "to forget old windows, take those of one source's event_time, and declare its watermark",
             )
         text = _text(call)
         hops = len(call.expressions) > 2 and call.expressions[1] != call.expressions[2]
@@ -629,7 +643,12 @@ def _key(query: Query, shape: _Shape) -> tuple[tuple[str, ...], str]:
 def _reached(query: Query, select: exp.Select) -> exp.Select:
     """The SELECT that makes the rows: through queries that only rename and compute."""
     scope = query.scope(select)
-    if _group(select) or len(scope.relations) != 1 or not isinstance(scope.relations[0].query, exp.Select):
+    if (
+        _group(select)
+        or select.args.get("distinct")
+        or len(scope.relations) != 1
+        or not isinstance(scope.relations[0].query, exp.Select)
+    ):
         return select
     return _reached(query, scope.relations[0].query)
 
@@ -671,6 +690,52 @@ def _named(select: exp.Select, each: exp.Expr) -> exp.Alias | None:
 def _unnamed(projection: exp.Expr) -> exp.Expr:
     made: exp.Expr = projection.this if isinstance(projection, exp.Alias) else projection
     return made
+
+
+# ---- what an upgrade has to compute anew
+
+# As comments, which no token is: a view whose words they are among is computed beside (engine.py makes its fingerprint of
+# the words). A view keeps them for good; of other views an upgrade finds the same fingerprint and goes on.
+_UNDROPPED = "-- late events of no window are rows"
+
+
+def _computed_anew(query: Query, why: Iterable[str]) -> Query:
+    """The query, of which Spark now makes other rows than it once did of the same text."""
+    return replace(query, tokens=[*query.tokens, *(Token(TokenType.VAR, each) for each in why)])
+
+
+def _was_dropped(query: Query, shape: _Shape) -> bool:
+    """Whether Spark may have dropped events by a watermark that is told of no window: an event time, or a column of a query that
+    may be one, is in its groups."""
+    times = _event_times(query)
+    if shape.name != "B" or shape.late or not times:
+        return False
+    assert isinstance(query.tree, exp.Select)
+    select = _reached(query, query.tree)
+    scope = query.scope(select)
+    groups = [_projected(select, each) for each in _group(select)] or select.expressions
+    for column in (column for each in groups for column in each.find_all(exp.Column)):
+        found, origin = query.column(scope, column), query.origin(scope, column)
+        if origin in times or (origin is None and found is not None and found[0].query is not None):
+            return True
+    return False
+
+
+def _event_times(query: Query) -> set[Origin]:
+    sources = query.view.sources.items()
+    return {Origin(name, source.event_time) for name, source in sources if source.event_time is not None}
+
+
+def _with_note(query: Query, shape: _Shape) -> _Shape:
+    """Says of a native view which watermarks it is not kept by."""
+    told = {late.source for late in shape.late}
+    idle = [name for name, source in query.view.sources.items() if source.watermark and name not in told]
+    if shape.name == "D" or shape.nearest or not idle:
+        return shape
+    return replace(
+        shape,
+        nearest=f"the watermark of {', '.join(idle)} closes nothing here: no event is late, none is forgotten",
+    )
 
 
 def _versions(query: Query) -> dict[int, str]:

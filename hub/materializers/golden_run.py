@@ -256,8 +256,8 @@ class GoldenRunner:
             stream = own.readStream.schema(_EVENTS).option("maxFilesPerTrigger", "1")
             read = stream.parquet(str(folder / given.source.name))
             rows = sql_stream.taken(sql_stream.typed(read, given, source, answered))
-            if source.event_time is not None and source.watermark is not None:
-                rows = rows.withWatermark(source.event_time, source.watermark)
+            if (watermark := how.watermark(given.source.name)) is not None:
+                rows = rows.withWatermark(*watermark)
             rows.createOrReplaceTempView(given.source.name)
         columns = tuple(how.query.columns)
         frame = own.sql(how.sql)

@@ -179,8 +179,8 @@ def start(
         events_ = typed(events, given, source, plan.answered)
         observed = events_.observe(_metric(given), F.count(WHY).alias("bad"))
         rows = taken(observed)
-        if source.event_time is not None and source.watermark is not None:
-            rows = rows.withWatermark(source.event_time, source.watermark)
+        if (watermark := plan.classified.watermark(given.source.name)) is not None:
+            rows = rows.withWatermark(*watermark)
         rows.createOrReplaceTempView(given.source.name)
     try:
         out = _records(own.sql(plan.sql), plan)

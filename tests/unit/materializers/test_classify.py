@@ -244,3 +244,48 @@ def test_a_name_in_group_by_that_is_a_column_is_not_the_alias(sql: str) -> None:
 )
 def test_a_name_in_group_by_that_means_one_thing_is_taken(sql: str) -> None:
     assert known(sql).key == ("city",)
+
+
+@pytest.mark.parametrize(
+    ("sql", "key", "source", "watermark"),
+    [
+        (f"SELECT {HOUR}.start AS h, count(*) AS n FROM e GROUP BY {HOUR}", (), "e", True),
+        (f"SELECT h, n FROM (SELECT {HOUR}.start AS h, count(*) AS n FROM e GROUP BY {HOUR}) s", ("h",), "e", True),
+        ("SELECT id, session_window(t, '5 minutes').start AS s, count(*) AS n FROM e GROUP BY id, session_window(t, '5 minutes')", (), "e", True),
+        (f"SELECT e.id FROM e LEFT JOIN p ON {WITHIN}", ("id",), "p", True),
+        (f"SELECT window(e.t, '1 hour').start AS h, count(*) AS n FROM e JOIN p ON {WITHIN} GROUP BY window(e.t, '1 hour')", (), "p", True),
+        ("SELECT id, t, count(*) AS n FROM e GROUP BY id, t", (), "e", False),
+        ("SELECT DISTINCT id, t FROM e", (), "e", False),
+        (f"SELECT {HOUR}.start AS h, count(*) AS n FROM (SELECT t FROM e UNION ALL SELECT paid_at FROM p) u GROUP BY {HOUR}", (), "p", False),
+        ("SELECT id, x FROM e", ("id",), "e", False),
+        ("SELECT e.id, names.name FROM e LEFT JOIN names ON e.c = names.c", ("id",), "e", False),
+    ],
+)  # fmt: skip
+def test_spark_gets_a_watermark_only_where_late_events_are_told(
+    sql: str, key: tuple[str, ...], source: str, watermark: bool
+) -> None:
+    """Else it drops rows that are neither in the view nor among the late."""
+    found = classified(sql, *key)
+    time = {"e": "t", "p": "paid_at"}[source]
+    assert found.watermark(source) == ((time, "10 minutes") if watermark else None)
+    assert (
+        "closes nothing here" in found.nearest or "one source's event_time" in found.nearest
+    ) is not watermark
+
+
+@pytest.mark.parametrize(
+    ("sql", "anew"),
+    [
+        ("SELECT id, t, count(*) AS n FROM e GROUP BY id, t", True),
+        ("SELECT DISTINCT id, t FROM e", True),
+        (f"SELECT {HOUR}.start AS h, count(*) AS n FROM (SELECT t FROM e UNION ALL SELECT paid_at FROM p) u GROUP BY {HOUR}", True),
+        (f"SELECT {HOUR}.start AS h, count(*) AS n FROM e GROUP BY {HOUR}", False),
+        ("SELECT id, max_by(x, t) AS x FROM e GROUP BY id", False),
+        ("SELECT DISTINCT id, kind FROM e", False),
+        ("SELECT DISTINCT id, t FROM raw", False),
+    ],
+)  # fmt: skip
+def test_a_view_of_which_spark_dropped_events_is_computed_anew_and_no_other(sql: str, anew: bool) -> None:
+    """Its words are what the engine makes its fingerprint of."""
+    added = classified(sql).query.tokens[len(query_of(view(sql)).tokens) :]
+    assert bool(added) is anew
