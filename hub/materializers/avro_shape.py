@@ -69,6 +69,13 @@ def has_map(avro_type: AvroType) -> bool:
     return isinstance(avro_type, list) and any(map(has_map, avro_type))
 
 
+def has_micros(avro_type: AvroType) -> bool:
+    """Whether it is a time finer than milliseconds."""
+    if isinstance(avro_type, list):
+        return any(map(has_micros, avro_type))
+    return isinstance(avro_type, Mapping) and avro_type.get("logicalType") == "timestamp-micros"
+
+
 def project(schema: AvroType, columns: Iterable[str], *, read_as: AvroType | None = None) -> AvroType:
     """The reader schema of those columns of ``schema``, named like the writer ``read_as`` (default: itself).
 

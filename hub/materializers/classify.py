@@ -118,6 +118,8 @@ def classify(query: Query) -> Classified:
     sql = with_columns(query, versions) if versions else ""
     traced = with_columns(query, _origins(query, versions)) if shape.name == "A" else ""
     anew = [_UNDROPPED] if _was_dropped(query, shape) else []
+    if any(_is_fine(query, query.tree, query.columns.index(name)) for name in key):
+        anew.append(_FINER)
     return Classified(
         _computed_anew(query, anew),
         shape.name,
@@ -697,6 +699,7 @@ def _unnamed(projection: exp.Expr) -> exp.Expr:
 # As comments, which no token is: a view whose words they are among is computed beside (engine.py makes its fingerprint of
 # the words). A view keeps them for good; of other views an upgrade finds the same fingerprint and goes on.
 _UNDROPPED = "-- late events of no window are rows"
+_FINER = "-- a key's text has microseconds"
 
 
 def _computed_anew(query: Query, why: Iterable[str]) -> Query:
@@ -717,6 +720,34 @@ def _was_dropped(query: Query, shape: _Shape) -> bool:
     for column in (column for each in groups for column in each.find_all(exp.Column)):
         found, origin = query.column(scope, column), query.origin(scope, column)
         if origin in times or (origin is None and found is not None and found[0].query is not None):
+            return True
+    return False
+
+
+_GIVES_ONE_OF = (exp.Coalesce, exp.If, exp.Case, exp.Max, exp.Min, exp.Greatest, exp.Least)
+
+
+def _is_fine(query: Query, node: exp.Expr, n: int) -> bool:
+    """Whether a query's n-th column may be a time finer than milliseconds: an event's, passed through."""
+    if isinstance(node, exp.Subquery):
+        return _is_fine(query, node.this, n)
+    if isinstance(node, exp.SetOperation):
+        return _is_fine(query, node.this, n) or _is_fine(query, node.expression, n)
+    if not isinstance(node, exp.Select) or n >= len(node.expressions):
+        return False
+    made = _unnamed(node.expressions[n])
+    passed = [made] if isinstance(made, exp.Column) else []
+    if isinstance(made, _GIVES_ONE_OF):
+        passed = list(made.find_all(exp.Column))
+    for relation, name in filter(None, (query.column(query.scope(node), each) for each in passed)):
+        if relation.source is not None and Origin(relation.source, name) in query.micros:
+            return True
+        below = list(relation.columns or ())
+        if (
+            relation.query is not None
+            and name in below
+            and _is_fine(query, relation.query, below.index(name))
+        ):
             return True
     return False
 

@@ -778,9 +778,12 @@ class DeltaRun:
         name = _t(stage.name)
         db, stored = self.state.db, _q(name)
         old, new = _q(f"old_{name}"), _q(f"new_{name}")
-        keys = ", ".join(_q(each) for each in stage.key)
+        # Of the view's rows: consumers know them by their record's key alone.
+        one = [RECORD_KEY] if stage is self.plan.view else stage.key
+        keys = ", ".join(f"first(t.{_q(each)})" for each in stage.key)
         if stage.key:
-            self._unique(stage, f"SELECT {keys} FROM fresh GROUP BY {keys} HAVING count(*) > 1 LIMIT 1")
+            by = ", ".join(_q(each) for each in one)
+            self._unique(stage, f"SELECT {keys} FROM fresh t GROUP BY {by} HAVING count(*) > 1 LIMIT 1")
         elif self.state.rows("fresh") > 1:
             self._unique(stage, "SELECT 'more than one row'")
         kept = [each.name for each in self.shapes[stage.name].fields]
@@ -805,7 +808,7 @@ class DeltaRun:
         if not whole and stage.key:
             self._unique(
                 stage,
-                f"SELECT {keys} FROM {stored} t SEMI JOIN {new} n ON {_same('t', 'n', stage.key)} LIMIT 1",
+                f"SELECT {keys} FROM {stored} t SEMI JOIN {new} n ON {_same('t', 'n', one)} HAVING count(*) > 0",
             )
         db.execute(f"INSERT INTO {stored} SELECT {listed} FROM {new}")
         db.execute(f"ALTER TABLE {old} DROP _rowid")

@@ -69,6 +69,7 @@ _STREAMING = "spark.sql.streaming"
 EVENTS = "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary"
 WHY, BYTES = "_why", ("_hub_key", "_hub_value", "_hub_headers")
 _ISO = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
+_ISO_MICROS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
 # More batches of Spark's log are kept than for entity views: a sweep reads them after a crash.
 _KEPT_BATCHES = 100
 _SWEPT = "hub_swept.json"
@@ -284,18 +285,21 @@ def latest_rows(events: DataFrame, given: Input, source: SqlSource, answered: An
 def key_text(frame: DataFrame, key: Sequence[str]) -> Column:
     """A row's key as text: one column, its text; several, a JSON array of their texts and nulls.
 
-    One column that is null, or whose text begins with ``[``, is an array of one, so that no two keys have one text.
+    One column that is null, or whose text begins with ``[``, is an array of one, so that no two keys have one text. Of a time
+    that is no whole millisecond all six digits are written.
     """
     types = {field.name: field.dataType.typeName() for field in frame.schema.fields}
-    parts = [
-        F.date_format(name, _ISO) if types[name] == "timestamp" else F.col(name).cast("string")
-        for name in key
-    ]
+    parts = [_time_text(name) if types[name] == "timestamp" else F.col(name).cast("string") for name in key]
     # to_json leaves nulls out of structs, never out of arrays.
     array = F.to_json(F.array(*parts))
     if len(parts) > 1:
         return array
     return F.when(parts[0].isNull() | parts[0].startswith("["), array).otherwise(parts[0])
+
+
+def _time_text(name: str) -> Column:
+    whole = F.unix_micros(name) % 1_000 == 0
+    return F.when(whole, F.date_format(name, _ISO)).otherwise(F.date_format(name, _ISO_MICROS))
 
 
 def _records(frame: DataFrame, plan: SqlPlan) -> DataFrame:

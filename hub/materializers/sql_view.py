@@ -25,7 +25,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 
 from hub.errors import ConfigError, nearest
-from hub.materializers.avro_shape import AvroType, field_types, kind
+from hub.materializers.avro_shape import AvroType, field_types, has_micros, kind
 from hub.materializers.shape import META
 from hub.materializers.transforms import misused
 from hub.materializers.view import CHANGELOG_PREFIX, Declared, EventFormat, Name
@@ -240,7 +240,7 @@ class Scope:
 @dataclass
 class Query:
     """A view's SQL, read. ``used``: by source, the event's columns that are read of it; ``seen``: what the SQL itself
-    reads, META among it."""
+    reads, META among it. ``micros``: of sources whose schema is known, the times that are finer than milliseconds."""
 
     view: SqlView
     text: str
@@ -251,6 +251,7 @@ class Query:
     seen: dict[str, dict[str, None]] = field(default_factory=dict)
     scopes: dict[int, Scope] = field(default_factory=dict)
     ctes: dict[int, exp.Query] = field(default_factory=dict)
+    micros: frozenset[Origin] = frozenset()
 
     def scope(self, select: exp.Expr) -> Scope:
         return self.scopes[id(select)]
@@ -322,6 +323,9 @@ def _read(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
     query = Query(view, view.sql, tokens, tree)
     query.used = {name: {} for name in view.sources}
     query.seen = {name: {} for name in view.sources}
+    query.micros = frozenset(
+        Origin(name, column) for name, of in types.items() for column, each in of.items() if has_micros(each)
+    )
     said = misused(tree, view.functions)
     if said is not None:
         raise wrong(view, *said, None, "HUB-2151")

@@ -171,6 +171,48 @@ fields:
     assert (row["said"], row["lines"], row["words"]) == ("new", 2, "new,a\\b,it's")
 
 
+def test_no_event_is_dropped_untold_and_keys_a_microsecond_apart_are_two(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
+    """Spark drops late rows of each group that has an event time in it, window or not."""
+    (tmp_path / "views").mkdir()
+    source = "{e: {topic: e, event_time: t, watermark: 10 minutes}}"
+    for name, sql in {
+        "grouped": "SELECT id, t, count(*) AS n FROM e GROUP BY id, t",
+        "distinct_ones": "SELECT DISTINCT id, t FROM e",
+        "hourly": "SELECT id, window(t, '1 hour').start AS t, count(*) AS n FROM e GROUP BY id, window(t, '1 hour')",
+    }.items():
+        text = f"view: {name}\nsources: {source}\nsql: {sql}\n"
+        (tmp_path / "views" / f"{name}.yaml").write_text(text)
+    views = {view.name: view for view in load_views(tmp_path)}
+    time = {"type": "long", "logicalType": "timestamp-micros"}
+    fields = [{"name": "id", "type": "string"}, {"name": "t", "type": time}]
+    schemas = {name: {"e": {"type": "record", "name": "E", "fields": fields}} for name in views}
+    runs = GoldenRunner(spark_session, views, schemas, tmp_path)
+
+    def event(at: str) -> dict[str, Any]:
+        return {"source": "e", "value": {"id": "a", "t": at}, "at": "2024-01-02T00:00:00Z"}
+
+    events = [
+        event("2024-01-01T12:00:00.000001Z"), event("2024-01-01T12:00:00.000002Z"), event("2024-01-01T12:00:00.003Z"),
+        event("2024-01-01T14:30:00Z"), "next batch", event("2024-01-01T12:05:00Z"),
+    ]  # fmt: skip
+    case = Case.model_validate({"events": events, "rows": {}})
+    keys = {
+        f'["a","2024-01-01T{each}Z"]'
+        for each in ("12:00:00.000001", "12:00:00.000002", "12:00:00.003", "12:05:00.000", "14:30:00.000")
+    }
+    for name in ("grouped", "distinct_ones"):
+        found = runs.run(name, case)
+        assert (found.rows.keys(), found.late) == (keys, 0), name
+    found = runs.run("hourly", case)
+    assert found.late == 1
+    assert {key: row["n"] for key, row in found.rows.items()} == {
+        '["a","2024-01-01T12:00:00.000Z"]': 3,
+        '["a","2024-01-01T14:00:00.000Z"]': 1,
+    }
+
+
 def test_what_a_case_gets_wrong_is_said(spark_session: SparkSession, tmp_path: Path) -> None:
     runs = runner(spark_session, EXAMPLES / "sql-views", tmp_path)
 

@@ -289,3 +289,26 @@ def test_a_view_of_which_spark_dropped_events_is_computed_anew_and_no_other(sql:
     """Its words are what the engine makes its fingerprint of."""
     added = classified(sql).query.tokens[len(query_of(view(sql)).tokens) :]
     assert bool(added) is anew
+
+
+@pytest.mark.parametrize(
+    ("sql", "key", "finer"),
+    [
+        ("SELECT id, at, count(*) AS n FROM raw GROUP BY id, at", (), True),
+        ("SELECT id, s.time AS at FROM (SELECT id, at AS time FROM raw) s", ("id", "at"), True),
+        ("SELECT id, t FROM e UNION ALL SELECT id, at FROM raw", ("id", "t"), True),
+        ("SELECT id, coalesce(at, paid_at) AS at FROM raw, p", ("id", "at"), True),
+        ("SELECT id, at, x FROM raw", ("id",), False),
+        ("SELECT id, t, count(*) AS n FROM e GROUP BY id, t", (), False),  # milliseconds
+        ("SELECT window(at, '1 hour').start AS at, count(*) AS n FROM raw GROUP BY window(at, '1 hour')", (), False),
+        ("SELECT date_trunc('HOUR', at) AS h, count(*) AS n FROM raw GROUP BY date_trunc('HOUR', at)", (), False),
+    ],
+)  # fmt: skip
+def test_a_view_whose_key_s_text_may_be_another_is_computed_anew_and_no_other(
+    sql: str, key: tuple[str, ...], finer: bool
+) -> None:
+    made = view(sql, *key)
+    schemas = {**SCHEMAS, "raw": record(id="string", x="long", at=["null", MICROS])}
+    found = classify(checked(made, {name: schemas[name] for name in made.sources}))
+    words = [token.text for token in found.query.tokens]
+    assert ("-- a key's text has microseconds" in words) is finer

@@ -5,14 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from hub.errors import ConfigError, HubFault
-from hub.materializers.delta_engine import DeltaState
+from hub.errors import CallerError, ConfigError, HubFault
+from hub.materializers.delta import plan
+from hub.materializers.delta_engine import RECORD_KEY, DeltaRun, DeltaState
+from hub.materializers.delta_plan import Table
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> DeltaState:
     return DeltaState(tmp_path / "delta", memory_mb=64)
+
+
+def run_of(state: DeltaState, sql: str, tables: list[Table], *key: str) -> DeltaRun:
+    """A run without Spark: what it does with rows that are there."""
+    run = object.__new__(DeltaRun)
+    run.plan, run.state, run.schema, run.reached = plan(sql, tables, key), state, None, {}
+    return run
 
 
 def test_what_does_not_fit_into_memory_is_spilled_and_the_limit_holds(state: DeltaState) -> None:
@@ -51,3 +61,29 @@ def test_a_damaged_file_is_said(state: DeltaState, tmp_path: Path) -> None:
     with pytest.raises(HubFault, match="cannot be read") as told:
         DeltaState(tmp_path / "delta")
     assert told.value.code == "HUB-5021"
+
+
+def test_two_keys_with_one_text_are_said_and_nothing_is_deleted(state: DeltaState) -> None:
+    """Consumers know a row by its record's key alone: of two rows with one text, the deletion of one would take both."""
+    run = run_of(
+        state, "SELECT id, name FROM o", [Table("o", {"id": "bigint", "name": "string"}, ("id",))], "id"
+    )
+    view = run.plan.view
+    run.shapes = {view.name: StructType([StructField("id", LongType()), StructField("name", StringType())])}
+
+    def fresh(*rows: tuple[int, str]) -> None:
+        listed = ", ".join(f"({number}, '{text}')" for number, text in rows)
+        state.db.execute(
+            f"CREATE OR REPLACE TEMP TABLE fresh AS SELECT id, 'n' AS name, text AS {RECORD_KEY} FROM (VALUES {listed}) v(id, text)"
+        )
+
+    fresh((1, "same"), (2, "same"))
+    with pytest.raises(CallerError, match=r"have the key \(id\) = \([12]\)") as told:
+        run._compare(view, first=True, whole=True)
+    assert told.value.code == "HUB-2140"
+    fresh((1, "same"), (2, "other"))
+    run._compare(view, first=True, whole=True)
+    state.db.execute("CREATE TEMP TABLE affected AS SELECT 3 AS id")
+    fresh((3, "same"))
+    with pytest.raises(CallerError, match=r"have the key \(id\) = \(1\)"):
+        run._compare(view, first=False, whole=False)
