@@ -164,6 +164,22 @@ class ReadableLog(Protocol):
     def offsets_at(self, topics: Sequence[str], timestamp_ms: int) -> Positions: ...
 
 
+DAY_MS = 86_400_000
+
+
+class Configured(Protocol):
+    def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]: ...
+
+
+def tombstones_kept_ms(cluster: Configured, topic: str) -> int | None:
+    """For how long a compacted topic keeps a tombstone; None of one that does not compact, or that retention shortens too."""
+    config = cluster.topic_config([topic])[topic]
+    if config.get("cleanup.policy") != "compact":
+        return None
+    told = config.get("delete.retention.ms", "")
+    return int(told) if told.isdigit() else DAY_MS
+
+
 class Cluster(Protocol):
     """What topics there are and how far they reach."""
 

@@ -29,7 +29,7 @@ from typing import Any, Protocol
 import orjson
 
 from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError
-from hub.log import Cluster, Reader
+from hub.log import Cluster, Reader, tombstones_kept_ms
 from hub.materializers.cut_hold import Hold, Standing
 from hub.materializers.cuts import CUT, GroupCut, cut_of
 from hub.materializers.latency import MOST_ROWS, Due, Latencies, latest_event
@@ -49,6 +49,9 @@ log = logging.getLogger(__name__)
 _POLL_S = 0.25
 # How often it is told what rows of a realtime view show to be read; between its checkpoints nothing else tells.
 _SEEN_EVERY_MS = 500
+# ``whole:<table>`` in a store: when it last had all that was in a view's changelog, to an hour.
+WHOLE = "whole:"
+_WHOLE_EVERY_MS = 3_600_000
 # Applied batches of a view whose contexts the store holds, for who pushes their rows.
 MOST_TRACED = 16
 # How long, and how many of a view, rows of a group wait for its cut where nobody says otherwise.
@@ -62,6 +65,8 @@ class Log(Cluster, Protocol):
     """A cluster that opens readers."""
 
     def reader(self) -> Reader: ...
+
+    def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]: ...
 
     def publish_group(self, group: str, positions: Positions) -> None: ...
 
@@ -91,6 +96,7 @@ class _Followed:
     seen: Positions = field(default_factory=Positions)
     seen_told: Positions = field(default_factory=Positions)
     seen_told_ms: int = 0
+    asked_whole_ms: int = 0
     stopped: str | None = None
     stopped_at_ms: int = 0
     due: list[Due] = field(default_factory=list)
@@ -241,6 +247,12 @@ class Applier:
         start = self.log.beginning_offsets([view.changelog])
         try:
             fresh = self._fit(view, topic_id, latest)
+            whole = self.store.progress().get(f"{WHOLE}{view.table}")
+            if not fresh and self._missed_deletes(view, whole):
+                self.store.drop_view(view.table)
+                fresh = self._fit(view, topic_id, latest)
+            if fresh and whole:
+                self.store.apply([], {f"{WHOLE}{view.table}": None})
         except (StoreRefused, CallerError) as error:  # this view's table cannot be; the others' can
             followed = _Followed(view, start, topic_id, set())
             self.store.apply([], {f"state:{view.table}": self._stop(followed, error.message)})
@@ -257,6 +269,32 @@ class Applier:
         # A file may name an index whose field the engine has not published yet.
         indexes = [index for index in view.kept_indexes if index in columns]
         return self.store.ensure_view(view.table, schema, indexes, topic_id)
+
+    def _missed_deletes(self, view: View | SqlView, whole: Mapping[str, Any] | None) -> bool:
+        """Whether the store was away for so long that compaction may have taken deletes which it has not read: rows would
+        stay in it for ever that the log no longer knows. It is filled anew then. ``whole``: when it had all there was."""
+        end = self.log.end_offsets([view.changelog])
+        if not whole or self.store.positions(view.table, "changelog").covers(end):
+            return False
+        away_ms = time.time_ns() // 1_000_000 - int(whole["at_ms"])
+        kept_ms = tombstones_kept_ms(self.log, view.changelog)
+        if kept_ms is None or away_ms <= kept_ms // 2:
+            return False
+        hours = away_ms // 3_600_000
+        log.warning(
+            "view %s: last complete here %d h ago: deletes may be gone from its changelog", view.table, hours
+        )
+        return True
+
+    def _tell_whole(self, followed: _Followed, told: dict[str, Any]) -> None:
+        """Now and then, that the store has all there is."""
+        now_ms = time.time_ns() // 1_000_000
+        if now_ms - followed.asked_whole_ms < _WHOLE_EVERY_MS:
+            return
+        followed.asked_whole_ms = now_ms
+        with suppress(HubError):  # the topic may be gone by now
+            if followed.position.covers(self.log.end_offsets([followed.view.changelog])):
+                told[f"{WHOLE}{followed.view.table}"] = {"at_ms": now_ms}
 
     def _whole_progress(self, there: bool) -> Positions:
         """One small compacted partition: read from its start whenever the set of views changes."""
@@ -307,6 +345,7 @@ class Applier:
                     if followed.view.mode == "realtime":
                         _see(followed, batch)
             _tell_seen(followed, told)
+            self._tell_whole(followed, told)
         batches = self._whole(batches, parts, told)
         traced = self._traced(batches, told)
         self._apply(batches, told, self._read_ahead if count >= self.many else None)

@@ -27,7 +27,7 @@ from typing import Protocol
 import orjson
 
 from hub.errors import Conflict, HubError, NotFound, PeerError
-from hub.log import Cluster, Reader, Writer
+from hub.log import DAY_MS, Cluster, Reader, Writer, tombstones_kept_ms
 from hub.materializers.avro_shape import AvroType
 from hub.materializers.progress import PROGRESS_TOPIC
 from hub.materializers.proof import (
@@ -73,7 +73,6 @@ _LONGEST_REST_S = 5.0
 # A store that was not far enough, or was made anew, is looked at again after this.
 _AGAIN_S = 2.0
 # A key's tombstone is gone from a compacted log after delete.retention.ms (a day); a fold that was not read on for half of that is made anew.
-_DAY_MS = 86_400_000
 _LOOKS, _LOOK_S = 2, 0.5
 
 
@@ -392,7 +391,7 @@ class Prover:
             self._tidy()
             hasher = RowHasher(Digester(types), Shaper(types), RowDecoder(self.schemas))
             file = ProofFold(self.folder / f"{changelog}.db", identity)
-            known = _Fold(file, hasher, begin, self._kept_ms(changelog))
+            known = _Fold(file, hasher, begin, tombstones_kept_ms(self.cluster, changelog) or DAY_MS)
         at, old_ms = known.fold.positions, self.now_ms() - known.fold.current_ms
         if at is not None and known.fold.current_ms and (old_ms > known.kept_ms // 2 or not at.covers(begin)):
             known.fold.clear()
@@ -410,11 +409,6 @@ class Prover:
             if path.stem not in topics:
                 for each in self.folder.glob(f"{path.name}*"):
                     each.unlink(missing_ok=True)
-
-    def _kept_ms(self, changelog: str) -> int:
-        """For how long tombstones stay in the log."""
-        told = self.cluster.topic_config([changelog])[changelog].get("delete.retention.ms")
-        return int(told) if told is not None and told.isdigit() else _DAY_MS
 
     def _drop(self, changelog: str) -> None:
         known = self.folds.pop(changelog, None)

@@ -297,7 +297,7 @@ class Store:
             self._definition(connection, name).table.drop(connection, checkfirst=True)
             connection.execute(delete(self._positions).where(self._positions.c.view == name))
             connection.execute(delete(self._views).where(self._views.c.view == name))
-            keys = [f"{kind}:{name}" for kind in ("progress", "state", "seen")]
+            keys = [f"{kind}:{name}" for kind in ("progress", "state", "seen", "whole")]
             connection.execute(delete(self._progress).where(self._progress.c.key.in_(keys)))
 
     def views(self) -> list[str]:

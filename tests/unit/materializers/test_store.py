@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 from hub.api.app import on_hub_error
 from hub.errors import HubError, NotFound
+from hub.log import MemoryReader
 from hub.materializers.applier import GENERATION_SHIFT
 from hub.materializers.progress import Progress
 from hub.materializers.push import Wanted, Watcher, subscribe
@@ -62,6 +64,40 @@ def test_splits_replays_duplicates_and_restarts_give_the_same_table(
     bench.drain()
     assert bench.rows() == expected
     bench.store.close()
+
+
+@pytest.mark.parametrize("away_h", [80, 90])
+def test_a_store_that_was_away_while_deletes_went_is_filled_anew(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, away_h: int
+) -> None:
+    """Compaction keeps a delete for a while only, here a week; half of that is taken to be safe."""
+    kept = {"cleanup.policy": "compact", "delete.retention.ms": "604800000"}
+    bench.cluster.alter_config(CHANGELOG, kept)
+    bench.write("a", 1, {"points": 1})
+    bench.write("b", 1, {"points": 1})
+    for _ in range(2):  # what is told of the end is told with what comes next
+        bench.drain()
+        bench.applier = bench.restarted()
+        bench.applier.step(0)
+    bench.write("a", 2, None)
+    bench.write("c", 3, {"points": 3})
+    poll = MemoryReader.poll  # and all of "a" is compacted away
+    monkeypatch.setattr(
+        MemoryReader,
+        "poll",
+        lambda reader, most, wait_s: [each for each in poll(reader, most, wait_s) if each.key != b"a"],
+    )
+    now_ns = time.time_ns() + away_h * 3_600_000_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns)
+    bench.applier = bench.restarted()
+    for _ in range(3):
+        bench.applier.step(0)
+    assert bench.rows() == ({"a": 1, "b": 1, "c": 3} if away_h == 80 else {"b": 1, "c": 3})
+    if away_h == 90:  # and once is enough
+        monkeypatch.setattr(bench.store, "drop_view", None)
+        bench.applier = bench.restarted()
+        bench.applier.step(0)
+        assert bench.rows() == {"b": 1, "c": 3}
 
 
 def test_indexes_of_views_have_names_of_their_own(bench: Bench) -> None:
