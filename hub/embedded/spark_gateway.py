@@ -171,7 +171,8 @@ def spark_command(
     """The command line; only flags that this version of Java knows."""
     flags = ["-XX:+IgnoreUnrecognizedVMOptions", f"-Xmx{settings.spark_heap_mb}m", "-XX:-UsePerfData"]
     flags += [f"-XX:ErrorFile={settings.logs.absolute() / 'spark-crash-%p.log'}"]
-    flags += [*_COMPILE_LATE, *_COMPILE_LARGE]
+    # Half dead, without its scheduler's thread, it would look alive for ever; ended, it is started again.
+    flags += ["-XX:+ExitOnOutOfMemoryError", *_COMPILE_LATE, *_COMPILE_LARGE]
     if settings.spark_heap_mb <= _SMALL_HEAP_MB:
         flags += ["-XX:+UseSerialGC"]
     flags += [f"--add-opens={package}=ALL-UNNAMED" for package in OPENED]

@@ -757,6 +757,6 @@ def _loaded(path: Path) -> View | SqlView | None:
     """A file that does not load is the materializer's to complain of."""
     try:
         return load_view(path)
-    except HubError as error:
-        log.debug("%s", error.message)
+    except (HubError, OSError) as error:
+        log.debug("%s", error)
         return None

@@ -86,7 +86,7 @@ from hub.materializers.view import (
     view_files,
     view_of,
 )
-from hub.record import NewRecord, Positions, lag_records
+from hub.record import Positions, TopicPartition, lag_records
 from hub.runtime import Backoff, describe_exit
 from hub.schema_registry.client import RegisteredSchema, RegistryClient
 from hub.schema_registry.formats import InvalidSchema
@@ -98,6 +98,7 @@ log = logging.getLogger(__name__)
 _POLL_S = 0.03
 _TURN_S = 0.1  # of the loop over all views, when none has anything to say
 _STALE_CHECK_S = 2.0
+_SILENT_S = 30.0
 # Below this many unread events a start goes straight to live.
 _BULK_FROM = 20_000
 # How often the note is written that says how far a view's batches were swept.
@@ -141,7 +142,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     cuts = Cuts(cluster, cluster.writer(), settings.live_events_per_batch, settings.trigger_ms / 1000)
     in_step = threading.Thread(target=cuts.run, args=(stop,), name="cuts", daemon=True)
     folder = ViewFolder(settings.project)
-    versions_at = counted_at = 0.0
+    versions_at = counted_at = looked_at = 0.0
     opened = ExitStack()
     try:
         in_step.start()
@@ -183,6 +184,11 @@ def run(settings: Settings, stop: threading.Event) -> None:
                 # Nothing can be stopped in order any more; a new process starts from the checkpoints.
                 log.error("Spark's JVM has ended: %s", describe_exit(gateway.process.returncode))
                 os._exit(1)
+            if time.monotonic() >= looked_at:
+                looked_at = time.monotonic() + _STALE_CHECK_S
+                if spark.is_stopped(session):
+                    log.error("Spark has stopped itself, in a JVM that goes on: its log says why")
+                    os._exit(1)
             board.news.wait(_TURN_S)
     finally:
         _stop_all(runners)
@@ -261,7 +267,7 @@ def _slots(settings: Settings, cluster: KafkaCluster) -> Slots:
     for path in view_files(settings.project):
         try:
             view = load_view(path)
-        except HubError:
+        except (HubError, OSError):
             continue  # its thread says what is wrong with it
         if view.mode == "realtime":
             with suppress(HubError):  # the same
@@ -285,6 +291,8 @@ class Board:
     live: dict[str, Progress] = field(default_factory=dict)
     # The view's own name, of the version of it that is served; None of others.
     public: Callable[[str], str | None] = lambda table: table
+    # Changelogs that did not answer, and when they are asked again: each such question takes as long as a request may.
+    ask_at: dict[str, float] = field(default_factory=dict)
     traces: BatchTraces = field(init=False)
     news: threading.Event = field(default_factory=threading.Event)
 
@@ -317,23 +325,60 @@ class Board:
             return
         progress = {name: (self.traces.told(done), changelog) for name, (done, changelog) in progress.items()}
         try:
-            records: list[NewRecord] = [state.record() for state in states.values()]
-            # Read after the commit: at or past the end of everything the batch wrote.
+            ends = self._ends([changelog for _, changelog in progress.values()])
             told = [
-                replace(done, changelog=self.cluster.end_offsets([changelog]))
+                replace(done, changelog=ends[changelog])
                 for done, changelog in progress.values()
+                if changelog in ends
             ]
-            self.writer.append([*records, *(each.record() for each in told)])
-            self.live |= {each.view: each for each in told if each.mode != "bulk"}
-            for done, _ in progress.values():
-                name = self.public(done.view)
-                if name is not None:
-                    self.cluster.publish_group(f"hub.view.{name}", done.sources)
+            self.writer.append(
+                [state.record() for state in states.values()] + [each.record() for each in told]
+            )
         except HubError as error:
             log.warning("progress not written, tried again: %s", error.message)
-            with self.lock:
-                self.progress = {**progress, **self.progress}
-                self.states = {**states, **self.states}
+            self._again(progress, states)
+            return
+        self.live |= {each.view: each for each in told if each.mode != "bulk"}
+        published = {each.view for each in told if self._publish(each)}
+        self._again({name: each for name, each in progress.items() if each[0].view not in published}, {})
+
+    def _publish(self, told: Progress) -> bool:
+        """Show it as a consumer group, for other tools. False: it is told and shown once more."""
+        name = self.public(told.view)
+        try:
+            if name is not None:
+                self.cluster.publish_group(f"hub.view.{name}", told.sources)
+        except HubError as error:
+            log.warning("view %s: its group is not written, tried again: %s", told.view, error.message)
+            return False
+        return True
+
+    def _ends(self, changelogs: Sequence[str]) -> Mapping[str, Positions]:
+        """Read after the commit: at or past the end of everything the batches wrote. Of a changelog of which Kafka does not say
+        it now nothing: the other views are told of all the same, and its end is asked for again in a while."""
+        now_s = time.monotonic()
+        asked = [each for each in changelogs if now_s >= self.ask_at.get(each, 0.0)]
+        if not asked:
+            return {}
+        counts = self.cluster.partition_counts(asked)
+        partitions = [
+            TopicPartition(name, number) for name, count in counts.items() for number in range(count)
+        ]
+        known = self.cluster.known_ends(partitions) if partitions else Positions()
+        ends = {name: known.of_topics([name]) for name in asked}
+        found = {name: end for name, end in ends.items() if len(end) == counts.get(name)}
+        for name in asked:
+            self.ask_at.pop(name, None)
+            if name not in found:
+                log.warning('topic "%s" does not tell its end: its view\'s progress waits', name)
+                self.ask_at[name] = now_s + _SILENT_S
+        return found
+
+    def _again(self, progress: Mapping[str, tuple[Progress, str]], states: Mapping[str, ViewState]) -> None:
+        """What could not be written waits, unless something newer came meanwhile."""
+        with self.lock:
+            self.progress = {**progress, **self.progress}
+            self.states = {**states, **self.states}
 
 
 AnyPlan = spark.Plan | SqlPlan
@@ -393,7 +438,7 @@ class Runner:
         self.answered = Answered()
         self.asked_ids: set[int] = set()
         self.typed: tuple[tuple[str, tuple[Input, ...]], AvroType] | None = None
-        self.partitions = 0  # of all source topics, as planned
+        self.logs: Mapping[str, tuple[str, int]] = {}  # of each topic it reads as planned: id and partitions
         self.warm = False
         self.has_slots = False  # they were claimed when it was planned
         self.untold = Positions()  # no batch is told of until it covers this
@@ -591,9 +636,9 @@ class Runner:
         schema_id = self.registry.register(f"{view.changelog}-value", orjson.dumps(made.row_schema).decode())
         ids = {topic: topics[topic].topic_id for topic in read}
         generation, checkpoint, partitions = self._generation(made, ids, partitions)
+        self.logs = {topic: (ids[topic], topics[topic].partitions) for topic in read}
         if known is None:
             self.ledger.tell(self.path.stem, Opened(generation, self._definition(made, text)))
-        self.partitions = sum(topics[topic].partitions for topic in read)
         self._claim(view, topics, partitions)
         # An id that was asked for and became no writer is judged like one that the registry does not have.
         answered = Answered(self.answered.ids - self.asked_ids, self.answered.until)
@@ -947,8 +992,10 @@ class Runner:
             if known["fingerprint"] == made.fingerprint and same_log and checkpoint.exists():
                 wrong = damage.of_logs(checkpoint, delta=made.delta is not None)
                 if wrong is None:
-                    if "latest" not in known:  # a note of before there were versions
-                        _write_note(note, {**known, **_pins(made)})
+                    # A topic that joined a pattern since is noted too; and a note of before there were versions has no pins.
+                    noted = {**_pins(made), **known, "topics": {**topic_ids, **known["topics"]}}
+                    if noted != known:
+                        _write_note(note, noted)
                     self.checkpoint = checkpoint
                     return known["generation"], checkpoint, known["partitions"]
                 self._set_aside(checkpoint, wrong)
@@ -1002,7 +1049,9 @@ class Runner:
             reader.assign(self.cluster.beginning_offsets([PROGRESS_TOPIC]))
             latest: Progress | None = None
             deadline = time.monotonic() + self.settings.kafka_timeout_s
-            while not reader.position().covers(end) and time.monotonic() < deadline:
+            while not reader.position().covers(end):
+                if time.monotonic() > deadline:  # half of it would tell of an earlier generation, or of none
+                    raise PeerError(f'topic "{PROGRESS_TOPIC}" cannot be read to its end', code="HUB-3055")
                 for record in reader.poll(1_000, 0.5):
                     if record.key != f"progress:{table}".encode():
                         continue
@@ -1017,8 +1066,8 @@ class Runner:
 
     def _hold(self, plan: AnyPlan) -> None:
         """When the state may be behind rows that real-time mode wrote: tell of nothing before it is past them all."""
-        if _realtime_mark(plan).exists():
-            self.untold = self.cluster.end_offsets(plan.topics)
+        behind = _realtime_mark(plan).exists()
+        self.untold = self.cluster.end_offsets(plan.topics) if behind else Positions()
 
     def _unread(self, plan: AnyPlan) -> int:
         committed = _timed(spark.committed_batch(plan.checkpoint), self.last.get(plan.checkpoint))
@@ -1270,8 +1319,9 @@ class Runner:
             return True
         except HubError:
             return False
-        if sum(topics[name].partitions for name in plan.topics if name in topics) != self.partitions:
-            return True
+        found = [topics[name] for name in self.logs if name in topics]
+        if {each.name: (each.topic_id, each.partitions) for each in found} != self.logs:
+            return True  # one has more partitions, or is another by now
         if not self.pinned and any(
             table != self.ledger.served(view) for view, table in self._read_versions().items()
         ):

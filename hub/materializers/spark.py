@@ -404,6 +404,11 @@ def executed(duration_ms: Container[str]) -> bool:
     return "addBatch" in duration_ms or "commitOffsets" in duration_ms
 
 
+def is_stopped(session: SparkSession) -> bool:
+    """Whether its context ended by itself: nothing runs in it any more, and no query says so."""
+    return bool(session.sparkContext._jsc.sc().isStopped())
+
+
 def committed_batch(checkpoint: Path) -> Batch | None:
     """The last batch committed in a checkpoint folder, read from Spark's own logs; None when there is none.
 

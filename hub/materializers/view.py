@@ -481,8 +481,9 @@ def body_of(view: View | SqlView) -> str:
 
 
 def view_files(project: Path) -> list[Path]:
-    """The files of a project's views, by name."""
-    return sorted((project / "views").glob("*.yaml"))
+    """The files of a project's views, by name; none of those that editors leave for a while: hidden ones, links to nothing."""
+    found = (project / "views").glob("*.yaml")
+    return sorted(path for path in found if not path.name.startswith(".") and path.exists())
 
 
 def load_views(project: Path) -> list[View | SqlView]:

@@ -1,0 +1,183 @@
+"""The logs that a view's engine reads and writes: made anew, grown, joined by others, silent. No Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from hub.config import Settings
+from hub.errors import HubError, PeerError
+from hub.log import MemoryCluster, MemoryReader
+from hub.materializers import engine, spark
+from hub.materializers.dataframes import Answered, Input
+from hub.materializers.engine import Board, Runner
+from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState
+from hub.materializers.shape import shape
+from hub.materializers.slots import Slots
+from hub.materializers.view import View, view_files
+from hub.record import Positions, TopicPartition
+
+SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "k", "type": "string"}]}
+FILE = "view: v\nsources: {s: {topic: crm.*.orders, key: k}}\nfields: {k: s.k}\n"
+
+
+class Stage:
+    """A view of a pattern of topics, in a project folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cluster = MemoryCluster()
+        for name in ("crm.a.orders", PROGRESS_TOPIC):
+            self.topic(name)
+        self.settings = Settings(project=folder, home=folder / "home")
+        (folder / "views").mkdir()
+        (folder / "views" / "v.yaml").write_text(FILE)
+        self.board = Board(cast(Any, self.cluster), self.cluster.writer())
+        self.view = View.model_validate(
+            {"view": "v", "sources": {"s": {"topic": "crm.*.orders", "key": "k"}}, "fields": {"k": "s.k"}}
+        )
+        self.runner = self.started()
+
+    def started(self) -> Runner:
+        path, none = self.settings.project / "views" / "v.yaml", cast(Any, None)
+        slots = Slots(4, 4, 8)
+        return Runner(path, self.settings, none, slots, cast(Any, self.cluster), none, self.board)
+
+    def topic(self, name: str, partitions: int = 1) -> None:
+        """Made, or made anew."""
+        self.cluster.logs.pop(name, None)
+        self.cluster.create_topic(name, partitions=partitions, config={}, replication_factor=1)
+
+    def remove(self, name: str) -> None:
+        del self.cluster.logs[name], self.cluster.descriptions[name]
+
+    def planned(self, *static: str) -> spark.Plan:
+        """As the runner plans it, where it comes to topics; ``static``: topics of a table beside."""
+        compiled = shape(self.view, {"s": SCHEMA})
+        mine = tuple(sorted(name for name in self.cluster.topics() if name.startswith("crm.")))
+        inputs = [Input(compiled.sources[0], mine, (), SCHEMA)]
+        inputs += [Input(replace(compiled.sources[0], topic=name), (name,), (), SCHEMA) for name in static]
+        known = self.cluster.topics()
+        read = [*mine, *static]
+        self.runner.logs = {name: (known[name].topic_id, known[name].partitions) for name in read}
+        self.runner.stamp = engine._stamp(self.runner.path)
+        return spark.Plan(compiled, tuple(inputs), Answered(), SCHEMA, 1, 1, self.settings.checkpoints, 2)
+
+    def generation(self) -> int:
+        """Of a start of the hub."""
+        mine = {n: each.topic_id for n, each in self.cluster.topics().items() if n.startswith("crm.")}
+        made = SimpleNamespace(view=self.view, fingerprint="one", delta=None, inputs=())
+        return self.started()._generation(cast(Any, made), mine, 2)[0]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def test_a_plan_with_a_static_table_beside_is_not_stale_by_itself(stage: Stage) -> None:
+    stage.topic("cities", 2)
+    plan = stage.planned("cities")
+    assert not stage.runner._stale(plan)
+    stage.cluster.add_partitions("cities", 3)
+    assert stage.runner._stale(plan)
+
+
+@pytest.mark.parametrize("topic", ["crm.a.orders", "cities"])
+def test_a_plan_is_stale_when_a_topic_of_it_is_another_one_by_now(stage: Stage, topic: str) -> None:
+    stage.topic("cities")
+    plan = stage.planned("cities")
+    stage.topic(topic)
+    assert stage.runner._stale(plan)
+
+
+def test_a_topic_that_joined_a_pattern_later_is_missed_when_it_is_made_anew_or_gone(stage: Stage) -> None:
+    assert [stage.generation(), stage.generation()] == [1, 1]
+    stage.topic("crm.b.orders")
+    assert stage.generation() == 1  # from its start, with the state that is there
+    stage.topic("crm.b.orders")
+    assert stage.generation() == 2
+    stage.topic("crm.c.orders")
+    assert stage.generation() == 2
+    stage.remove("crm.c.orders")
+    assert stage.generation() == 3
+    note = orjson.loads((stage.settings.checkpoints / "v" / "plan.json").read_bytes())
+    assert sorted(note["topics"]) == ["crm.a.orders", "crm.b.orders"] and note["fingerprint"] == "one"
+
+
+def test_a_changelog_that_does_not_answer_holds_up_its_own_view_alone(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, board = stage.cluster, stage.board
+    shown: list[str] = []
+    monkeypatch.setattr(cluster, "publish_group", lambda group, at: shown.append(group), raising=False)
+    for name in ("views.a", "views.b"):
+        stage.topic(name, 2)
+    silent = {TopicPartition("views.a", 1)}
+    known_ends = cluster.known_ends
+    monkeypatch.setattr(cluster, "known_ends", lambda wanted: known_ends(set(wanted) - silent))
+
+    def told() -> list[str]:
+        keys = [str((each.key or b"").decode()) for each in cluster.logs[PROGRESS_TOPIC][0]]
+        del cluster.logs[PROGRESS_TOPIC][0][:]
+        return sorted(keys)
+
+    def report(batch: int) -> None:
+        for view in "ab":
+            progress = Progress(view, 1, batch, "live", Positions(), Positions(), 1, 1, 1)
+            board.report(progress, f"views.{view}")
+        board.say(ViewState("a", "live", 1, None, "", "", {}))
+        board.post()
+
+    report(1)
+    assert told() == ["progress:b", "state:a"] and shown == ["hub.view.b"]
+    report(2)
+    assert told() == ["progress:b", "state:a"] and list(board.progress) == ["a"]
+    silent.clear()
+    board.post()
+    assert told() == []  # each question may take as long as a request: it is not asked again at once
+    board.ask_at.clear()
+    board.post()
+    assert told() == ["progress:a"] and board.progress == {} and shown[-1] == "hub.view.a"
+
+    def away(*_: object) -> Any:
+        raise PeerError("away")
+
+    monkeypatch.setattr(cluster, "publish_group", away)
+    report(3)
+    assert told() == ["progress:a", "progress:b", "state:a"]
+    assert sorted(board.progress) == ["a", "b"]  # told and shown once more
+    monkeypatch.setattr(cluster, "known_ends", away)
+    board.say(ViewState("b", "live", 1, None, "", "", {}))
+    board.post()
+    assert (sorted(board.progress), list(board.states), told()) == (["a", "b"], ["b"], [])
+
+
+def test_what_was_told_of_a_log_that_is_no_more_is_waited_for_no_longer(stage: Stage) -> None:
+    plan = stage.planned()
+    stage.runner.untold = Positions.of([("crm.a.orders", 0, 10)])
+    stage.runner._hold(plan)  # a new checkpoint, into which real-time mode wrote nothing
+    assert stage.runner.untold == Positions()
+
+
+def test_half_of_the_progress_is_not_taken_for_all(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = Progress("v", 5, 1, "live", Positions(), Positions(), 1, 1, 1)
+    stage.cluster.writer().append([progress.record()])
+    assert stage.runner._published_generation() == 5
+    monkeypatch.setattr(MemoryReader, "poll", lambda *_: [])
+    stage.runner.settings = stage.settings.model_copy(update={"kafka_timeout_s": 0.05})
+    with pytest.raises(HubError, match="cannot be read to its end"):
+        stage.runner._published_generation()
+
+
+def test_a_file_that_cannot_be_opened_is_its_own_views_trouble(stage: Stage) -> None:
+    views = stage.settings.project / "views"
+    (views / "folder.yaml").mkdir()
+    assert engine._slots(stage.settings, cast(Any, stage.cluster)).most is not None
+    (views / ".#v.yaml").symlink_to("who@where.1234")  # Emacs, of a file that is not saved
+    (views / "gone.yaml").symlink_to(views / "nothing.yaml")
+    assert [path.name for path in view_files(stage.settings.project)] == ["folder.yaml", "v.yaml"]
