@@ -606,12 +606,15 @@ def _key(query: Query, shape: _Shape) -> tuple[tuple[str, ...], str]:
     of = ""
     if isinstance(tree, exp.Select):
         inner = _reached(query, tree)
+        if shape.name != "D":
+            _check_totals(query, inner)
         if _group(inner) and inner is tree:
-            names = [_name_of(tree, each) for each in _group(tree)]
-            natural = None if None in names else tuple(name for name in query.columns if name in names)
+            parts = _parts(tree)
+            names = [_names_of(query, tree, each)[:1] for each in parts]
+            natural = tuple(name for name in query.columns if [name] in names) if [] not in names else None
             of = "GROUP BY"
             if natural is None and not declared:
-                missing = next(each for each, name in zip(_group(tree), names, strict=True) if name is None)
+                missing = parts[names.index([])]
                 raise query.error(
                     f"`{missing.sql('spark')[:60]}` of GROUP BY is not in the SELECT list, so rows cannot be told apart",
                     "select it with a name, or say `key:`",
@@ -621,15 +624,8 @@ def _key(query: Query, shape: _Shape) -> tuple[tuple[str, ...], str]:
         elif tree.args.get("distinct"):
             natural, of = query.columns, "DISTINCT"
     if declared:
-        if natural is not None and shape.name != "D" and set(natural) - set(declared):
-            lost = ", ".join(sorted(set(natural) - set(declared)))
-            raise wrong(
-                query.view,
-                f"key [{', '.join(declared)}]: several rows have it, for {of} makes one of each {lost} as well",
-                f"key: [{', '.join(natural)}], or leave it out",
-                None,
-                "HUB-2113",
-            )
+        if isinstance(tree, exp.Select) and shape.name != "D":
+            _check_declared(query, inner, natural, declared)
         return declared, "declared"
     if natural is None:
         raise wrong(
@@ -640,6 +636,93 @@ def _key(query: Query, shape: _Shape) -> tuple[tuple[str, ...], str]:
             "HUB-2113",
         )
     return natural, of
+
+
+def _check_declared(
+    query: Query, inner: exp.Select, natural: tuple[str, ...] | None, key: tuple[str, ...]
+) -> None:
+    """Every part of what makes a row one is in the declared key: by its name, or, where it has none, somewhere in what a
+    column of the key is made of. (What that expression makes of it is the author's word.)"""
+    read = _read_of(query, inner, key)
+    made = [each for each in inner.expressions if each.alias_or_name in read]
+    held = {node for each in made for node in _spelled(query, inner, each).walk()}
+    lost = []
+    of = "GROUP BY" if _group(inner) else "DISTINCT"
+    for each in _parts(inner) if _group(inner) else map(_unnamed, inner.expressions if natural else ()):
+        names = _names_of(query, inner, each)
+        is_held = bool(read.intersection(names)) if names else _spelled(query, inner, each) in held
+        if not is_held and each.find(exp.Column, exp.GroupingId) is not None:
+            lost.append(names[0] if names else each.sql("spark", normalize_functions=False)[:60])
+    if lost:
+        raise wrong(
+            query.view,
+            f"key [{', '.join(key)}]: several rows have it, for {of} makes one of each {', '.join(sorted(lost))} as well",
+            f"key: [{', '.join(natural)}], or leave it out"
+            if natural is not None
+            else f"select {lost[0]} with a name that is part of the key, or leave it out of GROUP BY",
+            None,
+            "HUB-2113",
+        )
+
+
+def _check_totals(query: Query, select: exp.Select) -> None:
+    """A total has null where other rows have a value; so has a row whose value is null."""
+    if _has_totals(select) and not any(
+        isinstance(_unnamed(each), exp.GroupingId) for each in select.expressions
+    ):
+        raise query.error(
+            "ROLLUP, CUBE and GROUPING SETS give a total and a row whose own value is null the same key",
+            "tell them apart: select grouping_id() AS level, and have it in the key",
+            select.args["group"],
+            "HUB-2113",
+        )
+
+
+def _has_totals(select: exp.Select) -> bool:
+    group = select.args.get("group")
+    return group is not None and (
+        any(group.args.get(arg) for arg in ("rollup", "cube", "grouping_sets"))
+        or any(isinstance(each, exp.Rollup | exp.Cube | exp.GroupingSets) for each in group.expressions)
+    )
+
+
+def _parts(select: exp.Select) -> list[exp.Expr]:
+    """What tells the rows of a GROUP BY apart: its expressions, and of which total a row is."""
+    levels = [_unnamed(each) for each in select.expressions if _has_totals(select)]
+    return [
+        *(_projected(select, each) for each in _group(select)),
+        *(each for each in levels if isinstance(each, exp.GroupingId)),
+    ]
+
+
+def _read_of(query: Query, inner: exp.Select, names: Iterable[str]) -> set[str]:
+    """The columns of the SELECT that makes the rows, of which these of the view are made."""
+    select, read = query.tree, set(names)
+    while select is not inner:
+        scope = query.scope(select)
+        (relation,) = scope.relations
+        assert isinstance(relation.query, exp.Select)
+        below = dict(zip(relation.columns or (), relation.query.expressions, strict=False))
+        made = [each for each in select.expressions if each.alias_or_name in read]
+        columns = {query.path(scope, column)[1:2] for each in made for column in each.find_all(exp.Column)}
+        read = {below[name].alias_or_name for one in columns for name in one if name in below}
+        select = relation.query
+    return read
+
+
+def _spelled(query: Query, select: exp.Select, of: exp.Expr) -> exp.Expr:
+    """An expression with its columns in full, so that ``e.id`` and ``id`` are equal, and with ``window.end`` as the call's."""
+    scope = query.scope(select)
+    calls = {name: each for each in _group(select) if (name := _window_call(each)) is not None}
+
+    def whole(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Column):
+            return node
+        if node.table in calls:
+            return exp.Dot(this=_spelled(query, select, calls[node.table]), expression=node.this)
+        return exp.column(".".join(query.path(scope, node)))
+
+    return of.copy().transform(whole)
 
 
 def _reached(query: Query, select: exp.Select) -> exp.Select:
@@ -655,19 +738,17 @@ def _reached(query: Query, select: exp.Select) -> exp.Select:
     return _reached(query, scope.relations[0].query)
 
 
-def _name_of(select: exp.Select, grouped: exp.Expr) -> str | None:
-    """The SELECT list's name of an expression of GROUP BY; of a window its start, its end or itself."""
-    grouped = _projected(select, grouped)
+def _names_of(query: Query, select: exp.Select, part: exp.Expr) -> list[str]:
+    """The SELECT list's names of a part of GROUP BY; of a window those of its start, its end or itself."""
+    wanted = _spelled(query, select, part)
+    found = []
     for projection in select.expressions:
-        made = projection.this if isinstance(projection, exp.Alias) else projection
-        if made == grouped:
-            return str(projection.alias_or_name)
-        inner = made.this if isinstance(made, exp.Dot) else None
-        if inner == grouped and made.expression.name in ("start", "end") and _window_call(grouped):
-            return str(projection.alias_or_name)
-        if _window_call(grouped) and isinstance(made, exp.Column) and made.table == _window_call(grouped):
-            return str(projection.alias_or_name)
-    return None
+        made = _spelled(query, select, _unnamed(projection))
+        if _window_call(part) and isinstance(made, exp.Dot) and made.expression.name in ("start", "end"):
+            made = made.this
+        if made == wanted:
+            found.append(str(projection.alias_or_name))
+    return found
 
 
 def _projected(select: exp.Select, each: exp.Expr) -> exp.Expr:

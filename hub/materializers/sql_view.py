@@ -267,6 +267,12 @@ class Query:
             return None
         return found[0], found[1]
 
+    def path(self, scope: Scope, column: exp.Column) -> tuple[str, ...]:
+        """What a column's name means: (alias, column, fields within it); as it is written where nothing in FROM has it."""
+        parts = [part.name for part in column.parts]
+        found = _found(scope, parts)
+        return tuple(parts) if found is None else (found[0].alias, found[1], *found[2])
+
     def origin(self, scope: Scope, node: exp.Expr | None) -> Origin | None:
         """The source's column that an expression is, when it is one and nothing else."""
         found = self.column(scope, node)

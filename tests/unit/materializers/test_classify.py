@@ -73,7 +73,7 @@ CASES: list[tuple[str, tuple[str, ...], str, str]] = [
     ("SELECT upper(id) AS u, approx_count_distinct(x) AS n FROM raw GROUP BY upper(id)", (), "B", "by key"),
     ("SELECT id AS k, hll_sketch_agg(x) AS n FROM raw GROUP BY k", (), "B", "by key"),
     ("SELECT id, sum(x) FILTER (WHERE x > 0) AS s FROM e GROUP BY id", (), "B", "by key"),
-    ("SELECT a, b, count(*) AS n FROM raw GROUP BY ROLLUP (a, b)", (), "B", "by key"),
+    ("SELECT a, b, grouping_id() AS g, count(*) AS n FROM raw GROUP BY ROLLUP (a, b)", (), "B", "by key"),
     (f"SELECT {HOUR}.start AS h, count(*) AS n FROM e GROUP BY {HOUR}", (), "B", "tumbling"),
     ("SELECT window.end AS h, id, count(*) AS n FROM e GROUP BY window(t, '1 hour', '10 minutes'), id", (), "B", "hopping"),
     (f"SELECT {HOUR}.start AS h, sort_array(collect_set(x)) AS xs FROM e GROUP BY {HOUR}", (), "B", "tumbling"),
@@ -155,6 +155,15 @@ REFUSED: list[tuple[str, tuple[str, ...], str, str]] = [
     ("SELECT count(*) AS n FROM e", ("n",), "one row and no key", "GROUP BY scope"),
     ("SELECT count(*) AS n FROM e GROUP BY id", (), "not in the SELECT list", "key:"),
     ("SELECT id, kind, count(*) AS n FROM e GROUP BY id, kind", ("id",), "several rows have it", "key: [id, kind]"),
+    ("SELECT id, count(*) AS n FROM e GROUP BY id, kind", ("id",), "makes one of each kind as well", "select kind with a name"),
+    (f"SELECT id, count(*) AS n FROM e GROUP BY id, {HOUR}", ("id",), "makes one of each window(t,", "with a name"),
+    ("SELECT id, n FROM (SELECT id, kind, count(*) AS n FROM e GROUP BY id, kind) s", ("id",), "makes one of each kind", "select kind"),
+    ("WITH s(i, n) AS (SELECT id, count(*) FROM e GROUP BY id, kind) SELECT i AS id, n FROM s", ("id",), "makes one of each kind", "select kind"),
+    ("SELECT id, n FROM (SELECT id, kind, count(*) AS n FROM e GROUP BY 1, 2) s", ("id",), "makes one of each kind", "select kind"),
+    ("SELECT a, b, count(*) AS n FROM raw GROUP BY ROLLUP (a, b)", (), "a total and a row whose own value is null", "grouping_id() AS"),
+    ("SELECT a, b, count(*) AS n FROM raw GROUP BY a, b WITH CUBE", ("a", "b"), "a total and a row", "grouping_id() AS"),
+    ("SELECT a, n FROM (SELECT a, count(*) AS n FROM raw GROUP BY GROUPING SETS ((a), ())) s", ("a",), "a total and a row", "grouping_id() AS"),
+    ("SELECT a, b, grouping_id() AS g, count(*) AS n FROM raw GROUP BY CUBE (a, b)", ("a", "b"), "makes one of each g as well", "key: [a, b, g]"),
     ("SELECT id, count(*) AS n FROM e GROUP BY ALL", (), "hides the key", "name the columns"),
     ("SELECT session_window(at, '5 minutes').start AS s, count(*) AS n FROM raw GROUP BY session_window(at, '5 minutes')", (), "only when a watermark", "declare event_time"),
     ("SELECT id FROM e, parquet.`/etc`", ("id",), 'no source "parquet./etc"', "declare it under sources"),
@@ -181,6 +190,8 @@ def test_keys_are_inferred_from_what_makes_rows_one() -> None:
     both = classified(f"SELECT id, {HOUR}.start AS h, count(*) AS n FROM e GROUP BY {HOUR}, id")
     assert (both.key, both.key_from) == (("id", "h"), "GROUP BY")  # in the order of the SELECT list
     assert classified("SELECT DISTINCT id, kind FROM e").key == ("id", "kind")
+    total = "SELECT count(*) AS n, a, grouping_id() AS g FROM raw GROUP BY a WITH ROLLUP"
+    assert classified(total).key == ("a", "g")
     assert classified("SELECT id, x FROM e", "id").key_from == "declared"
 
 
@@ -312,3 +323,37 @@ def test_a_view_whose_key_s_text_may_be_another_is_computed_anew_and_no_other(
     found = classify(checked(made, {name: schemas[name] for name in made.sources}))
     words = [token.text for token in found.query.tokens]
     assert ("-- a key's text has microseconds" in words) is finer
+
+
+@pytest.mark.parametrize(
+    ("sql", "key"),
+    [
+        ("SELECT concat(id, '/', kind) AS k, count(*) AS n FROM e GROUP BY id, kind", ("k",)),
+        (
+            "SELECT k, n FROM (SELECT concat(id, '/', kind) AS k, count(*) AS n FROM e GROUP BY id, kind) s",
+            ("k",),
+        ),
+        (
+            "SELECT concat(s.id, s.kind) AS k, n FROM (SELECT id, kind, count(*) AS n FROM e GROUP BY id, kind) s",
+            ("k",),
+        ),
+        ("WITH s(i, k) AS (SELECT id, kind FROM e GROUP BY id, kind) SELECT i, k FROM s", ("i", "k")),
+        ("SELECT id, count(*) AS n FROM e GROUP BY id, 'all'", ("id",)),
+        (f"SELECT id, window.start AS h, count(*) AS n FROM e GROUP BY id, {HOUR}", ("id", "h")),
+        (f"SELECT h, n FROM (SELECT {HOUR}.start AS h, count(*) AS n FROM e GROUP BY {HOUR}) s", ("h",)),
+        ("SELECT id AS k, count(*) AS n FROM raw GROUP BY k", ("k",)),
+        ("SELECT e.id AS k, count(*) AS n FROM e GROUP BY id", ("k",)),
+        ("SELECT lower(id) AS k, count(*) AS n FROM e GROUP BY lower(e.id)", ()),
+        (
+            "SELECT id, date_format(window.start, 'HH') AS h, count(*) AS n FROM e GROUP BY id, window(e.t, '1 hour')",
+            ("id", "h"),
+        ),
+        (
+            "SELECT a, g, n FROM (SELECT a, grouping_id() AS g, count(*) AS n FROM raw GROUP BY ROLLUP (a)) s",
+            ("a", "g"),
+        ),
+    ],
+)
+def test_a_declared_key_is_taken_when_every_group_is_in_it(sql: str, key: tuple[str, ...]) -> None:
+    """Also within an expression: what the author says of it is not judged."""
+    assert classified(sql, *key).key == (key or ("k",))
