@@ -72,7 +72,7 @@ class Session:
 
     def _asking(self) -> dict[str, str]:
         """The key of this home is for its own server only; a token is sent where it is told to."""
-        return asking() if self.url is None or load_settings().token else {}
+        return asking() if not self.url or load_settings().token else {}
 
     def _send(self, method: str, path: str, body: Any = None) -> Any:
         url = self.url or base_url()

@@ -322,7 +322,7 @@ class Calls:
         budget = self.budget(timeout_s)
         key = idempotency_key or uuid.uuid4().hex
         context = () if trace is None else trace.headers()
-        given = list(events) if self.receipts is None else self.receipts.named(events)
+        given = list(events) if self.receipts is None else self.receipts.named(events, topic, key)
         requests = list(requests_of(topic, given))
         written, reasons, total = Positions(), [], 0
         for number, (request, count) in enumerate(requests):
@@ -355,12 +355,11 @@ class Calls:
         attempt, count = 0, len(events)
         while True:
             reply = yield from self._ask(request, budget, raises=False)
-            if reply.status != 200 and (count > 1 or reply.status in (404, 409)):
-                error = error_of(reply.status, reply.body)
-                if isinstance(error, Refused):
-                    error.written = written
-                raise error
             lines = [said(line) for line in reply.body.splitlines() if line.strip()]
+            # Of one event the status is its own; and what a proxy in between says is no word of any event.
+            whole = len(lines) == count and all(isinstance(line.get("error_code"), int) for line in lines)
+            if not whole or (reply.status != 200 and (count > 1 or reply.status in (404, 409))):
+                raise _no_lines(reply, written)
             failed = [(first + index, line) for index, line in enumerate(lines) if line["error_code"] != 200]
             unknown = [line for _, line in failed if line["error_code"] in _PASSING]
             if not unknown:
@@ -418,6 +417,21 @@ class Calls:
         if not budget.retry or seconds >= budget.left_s:
             raise failure
         yield Pause(seconds)
+
+
+def _no_lines(reply: Reply, written: Positions) -> HubError:
+    """What an answer means that does not say of each event what became of it."""
+    if reply.status < 300:
+        return Unreachable(
+            "the answer does not say what became of each event",
+            hint="is a proxy in between? the same idempotency_key again writes nothing twice",
+        )
+    error = error_of(reply.status, reply.body)
+    if error.hint is None and reply.status < 400:
+        error.hint = f"to {reply.headers.get('location', 'another address')}: give the client the hub's own"
+    if isinstance(error, Refused):
+        error.written = written
+    return error
 
 
 def pause_s(attempt: int, chance: float, first_s: float, longest_s: float) -> float:

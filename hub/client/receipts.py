@@ -25,6 +25,8 @@ EVERY_S = 5.0
 _A_RECEIPT, _A_REQUEST = 1_000, 100
 _MINUTE_MS = 60_000
 
+_EVENTS = uuid.UUID("7f0f1f0e-5d0b-4c55-8a53-3c1b8e2f6a11")
+
 Place = tuple[str, int]
 # Offset, minute, hash of the id.
 Taken = tuple[int, int, int]
@@ -41,15 +43,18 @@ class Receipts:
         self._count = 0
         self._lock = threading.Lock()
 
-    def named(self, events: Iterable[Event]) -> list[Event]:
-        """Each with an id. Those whose key the server finds in them carry no headers, so they stay as they are."""
+    def named(self, events: Iterable[Event], topic: str, key: str) -> list[Event]:
+        """Each with an id, the same when a call is made again with its idempotency key: the server compares what it is sent.
+        Those whose key the server finds in them carry no headers, so they stay as they are."""
         from hub.client.calls import DECLARED
 
         return [
             event
             if event.key is DECLARED or EVENT_ID in event.headers
-            else replace(event, headers={**event.headers, EVENT_ID: uuid.uuid4().hex})
-            for event in events
+            else replace(
+                event, headers={**event.headers, EVENT_ID: uuid.uuid5(_EVENTS, f"{topic}/{key}/{number}").hex}
+            )
+            for number, event in enumerate(events)
         ]
 
     def took(self, topic: str, events: Sequence[Event], lines: Sequence[Mapping[str, Any]]) -> None:

@@ -8,7 +8,9 @@ import stat
 import subprocess
 import sys
 import threading
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from hub.cli.sql_output import Form, cell, footer, rendered, width
 from hub.cli.sql_session import Refused, Session
 from hub.cli.sql_shell import Shell, history_file, proposals
 from hub.errors import CallerError
+from hub.home_key import OWN, make_key, own_password
 
 ANSWER: dict[str, Any] = {
     "columns": [
@@ -302,3 +305,33 @@ print([name for name in ("prompt_toolkit", "pygments", "sqlglot", "sqlalchemy") 
         [sys.executable, "-c", shell], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stderr.strip() == "[]" and "hub sql" in done.stdout
+
+
+def test_it_asks_the_hubs_own_server_with_the_key_of_the_home_or_the_token_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str | None] = []
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            heard.append(self.headers["Authorization"])
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"queries": []}')
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HUB_TOKEN", raising=False)
+    with HTTPServer(("127.0.0.1", 0), Hub) as hub:
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HUB_HOME", str(tmp_path / "home"))
+        monkeypatch.setenv("HUB_HTTP_PORT", str(hub.server_port))
+        (tmp_path / "home").mkdir()
+        own = ":".join((OWN, own_password(make_key(tmp_path / "home"))))
+        Session().saved()
+        monkeypatch.setenv("HUB_TOKEN", "ana:secret")
+        Session().saved()
+        hub.shutdown()
+    assert heard == [f"Basic {b64encode(each.encode()).decode()}" for each in (own, "ana:secret")]

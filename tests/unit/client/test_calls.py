@@ -90,6 +90,12 @@ def test_what_is_wrong_is_not_repeated(status: int, kind: type[Exception]) -> No
     assert isinstance(error, kind) and len(asked) == 1
 
 
+def test_a_redirect_says_where_to() -> None:
+    answer = Reply(308, {"location": "https://hub.example/"}, b"")
+    error, _ = run(produced(Event({"a": 1})), [answer])
+    assert isinstance(error, Refused) and "https://hub.example/" in str(error.hint)
+
+
 def test_a_refusal_names_the_record_and_its_field() -> None:
     wrong = {"error_code": 422, "message": 'value.items[1].price: is the text "x"', "code": "HUB-1326"}
     error, _ = run(
@@ -102,6 +108,21 @@ def test_a_refusal_names_the_record_and_its_field() -> None:
     assert "1 of 2 were refused" in error.message
     single, _ = run(produced(Event({"a": 1})), [reply(422, wrong)])
     assert isinstance(single, Refused) and single.reasons[0].field == "value.items[1].price"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    ("status", "kind"), [(200, Unreachable), (308, Refused), (302, Refused), (403, Refused), (413, Refused)]
+)
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>\n<h1>no</h1>", b'{"message": "no"}', b'{"error_code": 200}\n' * 3]
+)
+def test_an_answer_that_does_not_tell_of_each_record_is_no_success(
+    body: bytes, status: int, kind: type[Exception], count: int
+) -> None:
+    error, asked = run(produced(*[Event({"a": 1})] * count), [Reply(status, {}, body)])
+    assert isinstance(error, kind)
+    assert len(asked) == 1
 
 
 def test_a_record_of_unknown_outcome_is_asked_again_with_its_whole_request() -> None:

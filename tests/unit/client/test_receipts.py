@@ -24,8 +24,9 @@ def receipts_of(body: bytes | None) -> list[dict[str, Any]]:
 
 def test_each_acknowledged_event_is_an_offset_and_counts_in_its_minute_by_its_own_id() -> None:
     receipts = Receipts("checkout")
-    plain, named = receipts.named([Event({"a": 1}), Event({"a": 1}, key="k", headers={EVENT_ID: "e-1"})])
-    made, again = receipts.named([Event({}, key="k"), Event({}, key="k")])
+    events = [Event({"a": 1}), Event({"a": 1}, key="k", headers={EVENT_ID: "e-1"})]
+    plain, named = receipts.named(events, "t", "load")
+    made, again = receipts.named([Event({}, key="k"), Event({}, key="k")], "t", "load")
     assert plain.key is DECLARED
     assert not plain.headers
     assert made.headers[EVENT_ID] != again.headers[EVENT_ID]
@@ -87,3 +88,16 @@ def test_a_write_tells_now_and_then_and_what_the_server_does_not_take_is_dropped
         EVENT_ID
         not in (ask(silent.produce("t", [Event({}, key="k")], None, None), [written])[0].body or b"").decode()
     )
+
+
+def test_a_call_that_is_made_again_with_its_key_sends_the_very_same_body() -> None:
+    def body(topic: str, key: str | None) -> bytes | None:
+        calls = Calls(10.0, now=lambda: -1.0, receipts=Receipts("p"))
+        written = Reply(200, {}, b"\n".join([json.dumps(line(3)).encode()] * 2))
+        return ask(calls.produce(topic, [Event({}, key="k"), Event({}, key="k")], key, None), [written])[
+            0
+        ].body
+
+    assert body("t", "load-7") == body("t", "load-7")
+    bodies = [body("t", "load-7"), body("t", "load-8"), body("u", "load-7"), body("t", None), body("t", None)]
+    assert len(set(bodies)) == len(bodies)
