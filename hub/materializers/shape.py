@@ -30,8 +30,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import sqlglot
-from sqlglot import exp
-from sqlglot.errors import ParseError
+from sqlglot import ErrorLevel, exp
+from sqlglot.errors import ParseError, UnsupportedError
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from hub.errors import ConfigError, nearest
@@ -56,12 +56,14 @@ ORIGIN = ("_topic", "_partition", "_offset", "_timestamp")
 _SQL_TYPES: Mapping[Kind, str] = {
     "integer": "BIGINT",
     "floating": "DOUBLE",
-    "decimal": "DECIMAL(38, 9)",
     "string": "STRING",
     "boolean": "BOOLEAN",
     "timestamp": "TIMESTAMP",
     "date": "DATE",
 }
+
+# Digits behind the point that a sum of decimals keeps at least.
+_SCALE = 9
 
 # A view is a function of its log: the same events must give the same row on every replay.
 _NOT_REPEATABLE = (
@@ -235,15 +237,25 @@ class _Compiler:
         return self._inferred(tree, lambda parts: (name, parts[-1]))
 
     def _inferred(self, tree: exp.Expr, locate: Callable[[list[str]], tuple[str, str]]) -> str | None:
-        def typed(column: exp.Column) -> exp.Expr:
+        def event(column: exp.Column) -> AvroType:
             source, name = locate([part.name for part in column.parts])
-            of = META[name] if name in META else kind(self.types[source].get(name, "null"))
-            null = exp.null()
-            return exp.cast(null, _SQL_TYPES[of], dialect=_DIALECT) if of in _SQL_TYPES else null
+            return self.types[source].get(name, "null")
+
+        # One for all of an expression's: sqlglot takes any of several.
+        scales = [_scale(each) for each in map(event, tree.find_all(exp.Column)) if kind(each) == "decimal"]
+        decimal = f"DECIMAL(38, {max(scales, default=_SCALE)})"
+
+        def typed(column: exp.Column) -> exp.Expr:
+            name = column.parts[-1].name
+            of = META[name] if name in META else kind(event(column))
+            sql_type = decimal if of == "decimal" else _SQL_TYPES.get(of)
+            return exp.null() if sql_type is None else exp.cast(exp.null(), sql_type, dialect=_DIALECT)
 
         found = annotate_types(_replaced(tree.copy(), exp.Column, typed), dialect=_DIALECT).type
         if found is None or found.is_type("unknown", "null"):
             return None
+        if found.is_type("decimal") and not found.expressions:
+            return decimal
         return found.sql(dialect=_DIALECT)
 
     # ---- per field: outside aggregates the latest event's values, inside every event's
@@ -352,9 +364,10 @@ class _Compiler:
 
         entries = f"r_{source}" if condition is None else f"FILTER(r_{source}, _e -> {over(condition)})"
         make = _FOLDS.get(type(node))
+        arguments = [node.this, *(node.expressions or ()), *filter(None, [node.args.get("expression")])]
         if isinstance(node.this, exp.Distinct):
             make = _count_distinct if isinstance(node, exp.Count) else None
-            node = exp.Count(this=node.this.expressions[0])
+            arguments = node.this.expressions
         if make is None:
             names = ", ".join(sorted(_FOLD_NAMES))
             raise self._wrong(
@@ -363,9 +376,13 @@ class _Compiler:
                 f"use one of {names}",
                 code="HUB-2103",
             )
-        arguments = [node.this, *(node.expressions or ()), *filter(None, [node.args.get("expression")])]
-        value_type = self._inferred(node.this, lambda parts: (parts[0], parts[1])) if node.this else None
-        folded = make(entries, [over(argument) for argument in arguments if argument is not None], value_type)
+        values = [over(argument) for argument in arguments if argument is not None]
+        if len(values) > 1 and isinstance(node, exp.Count):
+            entries, values = _several(entries, values)
+        elif len(values) > (2 if isinstance(node, exp.ArgMax | exp.ArgMin) else 1):
+            raise self._wrong(where, f"`{_sql(node)}` takes one value", "leave the others out")
+        value_type = self._inferred(arguments[0], lambda parts: (parts[0], parts[1])) if values else None
+        folded = make(entries, values, value_type)
         if folded is None:
             raise self._wrong(
                 where, f"the type of `{_sql(node.this)}` is not clear", "cast it, such as CAST(… AS BIGINT)"
@@ -427,6 +444,25 @@ class _Compiler:
                 f"`{text}` has `{_sql(bad)}`",
                 "a field is one expression without subquery, window or *",
             )
+        several = next(
+            (each for each in tree.find_all(exp.ArgMax, exp.ArgMin) if each.args.get("count")), None
+        )
+        if several is not None:
+            called_ = "max_by" if isinstance(several, exp.ArgMax) else "min_by"
+            raise self._wrong(
+                where,
+                f"`{text}` keeps several values",
+                f"{called_}(x, time) keeps one; a SQL view (`sql:`) keeps the top of each key: {called_}(x, time, 3)",
+                code="HUB-2103",
+            )
+        try:
+            tree.sql(dialect=_DIALECT, unsupported_level=ErrorLevel.RAISE)
+        except UnsupportedError as error:
+            raise self._wrong(
+                where,
+                f"`{text}` cannot be written again as it is: {str(error).splitlines()[0]}",
+                "say it with other functions, or in a SQL view (`sql:`), whose text is not changed",
+            ) from None
         said = misused(tree, self.view.functions)
         if said is not None:
             raise self._wrong(where, *said, code="HUB-2151")
@@ -548,6 +584,21 @@ def _not_null(entries: str, value: str) -> str:
     return f"FILTER(TRANSFORM({entries}, _e -> {value}), _v -> _v IS NOT NULL)"
 
 
+def _several(entries: str, values: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Several values as one, of the entries that have all of them: what Spark counts."""
+    whole = " AND ".join(f"({value}) IS NOT NULL" for value in values)
+    named = ", ".join(f"{value} AS _{n}" for n, value in enumerate(values))
+    return f"FILTER({entries}, _e -> {whole})", [f"STRUCT({named})"]
+
+
+def _scale(avro_type: AvroType) -> int:
+    """The digits behind the point that a sum of a decimal keeps: its own, where it has more, or needs the room before it."""
+    if isinstance(avro_type, list):
+        return max(_scale(each) for each in avro_type if each != "null")
+    scale = int(avro_type.get("scale", 0))
+    return _SCALE if scale <= _SCALE and avro_type["precision"] - scale <= 38 - _SCALE else scale
+
+
 def _sum(entries: str, arguments: Sequence[str], value_type: str | None) -> str | None:
     if value_type is None:
         return None
@@ -601,7 +652,8 @@ _FOLD_NAMES = ("avg", "collect_list", "count", "count_if", "max", "max_by", "min
 
 
 def _sql(tree: exp.Expr) -> str:
-    return tree.sql(dialect=_DIALECT)
+    """As Spark reads it; what cannot be written so was refused (``_parse``)."""
+    return tree.sql(dialect=_DIALECT, unsupported_level=ErrorLevel.IGNORE)
 
 
 def _path(head: Sequence[str], rest: Sequence[str]) -> exp.Expr:

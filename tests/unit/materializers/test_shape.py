@@ -126,6 +126,10 @@ def test_earlier_fields_can_be_used_and_mixed_with_sources() -> None:
         ("now()", "another value on every replay", "function of its events"),
         ("first(web.page)", "another value on every replay", "function of its events"),
         ("(select 1)", "has `", "without subquery"),
+        ("max_by(pay.kind, pay.at, 3)", "keeps several", "max_by(x, time) keeps one"),
+        ("upper(min_by(web.page, web.ms, 2)[0])", "keeps several", "min_by(x, time) keeps one"),
+        ("to_char(crm.credit, '999')", "cannot be written again as it is", "SQL view"),
+        ("max(pay.amount, pay.ratio)", "takes one value", "leave the others out"),
         ("crm.name +", "no SQL expression", "docs/views.md"),
     ],
 )
@@ -168,3 +172,42 @@ def test_the_order_of_tombstones_follows_time_only() -> None:
         sources={"crm": {"topic": "t", "key": "id", "order": "credit"}}, fields={"n": "crm.name"}
     ).sources[0]
     assert by_time.order_is_time and not by_number.order_is_time
+
+
+def test_a_count_of_several_values_counts_those_without_null() -> None:
+    several = compiled(
+        fields={"n": "count(distinct pay.kind, pay.amount)", "m": "count(pay.kind, pay.amount)"}
+    )
+    kept = (
+        "TRANSFORM(FILTER(r_pay, _e -> (_e.kind) IS NOT NULL AND (_e.amount) IS NOT NULL), "
+        "_e -> STRUCT(_e.kind AS _0, _e.amount AS _1))"
+    )
+    values = f"FILTER({kept}, _v -> _v IS NOT NULL)"
+    assert dict(several.outputs) == {
+        "n": f"(CAST(SIZE(ARRAY_DISTINCT({values})) AS BIGINT))",
+        "m": f"(CAST(SIZE({values}) AS BIGINT))",
+    }
+    assert several.sources[1].entries[1].fields[-2:] == ("kind", "amount")
+    plain = compiled(fields={"n": "count(web.page, web.ms)"})
+    assert dict(plain.aggregates)["a_0"].startswith("COUNT(s_web.page, s_web.ms)")
+
+
+@pytest.mark.parametrize(
+    ("precision", "scale", "text", "total"),
+    [
+        (38, 18, "sum(pay.paid)", "DECIMAL(38, 18)"),
+        (38, 0, "sum(pay.paid)", "DECIMAL(38, 0)"),
+        (10, 2, "sum(pay.paid)", "DECIMAL(38, 9)"),  # as it was: nothing is lost
+        (38, 18, "sum(pay.paid / 2)", "DECIMAL(38, 18)"),
+        (38, 18, "sum(coalesce(pay.paid, pay.less))", "DECIMAL(38, 18)"),
+        (38, 18, "sum(if(pay.kind = 'x', pay.less, pay.paid))", "DECIMAL(38, 18)"),
+    ],
+)
+def test_a_sum_of_decimals_has_their_digits(precision: int, scale: int, text: str, total: str) -> None:
+    def decimal(precision: int, scale: int) -> object:
+        return ["null", {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}]
+
+    events = record(id="string", kind="string", paid=decimal(precision, scale), less=decimal(10, 2))
+    source = {"topic": "shop.payments", "key": "id", "unique_by": "id"}
+    view = View.model_validate({"view": "v", "sources": {"pay": source}, "fields": {"x": text}})
+    assert f"CAST(0 AS {total})" in shape(view, {"pay": events}).outputs[0][1]
