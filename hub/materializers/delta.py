@@ -54,6 +54,7 @@ from hub.materializers.delta_selections import (
     obstacle,
     window_of,
 )
+from hub.materializers.repeatable import refused
 from hub.materializers.sql_view import trees_of
 
 _DIALECT = "spark"
@@ -95,16 +96,6 @@ def plan(
 _INTEGERS = {"tinyint", "smallint", "int", "integer", "bigint", "byte", "short", "long"}
 # No floating point: whether -0.0 and NaN are equal to themselves is each engine's own business.
 _EXACT = {"string", "boolean", "binary", "date", "timestamp", "timestamp_ntz"}
-
-# Functions that do not say the same when they are asked again.
-_UNSTEADY: tuple[type[exp.Expr], ...] = (
-    exp.Rand, exp.Randn, exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.CurrentDatetime, exp.Uuid,
-)  # fmt: skip
-_UNSTEADY_NAMES = {
-    "now", "curdate", "localtimestamp", "unix_timestamp", "monotonically_increasing_id", "spark_partition_id",
-    "input_file_name", "shuffle", "random", "randstr", "uniform", "rand", "randn", "uuid", "current_user", "user",
-    "current_timestamp", "current_date", "current_time", "session_user", "version", "current_timezone",
-}  # fmt: skip
 
 
 def comparable(one: str | None, other: str | None) -> bool:
@@ -292,7 +283,7 @@ class _Planning:
         if len(parsed) != 1 or not isinstance(parsed[0], exp.Query):
             raise self.refuse("its SQL is not one query", "write one SELECT, with CTEs where it needs steps")
         tree = parsed[0]
-        self._steady(tree)
+        self._steady(sql, tree)
         self._unambiguous(tree)
         self._inputs_only(tree)
         _spell_windows(tree)
@@ -333,15 +324,11 @@ class _Planning:
             raise self.refuse("its SQL has two columns of one name", "give each column a name with AS")
         return root, names, types
 
-    def _steady(self, tree: exp.Expr) -> None:
+    def _steady(self, sql: str, tree: exp.Expr) -> None:
+        never = refused(sqlglot.tokenize(sql, read=_DIALECT), tree)
+        if never is not None:
+            raise self.refuse(never.what, never.hint, "HUB-2133")
         for node in tree.walk():
-            name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
-            if isinstance(node, _UNSTEADY) or name in _UNSTEADY_NAMES:
-                raise self.refuse(
-                    f"{node.sql(_DIALECT)} says something else each time it is asked",
-                    "take times from the events; a recomputed row must be the same row",
-                    "HUB-2133",
-                )
             if isinstance(node, (exp.TableSample, exp.Pivot)):
                 raise self.refuse(
                     f"{type(node).__name__.upper()} cannot be maintained",

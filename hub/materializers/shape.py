@@ -31,11 +31,13 @@ from dataclasses import dataclass, field, replace
 
 import sqlglot
 from sqlglot import ErrorLevel, exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, UnsupportedError
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from hub.errors import ConfigError, nearest
 from hub.materializers.avro_shape import AvroType, Kind, field_types, has_map, kind
+from hub.materializers.repeatable import refused
 from hub.materializers.transforms import called, misused
 from hub.materializers.view import EXPIRY, LAST_EVENT_AT, View
 
@@ -65,30 +67,6 @@ _SQL_TYPES: Mapping[Kind, str] = {
 # Digits behind the point that a sum of decimals keeps at least.
 _SCALE = 9
 
-# A view is a function of its log: the same events must give the same row on every replay.
-_NOT_REPEATABLE = (
-    exp.Rand,
-    exp.CurrentTimestamp,
-    exp.CurrentDate,
-    exp.CurrentTime,
-    exp.Uuid,
-    exp.First,
-    exp.FirstValue,
-    exp.Last,
-    exp.LastValue,
-    exp.AnyValue,
-)
-_NOT_REPEATABLE_NAMES = {
-    "rand",
-    "randn",
-    "now",
-    "uuid",
-    "shuffle",
-    "first",
-    "last",
-    "any_value",
-    "unix_timestamp",
-}
 _NOT_HERE = (exp.Select, exp.Subquery, exp.Window, exp.Star)
 
 
@@ -466,15 +444,9 @@ class _Compiler:
         said = misused(tree, self.view.functions)
         if said is not None:
             raise self._wrong(where, *said, code="HUB-2151")
-        for node in tree.walk():
-            name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
-            if isinstance(node, _NOT_REPEATABLE) or name in _NOT_REPEATABLE_NAMES:
-                raise self._wrong(
-                    where,
-                    f"`{_sql(node)}` gives another value on every replay",
-                    "a view is a function of its events: use an event's time, or `order` to choose the latest",
-                    code="HUB-2102",
-                )
+        never = refused(Dialect.get_or_raise(_DIALECT).tokenize(text), tree)
+        if never is not None:
+            raise self._wrong(where, never.what, never.hint, code="HUB-2102")
         return tree
 
     def _known_column(self, where: str, source: str, name: str) -> None:

@@ -26,6 +26,7 @@ from sqlglot.errors import ParseError, SqlglotError
 
 from hub.errors import ConfigError, nearest
 from hub.materializers.avro_shape import AvroType, field_types, has_micros, kind
+from hub.materializers.repeatable import refused
 from hub.materializers.shape import META
 from hub.materializers.transforms import misused
 from hub.materializers.view import CHANGELOG_PREFIX, Declared, EventFormat, Name
@@ -477,78 +478,11 @@ _NEVER: Mapping[type[exp.Expr], tuple[str, str]] = {
     exp.Command: ("not a SELECT", "a view's SQL only reads"),
 }
 
-_CLOCK = (
-    "a view is a function of its events: use an event's time column (or _timestamp, when the broker took it); "
-    "compare with the clock when you read the view"
-)
-_CHANCE = "a view is a function of its events: derive it from them, such as hash(id)"
-_ORDER = "say which one: max_by(x, time), min_by(x, time), min(x) or max(x)"
-_CALLS_OUT = "express it in SQL"
-_STOPS = "one event must not stop a view: use a condition that gives null, or WHERE"
-# Functions that would give another row on a replay, reach out of the query, or stop it. None: only without arguments.
-_REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            "current_timestamp", "now", "current_date", "curdate", "localtimestamp", "current_time", "getdate",
-            "current_timezone", "unix_timestamp",
-        ),
-        _CLOCK,
-    ),
-    **dict.fromkeys(
-        (
-            "rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle", "monotonically_increasing_id",
-            "spark_partition_id", "input_file_name", "input_file_block_start", "input_file_block_length",
-            "current_user", "user", "session_user", "current_catalog", "current_database", "current_schema",
-            "version",
-        ),
-        _CHANCE,
-    ),
-    **dict.fromkeys(("first", "first_value", "last", "last_value", "any_value", "mode"), _ORDER),
-    **dict.fromkeys(("java_method", "reflect", "try_reflect"), _CALLS_OUT),
-    **dict.fromkeys(("raise_error", "assert_true"), _STOPS),
-    **dict.fromkeys(
-        ("listagg", "string_agg"),
-        "sort it: array_join(sort_array(collect_set(x)), ',') in a window",
-    ),
-}  # fmt: skip
-_BARE = {
-    "current_timestamp", "current_date", "localtimestamp", "current_time", "current_user", "user", "session_user",
-    "current_catalog", "current_database", "current_schema",
-}  # fmt: skip
-_ONLY_EMPTY = {"unix_timestamp", "user", "version"}
-
 
 def _check_repeatable(query: Query) -> None:
-    tokens = query.tokens
-    for n, token in enumerate(tokens):
-        name = token.text.lower()
-        if name not in _REFUSED or token.token_type == TokenType.STRING:
-            continue
-        before = tokens[n - 1].token_type if n else None
-        after = [each.token_type for each in tokens[n + 1 : n + 3]]
-        call = after[:1] == [TokenType.L_PAREN]
-        empty = after == [TokenType.L_PAREN, TokenType.R_PAREN]
-        bare = (
-            name in _BARE
-            and token.token_type != TokenType.IDENTIFIER
-            and before not in (TokenType.DOT, TokenType.ALIAS)
-            and after[:1] != [TokenType.DOT]
-            and not _is_column(query, token)
-        )
-        if (empty if name in _ONLY_EMPTY else call) or (bare and not call):
-            hint = _REFUSED[name]
-            what = {
-                _CALLS_OUT: "calls Java, which the hub cannot judge",
-                _STOPS: "stops the view at one event",
-            }.get(hint, "gives another value on every replay")
-            raise query.error(f"`{token.text}` {what}", hint, token, "HUB-2112")
-
-
-def _is_column(query: Query, token: Token) -> bool:
-    """Whether a word is a name of the author's: a column's own (``user``), which Spark prefers to the function."""
-    return token.text.lower() in ("user", "version") and any(
-        identifier.meta.get("start") == token.start for identifier in query.tree.find_all(exp.Identifier)
-    )
+    found = refused(query.tokens, query.tree)
+    if found is not None:
+        raise query.error(found.what, found.hint, found.at, "HUB-2112")
 
 
 def _no_column(
@@ -612,7 +546,8 @@ def delete_columns(name: str, source: SqlSource, view: SqlView | None = None) ->
         return []
     where = f'view "{view.name if view else ""}": source "{name}": delete_when'
     try:
-        tree = _SPARK.parser().parse(_SPARK.tokenize(text), text)
+        tokens = _SPARK.tokenize(text)
+        tree = _SPARK.parser().parse(tokens, text)
     except SqlglotError as error:
         raise ConfigError(
             f"{where}: this is no SQL: {str(error).splitlines()[0]}",
@@ -621,10 +556,7 @@ def delete_columns(name: str, source: SqlSource, view: SqlView | None = None) ->
         ) from None
     whole = tree[0] if len(tree) == 1 else None
     never = None if whole is None else whole.find(exp.Query, exp.AggFunc, exp.Window, exp.Star)
-    called = (
-        {_called(node) for node in whole.find_all(exp.Func)} & set(_REFUSED) if whole is not None else set()
-    )
-    if whole is None or never is not None or isinstance(whole, exp.Alias) or called:
+    if whole is None or never is not None or isinstance(whole, exp.Alias) or refused(tokens, whole):
         raise ConfigError(
             f"{where}: `{text[:60]}` is no expression over one event",
             hint="compare the event's own columns, such as status = 'deleted'",
@@ -635,10 +567,6 @@ def delete_columns(name: str, source: SqlSource, view: SqlView | None = None) ->
         parts = [part.name for part in column.parts]
         found[parts[1] if len(parts) > 1 and parts[0] == name else parts[0]] = None
     return list(found)
-
-
-def _called(node: exp.Func) -> str:
-    return (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
 
 
 def _check_columns(query: Query) -> None:

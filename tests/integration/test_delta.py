@@ -61,7 +61,7 @@ SHAPES: Mapping[str, tuple[Sequence[str], str]] = {
     ),
     "full join": (
         ["id"],
-        ("SELECT coalesce(o.customer_id, c.id) AS id, first(c.name) AS name, sum(o.amount) AS total FROM orders o "
+        ("SELECT coalesce(o.customer_id, c.id) AS id, max(c.name) AS name, sum(o.amount) AS total FROM orders o "
         "FULL JOIN customers c ON o.customer_id = c.id GROUP BY coalesce(o.customer_id, c.id)"),
     ),
     "full join of aggregates, using": (

@@ -124,7 +124,7 @@ def test_earlier_fields_can_be_used_and_mixed_with_sources() -> None:
         ("median(pay.amount)", "not available over a source with unique_by", "use one of"),
         ("rand()", "another value on every replay", "function of its events"),
         ("now()", "another value on every replay", "function of its events"),
-        ("first(web.page)", "another value on every replay", "function of its events"),
+        ("first(web.page)", "another value on every replay", "max_by(x, time)"),
         ("(select 1)", "has `", "without subquery"),
         ("max_by(pay.kind, pay.at, 3)", "keeps several", "max_by(x, time) keeps one"),
         ("upper(min_by(web.page, web.ms, 2)[0])", "keeps several", "min_by(x, time) keeps one"),
