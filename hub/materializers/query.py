@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from hub.errors import CallerError, nearest
@@ -19,6 +20,8 @@ OPERATORS = ("eq", "gt", "gte", "lt", "lte")
 MOST_ROWS = 1_000
 KEY = "key"
 _PLAIN = (str, int, float, bool, type(None))
+# Stores keep these as texts and bytes, which are in another order than what they stand for.
+_UNORDERED = ("json", "decimal", "bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,8 @@ def conditions(
 ) -> list[Condition]:
     """The conditions in a query string. ``types`` are plain type names by column.
 
-    Raises CallerError: a column that does not exist, is not indexed, or a value of another type; with the way out.
+    Raises CallerError: a column that does not exist, is not indexed, has no order and is compared by it, or a value of
+    another type; with the way out.
     """
     allowed = {KEY: "string", **{name: types[name] for name in indexes if name in types}}
     found = []
@@ -54,6 +58,8 @@ def conditions(
                 hint=f'did you mean "{column}.{guess}"?' if guess else f"operators: {', '.join(OPERATORS)}",
                 code="HUB-1420",
             )
+        if operator != "eq" and allowed[column] in _UNORDERED:
+            raise _no_order(view, column, allowed[column])
         found.append(Condition(column, operator, _typed(view, name, value, allowed[column])))
     return found
 
@@ -73,12 +79,22 @@ def _not_allowed(view: str, column: str, types: Mapping[str, str], allowed: Mapp
     )
 
 
+def _no_order(view: str, column: str, kind: str) -> CallerError:
+    return CallerError(
+        f'view "{view}": field "{column}" is {kind}: it has no order here',
+        hint="POST /query sorts and compares by expressions: CAST(… AS double precision)",
+        code="HUB-1425",
+    )
+
+
 def _typed(view: str, name: str, value: str, kind: str) -> Any:
     try:
         if kind in ("int", "long"):
             return int(value)
         if kind in ("float", "double"):
             return float(value)
+        if kind == "decimal":
+            return Decimal(value)
         if kind == "boolean":
             return {"true": True, "1": True, "false": False, "0": False}[value.lower()]
         if kind.startswith(("timestamp", "local-timestamp")):
@@ -86,7 +102,7 @@ def _typed(view: str, name: str, value: str, kind: str) -> Any:
             return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
         if kind == "date":
             return datetime.fromisoformat(value).toordinal() - 719_163
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, ArithmeticError):
         raise CallerError(
             f'view "{view}": filter "{name}": "{value}" is no {kind}',
             hint="times are ISO 8601, such as 2026-01-31T12:00:00Z; booleans are true or false",
@@ -120,12 +136,8 @@ def order_of(
         name = part.strip().removeprefix("-")
         if name not in allowed:
             raise _not_allowed(view, name, types, allowed)
-        if allowed[name] in ("json", "decimal", "bytes"):
-            raise CallerError(
-                f'view "{view}": field "{name}" is {allowed[name]}: it has no order here',
-                hint="POST /query sorts by expressions: ORDER BY CAST(… AS double precision)",
-                code="HUB-1425",
-            )
+        if allowed[name] in _UNORDERED:
+            raise _no_order(view, name, allowed[name])
         if name in (each.column for each in found):
             raise CallerError(f'view "{view}": order names "{name}" twice', code="HUB-1425")
         found.append(Order(name, part.strip().startswith("-")))

@@ -25,8 +25,9 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
@@ -96,6 +97,8 @@ _COPY_FROM = 200
 _OPEN_TRIES, _OPEN_PAUSE_S = 100, 0.05
 # How many columns of ``row_query`` say what it was made for.
 MARKS = 5
+# More digits than any Avro decimal of ours has; rounding is refused.
+_EXACTLY = Context(prec=100, traps=[Inexact, InvalidOperation])
 # Postgres cuts longer names off, each to the same.
 _LONGEST_NAME = 63
 
@@ -622,7 +625,8 @@ class Store:
         for name, comparison, value in conditions:
             if name not in known.table.c:
                 raise CallerError(f'view "{known.name}" has no field "{name}"', code="HUB-1422")
-            wanted = self._key(value) if isinstance(value, str) else value
+            wanted = _as_kept(value, known.types[name]) if isinstance(value, Decimal) else value
+            wanted = self._key(wanted) if isinstance(wanted, str) else _bound(wanted)
             found.append(_COMPARE[comparison](known.table.c[name], wanted))
         return found
 
@@ -925,6 +929,22 @@ _COMPARE: Mapping[str, Callable[[ColumnElement[Any], Any], ColumnElement[bool]]]
 }
 
 
+def _bound(value: Any) -> Any:
+    """A truth as a parameter: by the constants TRUE and FALSE SQLAlchemy compares for equality alone."""
+    return literal(value, Boolean) if isinstance(value, bool) else value
+
+
+def _as_kept(value: Decimal, avro_type: AvroType) -> str:
+    """A decimal as its column's text, which has the digits of its type's scale; of one that no row can have, its own text,
+    which no row has either."""
+    branches = avro_type if isinstance(avro_type, list) else [avro_type]
+    scale = next((each.get("scale", 0) for each in branches if isinstance(each, dict)), 0)
+    with suppress(DecimalException):
+        # Zero has no sign in Avro.
+        value = (value or Decimal()).quantize(Decimal(1).scaleb(-scale), context=_EXACTLY)
+    return str(value)
+
+
 def _behind(
     columns: Sequence[ColumnElement[Any]], descending: Sequence[bool], place: Sequence[Any]
 ) -> ColumnElement[bool]:
@@ -937,6 +957,7 @@ def _behind(
                 ways.append(and_(*equal, column.is_not(None)))
             equal.append(column.is_(None))
             continue
+        value = _bound(value)
         past = column < value if down else or_(column > value, column.is_(None))
         ways.append(and_(*equal, past))
         equal.append(column == value)
