@@ -382,9 +382,12 @@ class DeltaRun:
         return list(self.plan.derived.get(table.lower(), {}))
 
     def has_below(self, table: str, version: int) -> bool:
-        """Whether a versioned input has rows of a version lower than that."""
-        sql = f"SELECT 1 FROM {_q(_t(table))} WHERE {ORDER} < ? LIMIT 1"
-        return self.state.has(_t(table)) and self.state.one(sql, [version]) is not None
+        """Whether a versioned input has rows, or deleted ones, of a version lower than that."""
+        return any(
+            self.state.has(at)
+            and self.state.one(f"SELECT 1 FROM {_q(at)} WHERE {ORDER} < ? LIMIT 1", [version]) is not None
+            for at in (_t(table), _gone(table))
+        )
 
     # ---- a batch
 
@@ -508,6 +511,8 @@ class DeltaRun:
                     f"CREATE OR REPLACE TEMP TABLE taken AS SELECT * FROM given_rows "
                     f"QUALIFY row_number() OVER (PARTITION BY {', '.join(map(_q, table.key))} ORDER BY {ORDER} DESC) = 1"
                 )
+                if table.versioned:
+                    self._outdated(table, below)
                 if self.state.rows(name):
                     return self._merge(table, columns, listed, below)
                 rows = f"SELECT {listed} FROM taken WHERE NOT {DELETED}"
@@ -540,6 +545,23 @@ class DeltaRun:
         # Of a batch that is rolled back this tells too much. Then its events are looked for when they come again.
         self.reached[table.name] = reached
         return appends
+
+    def _outdated(self, table: Table, below: int) -> None:
+        """Take out of ``taken`` what is older than its row's deletion: a realtime view writes again, after a crash, what it wrote
+        since its last checkpoint. Of each deleted row key and version stay, as in every store, until its generation is over."""
+        db, gone = self.state.db, _q(_gone(table.name))
+        keys = ", ".join(_q(each) for each in table.key)
+        same = _same("g", "n", table.key)
+        db.execute(f"CREATE TABLE IF NOT EXISTS {gone} AS SELECT {keys}, {ORDER} FROM taken LIMIT 0")
+        db.execute(
+            f"DELETE FROM taken n WHERE EXISTS (SELECT 1 FROM {gone} g WHERE {same} AND g.{ORDER} > n.{ORDER})"
+        )
+        db.execute(
+            f"DELETE FROM {gone} g WHERE EXISTS (SELECT 1 FROM taken n WHERE {same}) OR g.{ORDER} < {below}"
+        )
+        db.execute(
+            f"INSERT INTO {gone} SELECT {keys}, {ORDER} FROM taken WHERE {DELETED} AND {ORDER} >= {below}"
+        )
 
     def _merge(self, table: Table, columns: Sequence[str], listed: str, below: int) -> int:
         """``taken``, a row a key, into a table that has rows."""
@@ -927,6 +949,11 @@ def _no_rows(session: SparkSession, columns: Mapping[str, str]) -> DataFrame:
 def _t(name: str) -> str:
     """The stored table of an input or stage: out of the way of the working tables' names."""
     return f"t_{name.lower()}"
+
+
+def _gone(name: str) -> str:
+    """The stored keys and versions of a versioned input's deleted rows."""
+    return f"gone_{name.lower()}"
 
 
 def _q(name: str) -> str:

@@ -556,7 +556,7 @@ def _not_null(entries: str, value: str) -> str:
     return f"FILTER(TRANSFORM({entries}, _e -> {value}), _v -> _v IS NOT NULL)"
 
 
-def _several(entries: str, values: Sequence[str]) -> tuple[str, Sequence[str]]:
+def _several(entries: str, values: Sequence[str]) -> tuple[str, list[str]]:
     """Several values as one, of the entries that have all of them: what Spark counts."""
     whole = " AND ".join(f"({value}) IS NOT NULL" for value in values)
     named = ", ".join(f"{value} AS _{n}" for n, value in enumerate(values))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -87,3 +88,61 @@ def test_two_keys_with_one_text_are_said_and_nothing_is_deleted(state: DeltaStat
     fresh((3, "same"))
     with pytest.raises(CallerError, match=r"have the key \(id\) = \(1\)"):
         run._compare(view, first=False, whole=False)
+
+
+VERSIONED = Table("v", {"name": "string"}, ("_key",), versioned=True)
+
+
+def changed(
+    run: DeltaRun, *rows: tuple[str, str | None, int], below: int = 0, images: bool = True
+) -> list[tuple[str, int]]:
+    """The table after a batch of (key, name or None of a tombstone, version): its rows' names and versions."""
+    given = pa.table(
+        {
+            "name": pa.array([name for _, name, _ in rows], pa.string()),
+            "_key": pa.array([key for key, _, _ in rows], pa.string()),
+            "_deleted": pa.array([name is None for _, name, _ in rows], pa.bool_()),
+            "_order": pa.array([version for _, _, version in rows], pa.int64()),
+        }
+    )
+    run._empty = lambda table: given  # type: ignore[method-assign]
+    run._take(VERSIONED, given, below, images=images)
+    return run.state.db.execute("SELECT name, _order FROM t_v ORDER BY name").fetchall()
+
+
+@pytest.mark.parametrize("beside", [[("x", "x", 1)], []], ids=["beside a row", "alone"])
+def test_a_deleted_row_does_not_come_back_with_an_older_record(
+    state: DeltaState, beside: list[tuple[str, str | None, int]]
+) -> None:
+    """A realtime view writes again, after a crash, what it wrote since its last checkpoint."""
+    run = run_of(state, "SELECT name FROM v", [VERSIONED], "name")
+    others = [(str(name), version) for _, name, version in beside]
+    assert changed(run, ("k", "k5", 5), *beside) == [("k5", 5), *others]
+    assert changed(run, ("k", None, 6)) == others
+    assert changed(run, ("k", "k5", 5)) == others
+    assert changed(run, ("k", "k5", 5), ("k", None, 6)) == others
+    assert changed(run, ("k", "k7", 7)) == [("k7", 7), *others]
+    assert changed(run, ("k", None, 6)) == [("k7", 7), *others]
+    assert changed(run, ("k", None, 8), ("k", "k7", 7)) == others
+    assert changed(run, ("k", "k7", 7), images=False) == others
+    assert run.has_below("v", 9)
+
+
+def test_what_was_deleted_is_forgotten_with_its_generation(state: DeltaState) -> None:
+    run = run_of(state, "SELECT name FROM v", [VERSIONED], "name")
+    changed(run, ("k", "k5", 5), ("l", "l5", 5))
+    changed(run, ("k", None, 6), ("l", None, 12))
+    assert run.has_below("v", 10)
+    assert changed(run, below=10) == []
+    assert not run.has_below("v", 10)
+    assert state.db.execute("SELECT _key, _order FROM gone_v").fetchall() == [("l", 12)]
+
+
+def test_a_state_of_before_goes_on(state: DeltaState) -> None:
+    """It does not know what was deleted in it."""
+    run = run_of(state, "SELECT name FROM v", [VERSIONED], "name")
+    state.db.execute("CREATE TABLE t_v AS SELECT 'x' AS name, 'x' AS _key, 3::BIGINT AS _order")
+    assert run.has_below("v", 4) and not run.has_below("v", 3)
+    assert changed(run, ("k", "k5", 5)) == [("k5", 5), ("x", 3)]
+    assert changed(run, ("x", None, 4)) == [("k5", 5)]
+    assert changed(run, ("x", "x", 3)) == [("k5", 5)]
