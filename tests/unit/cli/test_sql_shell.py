@@ -331,7 +331,10 @@ def test_it_asks_the_hubs_own_server_with_the_key_of_the_home_or_the_token_that_
         (tmp_path / "home").mkdir()
         own = ":".join((OWN, own_password(make_key(tmp_path / "home"))))
         Session().saved()
+        Session(url=f"http://127.0.0.1:{hub.server_port}").saved()  # another address, as far as it knows
         monkeypatch.setenv("HUB_TOKEN", "ana:secret")
         Session().saved()
         hub.shutdown()
-    assert heard == [f"Basic {b64encode(each.encode()).decode()}" for each in (own, "ana:secret")]
+    first, elsewhere, told = heard
+    assert [first, told] == [f"Basic {b64encode(each.encode()).decode()}" for each in (own, "ana:secret")]
+    assert elsewhere is None
