@@ -4,12 +4,14 @@ A source's columns stand in ``e_<source>``, as Avro's do; beside it ``p_<source>
 does not fit is told by the parser's own mark, never by nulls: a missing field is null as well.
 
 JSON is parsed as the one element of an array, ``{"e":[…]}``: Spark's parser reads the first value of a text and does not
-look whether another one follows.
+look whether another one follows. What a parser must not see it gets as a text that it refuses
+(``_text``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +27,7 @@ from hub.materializers.shape import SourceShape
 from hub.materializers.spark_text import first_of, literal, quoted
 
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BROKEN}
+_MOST_VALUES = 20_480  # of a line of CSV: of one more univocity throws, which no mode of Spark's catches
 
 
 def parser_of(source: SourceShape) -> str:
@@ -49,13 +52,13 @@ def parsed(source: SourceShape, schema: AvroType, ours: str) -> Column:
                 "nullValue": reading.null,
                 "escape": '"',
                 "maxCharsPerColumn": "-1",
+                "maxColumns": str(_MOST_VALUES),
             }
-            return F.from_csv(
-                F.rtrim(F.expr(_text(body)), F.lit("\r\n")), _struct([*every, f"{BROKEN}:string"]), options
-            )
+            text = F.expr(_text(body, reading, schema, columns))
+            return F.from_csv(text, _struct([*every, f"{BROKEN}:string"]), options)
         case "json":
             inside = _struct(columns_ddl(schema, columns))
-            wrapped = F.concat(F.lit('{"e":['), F.expr(_text(body)), F.lit("]}"))
+            wrapped = F.concat(F.lit('{"e":['), F.expr(_text(body, reading, schema, columns)), F.lit("]}"))
             options = {**_OPTIONS, "allowSingleQuotes": "false"}
             return F.from_json(wrapped, _struct([f"e:array<{inside}>", f"{BROKEN}:string"]), options)
 
@@ -74,12 +77,10 @@ def event(source: SourceShape, schema: AvroType) -> str:
 
 def failed(source: SourceShape, schema: AvroType) -> str:
     """Whether the parser could not take one of the source's events."""
-    reading, said = _reading(schema), parser_of(source)
-    broken, body = f"{said}.{BROKEN} IS NOT NULL", _body(reading)
-    if reading.form == "protobuf":
+    said = parser_of(source)
+    broken = f"{said}.{BROKEN} IS NOT NULL"
+    if _reading(schema).form != "json":
         return broken
-    if reading.form == "csv":
-        return f"({broken} OR length({body}) = 0 OR NOT is_valid_utf8(CAST({body} AS STRING)))"
     return f"({broken} OR NOT coalesce(size({said}.e) = 1 AND {said}.e[0] IS NOT NULL, FALSE))"
 
 
@@ -122,10 +123,66 @@ def _body(reading: Reading) -> str:
     return "substring(value, 6)" if reading.framed else "value"
 
 
-def _text(body: str) -> str:
-    """The bytes as text; empty when they are no UTF-8, of which no parser says anything."""
-    text = f"CAST({body} AS STRING)"
-    return f"CASE WHEN is_valid_utf8({text}) THEN {text} WHEN {body} IS NOT NULL THEN '' END"
+def _text(body: str, reading: Reading, schema: AvroType, columns: list[str]) -> str:
+    """The bytes as text; where the parser must not see it, one that it refuses: no element, or a value too many."""
+    text, refused = f"CAST({body} AS STRING)", ""
+    sound = [f"is_valid_utf8({text})"]
+    if reading.form == "csv":
+        text = f"TRIM(TRAILING '\\r\\n' FROM {text})"
+        columns = [field["name"] for field in schema["fields"]]
+        refused = reading.separator * len(columns)
+        separators = f"length({text}) - length(replace({text}, {literal(reading.separator)}, ''))"
+        # A blank line is no event to the parser, or one of nulls.
+        sound += [f"{text} <> ''", f"{separators} < {_MOST_VALUES}"]
+    huge = _huge_decimals(reading, schema, columns)
+    if huge is not None:
+        sound.append(f"NOT {text} RLIKE {literal(huge)}")
+    return f"CASE WHEN {' AND '.join(sound)} THEN {text} WHEN {body} IS NOT NULL THEN {literal(refused)} END"
+
+
+def _huge_decimals(reading: Reading, schema: AvroType, columns: list[str]) -> str | None:
+    """A pattern of texts that write one of the decimals with an exponent of four digits or more; None: there are none.
+
+    Spark gives a decimal its scale before it looks whether it fits: 1e100000000 are minutes, or the heap. As text a
+    number may have commas, digits of any script and, in JSON, escapes."""
+    types = {field["name"]: field["type"] for field in schema["fields"]}
+    # Only where decimals stand: 12e34567 may be somebody's id.
+    if reading.form == "json":
+        starts = sorted({start for each in columns for start in _before_decimals(_key(each), types[each])})
+        unquoted = ""
+    else:
+        other = rf"[^{re.escape(reading.separator)}]*+"
+        value = rf'(?:(?:"[^"]*+")++{other}|{other}){re.escape(reading.separator)}'
+        places = [at for at, each in enumerate(columns) if [*_before_decimals("", types[each])]]
+        starts = [rf"^(?:{value}){{{at}}}+" for at in places]
+        unquoted = "" if reading.separator == "," else ","
+    escaped = r"[-+.,eE\p{Nd}]*\\u"
+    return f'(?:{"|".join(starts)})(?:"(?:{escaped}|{_huge(",")})|{_huge(unquoted)})' if starts else None
+
+
+def _huge(comma: str) -> str:
+    return rf"[-+.{comma}\p{{Nd}}]+[eE][-+{comma}]*[{comma}\p{{Nd}}]{{4}}"
+
+
+def _key(name: str) -> str:
+    return rf'"{re.escape(name)}"\s*:\s*'
+
+
+def _before_decimals(before: str, of: AvroType) -> Iterator[str]:
+    """Patterns of what stands in JSON before each decimal of a type; ``before``: before the type's own value."""
+    match of:
+        case list():
+            for branch in of:
+                yield from _before_decimals(before, branch)
+        case {"logicalType": "decimal"}:
+            yield before
+        case {"fields": fields}:
+            for field in fields:
+                yield from _before_decimals(_key(field["name"]), field["type"])
+        case {"items": inner}:
+            yield from _before_decimals(r"[\[,]\s*", inner)
+        case {"values": inner}:
+            yield from _before_decimals(r":\s*", inner)
 
 
 def _struct(fields: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from hub.record import NewRecord
 COLUMNS = {
     "a": "bigint", "i": "int", "s": "string", "t": "timestamp", "d": "double", "o": "struct<c: string>", "l": "array<string>",
     "m": "map<string, bigint>", "n": "decimal(10, 2)", "b": "binary", "day": "date", "bo": "boolean",
+    "ns": "array<decimal(10, 2)>",
 }  # fmt: skip
 NO_OBJECT, NO_LINE = "no JSON object of its columns", "no line of CSV with exactly its columns"
 
@@ -44,6 +46,16 @@ JSON: list[tuple[bytes, dict[str, Any] | str]] = [
     (b'{"n": 1.255}', {"n": "1.26"}),
     (b'{"n": "1.25"}', {"n": "1.25"}),
     (b'{"n": 123456789012.5}', "its n is no decimal(10,2)"),
+    (b'{"n": 125e-2, "s": "1e20240"}', {"n": "1.25", "s": "1e20240"}),
+    (b'{"n": 1, "s": " \\"n\\": 1e20240, "}', {"n": "1.00", "s": ' "n": 1e20240, '}),
+    (b'{"n" : 1e100000000}', NO_OBJECT),
+    (b'{"n": -1.5E-100000000}', NO_OBJECT),
+    (b'{"n": "1e100000000"}', NO_OBJECT),
+    (b'{"n": "1,e1,00000000"}', NO_OBJECT),
+    (b'{"n": "1\\u0065100000000"}', NO_OBJECT),
+    (b'{"n": "1e\\u003100000000"}', NO_OBJECT),
+    (b'{"ns": [1e2, 3456, "1e2"]}', {"ns": [Decimal(100), Decimal(3456), Decimal(100)]}),
+    (b'{"ns": [1, 1e100000000]}', NO_OBJECT),
     (b'{"t": "2024-01-01T10:00:00.123456+02:00"}', {"t": "2024-01-01 08:00:00.123456"}),
     (b'{"t": 1700000000}', {"t": "2023-11-14 22:13:20"}),
     (b'{"t": "soon"}', "its t is no timestamp"),
@@ -79,6 +91,14 @@ CSV: list[tuple[bytes, dict[str, Any] | str]] = [
     (b"a;s;t;n", NO_LINE),
     (b"1;a;;\n2;b;;", NO_LINE),
     (b"", NO_LINE),
+    (b"\n", NO_LINE),
+    (b"\r\n", NO_LINE),
+    (b'1;"a;""b"";";;125e-2', {"a": 1, "s": 'a;"b";', "n": "1.25"}),
+    (b"1;1e20240;;1e2", {"a": 1, "s": "1e20240", "n": "100.00"}),
+    (b"1;x;;1e100000000", NO_LINE),
+    (b'1;"a;""b"";";;1,0e-1,00000000', NO_LINE),
+    (b'1;x";;"1e100000000"', NO_LINE),
+    (b";" * 20_480, NO_LINE),
     (b"1;\xff;;", NO_LINE),
 ]
 
