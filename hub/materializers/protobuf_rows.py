@@ -58,7 +58,7 @@ class _Reader:
         self._pool, self._name = pool, message
         self._make = message_factory.GetMessageClass(descriptor)
         fields = [descriptor.fields_by_name[name] for name in columns]
-        self._read = [(field, *_field(field, pool)) for field in fields]
+        self._read = [(field, *_field(field, pool, (message,))) for field in fields]
         self.types = [kind for _, kind, _ in self._read]
 
     def row(self, value: bytes) -> tuple[tuple[Any, ...] | None, str | None]:
@@ -119,7 +119,7 @@ def _value(message: Message, field: FieldDescriptor, convert: Convert) -> Any:
     return convert(getattr(message, field.name))
 
 
-def _field(field: FieldDescriptor, pool: Any, within: tuple[str, ...] = ()) -> tuple[pa.DataType, Convert]:
+def _field(field: FieldDescriptor, pool: Any, within: tuple[str, ...]) -> tuple[pa.DataType, Convert]:
     inner = field.message_type
     if inner is not None and inner.GetOptions().map_entry:
         kind, of = _one(inner.fields_by_name["value"], pool, within)
@@ -133,7 +133,14 @@ def _field(field: FieldDescriptor, pool: Any, within: tuple[str, ...] = ()) -> t
 
 
 def _key(key: object) -> str:
-    return str(key).lower() if isinstance(key, bool) else str(key)
+    return str(key).lower() if isinstance(key, bool) else _text(str(key) if isinstance(key, int) else key)
+
+
+def _text(found: object) -> str:
+    """In proto2 a text of other bytes than UTF-8 is given as those bytes."""
+    if isinstance(found, str):
+        return found
+    raise ValueError(f"{found!r} is no UTF-8")
 
 
 def _one(field: FieldDescriptor, pool: Any, within: tuple[str, ...]) -> tuple[pa.DataType, Convert]:
@@ -143,7 +150,7 @@ def _one(field: FieldDescriptor, pool: Any, within: tuple[str, ...]) -> tuple[pa
         return pa.string(), _symbol(field.enum_type)
     if field.type in (FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64):
         return pa.decimal128(20, 0), Decimal
-    return _ARROW[field.type], lambda found: found
+    return _ARROW[field.type], _text if field.type == FieldDescriptor.TYPE_STRING else lambda found: found
 
 
 def _symbol(enum: EnumDescriptor) -> Convert:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from event_schemas import PROTO
 
-from hub.materializers.avro_shape import field_types
-from hub.materializers.formats import of_registry, reading_of
+from hub.materializers.avro_shape import AvroType, field_types
+from hub.materializers.formats import columns_ddl, of_registry, reading_of
 from hub.materializers.golden_values import encoder_of
 from hub.materializers.protobuf_rows import BROKEN, columns_of
 from hub.schema_registry.avro_json import Unfit
@@ -21,10 +21,12 @@ from hub.schema_registry.sources import Source
 SCHEMA = of_registry(Source.of("PROTOBUF", PROTO))
 
 
-def rows(*bodies: bytes | None, columns: list[str] | None = None) -> list[dict[str, Any]]:
-    reading = reading_of(SCHEMA)
+def rows(
+    *bodies: bytes | None, columns: list[str] | None = None, schema: AvroType = SCHEMA
+) -> list[dict[str, Any]]:
+    reading = reading_of(schema)
     assert reading is not None
-    wanted = columns or list(field_types(SCHEMA))
+    wanted = columns or list(field_types(schema))
     found: list[dict[str, Any]] = columns_of(
         pa.array(bodies, pa.binary()), reading.files, reading.message, wanted
     ).to_pylist()
@@ -112,6 +114,41 @@ def test_what_cannot_be_read_is_told_and_leaves_the_others_alone(body: bytes, wh
     assert (first["id"], last["id"]) == ("o1", "o1")
     assert why in bad[BROKEN]
     assert bad["id"] is None
+
+
+def test_a_text_of_proto2_that_is_no_utf_8_refuses_its_event_alone() -> None:
+    schema = of_registry(
+        Source.of(
+            "PROTOBUF",
+            'syntax = "proto2"; message Order { optional string id = 1; repeated string tags = 2; '
+            "map<string, string> named = 3; map<int32, bool> marks = 4; }",
+        )
+    )
+    good = b"\x00\x0a\x02o1\x12\x01t\x1a\x06\x0a\x01k\x12\x01v\x22\x04\x08\x07\x10\x01"
+    bad = (
+        b"\x00\x0a\x02\xff\xfe",
+        b"\x00\x12\x02\xff\xfe",
+        b"\x00\x1a\x05\x0a\x01\xff\x12\x00",
+        b"\x00\x1a\x05\x0a\x00\x12\x01\xff",
+    )
+    first, *others, last = rows(good, *bad, good, schema=schema)
+    assert first == last
+    assert first == {"id": "o1", "tags": ["t"], "named": [("k", "v")], "marks": [("7", True)], BROKEN: None}
+    for row in others:
+        assert row["id"] is None and "is no UTF-8" in row[BROKEN]
+
+
+def test_a_message_inside_itself_further_down_is_left_out_as_its_columns_say() -> None:
+    schema = of_registry(
+        Source.of(
+            "PROTOBUF",
+            'syntax = "proto3"; message Order { Item item = 1; } message Item { string sku = 1; Links links = 2; } '
+            "message Links { repeated Order orders = 1; string title = 2; }",
+        )
+    )
+    assert columns_ddl(schema, ["item"]) == ["`item`:struct<`sku`:string,`links`:struct<`title`:string>>"]
+    body = encoder_of(schema)({"item": {"sku": "s", "links": {"title": "t", "orders": [{}]}}})
+    assert rows(body, schema=schema) == [{"item": {"sku": "s", "links": {"title": "t"}}, BROKEN: None}]
 
 
 def test_the_first_message_may_be_written_as_a_list_of_indexes_and_null_is_null() -> None:
