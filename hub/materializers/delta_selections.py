@@ -179,6 +179,8 @@ class Select:
             return None
         if self.groups is not None and not _built_from(inner, self.groups):
             return None
+        if self.distinct and not _built_from(inner, list(self.projections.values())):
+            return None
         return inner
 
     def trace(self, work: Handles, of: exp.Expr) -> tuple[Occurrence, exp.Expr] | None:
@@ -584,8 +586,23 @@ def _made_of(rel: Rel, of: exp.Expr) -> exp.Expr:
 
 
 def _built_from(of: exp.Expr, allowed: list[exp.Expr]) -> bool:
-    """Whether an expression is a function of these: it has columns, and each stands within one of these."""
-    return of.find(exp.Column) is not None and _covered(of, allowed)
+    """Whether an expression is one of these, or a function of the exact ones: it has columns, and each stands within one of these."""
+    if of in allowed:
+        return of.find(exp.Column) is not None
+    return of.find(exp.Column) is not None and _covered(of, [each for each in allowed if _is_exact(each)])
+
+
+# What sqlglot does not type, and gives no floating point of what is none.
+_EXACT_NAMES = _VERBATIM_NAMES | {"window", "session_window"}
+_EXACT_CALLS = (exp.TimestampTrunc, exp.DateTrunc, exp.Literal, exp.Var, exp.Paren)
+
+
+def _is_exact(of: exp.Expr) -> bool:
+    """Whether equal values of an expression are the same: -0.0 and 0.0 are one group in Spark, and two texts."""
+    if of.type is not None and not of.is_type(exp.DataType.Type.UNKNOWN):
+        return not any(each.is_type(*exp.DataType.FLOAT_TYPES) for each in of.type.find_all(exp.DataType))
+    known = of.name.lower() in _EXACT_NAMES if isinstance(of, exp.Anonymous) else isinstance(of, _EXACT_CALLS)
+    return known and all(map(_is_exact, of.iter_expressions()))
 
 
 def _covered(of: exp.Expr, allowed: list[exp.Expr]) -> bool:
