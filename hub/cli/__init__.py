@@ -98,7 +98,11 @@ app = typer.Typer(
 @app.callback()
 def options(
     project: Annotated[
-        Path | None, typer.Option(help="Folder with hub.yaml, topics.yaml, schemas/ and views/.")
+        Path | None,
+        typer.Option(
+            help="Folder with hub.yaml, topics.yaml, schemas/ and views/. Default: this folder; where it is none, that of "
+            "the hub that runs on --home, which is asked at its ports."
+        ),
     ] = None,
     home: Annotated[Path | None, typer.Option(help="Folder of the hub's state. Default: .hub")] = None,
 ) -> None:
