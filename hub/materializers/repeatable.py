@@ -61,7 +61,7 @@ _ONLY_EMPTY = {"unix_timestamp", "user", "version"}
 _NAMES = {"user", "version", "current_path"}
 
 # What Spark reads as a time of its clock where a text becomes one.
-_WORD_OF_CLOCK = re.compile(r"\s*(now|today|yesterday|tomorrow)", re.IGNORECASE)
+_WORD_OF_CLOCK = re.compile(r"\s*(now|today|yesterday|tomorrow)(?![a-z])", re.IGNORECASE)  # no "Nowak"
 _OF_TIME = re.compile("DATE|TIME|DAY|YEAR|MONTH|HOUR|MINUTE|SECOND|QUARTER|WEEK|EXTRACT|TS_OR_DS|UNIX|WINDOW")
 _COMPARES = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
 _IV = 4  # aes_encrypt(text, key, mode, padding, iv): without one it takes one by chance

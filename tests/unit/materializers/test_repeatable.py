@@ -34,7 +34,7 @@ NEVER = [
 TAKEN = [
     "unix_timestamp(x)", "mode(x, true)", "mode() WITHIN GROUP (ORDER BY x)", "aes_encrypt(x, 'k', 'ECB')", "hash(x)",
     "if(x = 'now', 1, 0)", "x IN ('today', 'later')", "concat('today ', x)", "date_format(x, 'yyyy')", "DATE '2024-01-01'",
-    "'now' AS version", "CAST('now' AS STRING)", "x.user", "version",
+    "'now' AS version", "x >= 'Nowak'", "CAST('now' AS STRING)", "x.user", "version",
 ]  # fmt: skip
 
 
