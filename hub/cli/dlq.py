@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import importlib.util
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -305,7 +306,7 @@ def _chosen(
 
 def _change(assignments: list[str], json_file: Path | None, script: Path | None) -> Change | None:
     from hub.topics.dead_letters import sets, whole
-    from hub.topics.letter_repair import assignment
+    from hub.topics.letter_repair import assignment, loaded
 
     if sum((bool(assignments), json_file is not None, script is not None)) > 1:
         raise CallerError("--set, --json and --with each say what the event is to be", hint="say one of them")
@@ -313,7 +314,7 @@ def _change(assignments: list[str], json_file: Path | None, script: Path | None)
         return sets([assignment(each) for each in assignments])
     if json_file is not None:
         try:
-            return whole(orjson.loads(json_file.read_bytes()))
+            return whole(loaded(json_file.read_bytes()))
         except (OSError, orjson.JSONDecodeError) as error:
             raise CallerError(f'file "{json_file}" is not read as JSON: {error}') from None
     return None if script is None else _scripted(script)
@@ -339,7 +340,7 @@ def _scripted(script: Path) -> Change:
 
     def change(value: Any, letter: Any) -> Any:
         try:
-            return function(orjson.loads(orjson.dumps(value)), letter)
+            return function(deepcopy(value), letter)
         except Exception as error:
             raise CallerError(
                 f'script "{script}": dead letter {letter.at}: {type(error).__name__}: {error}',

@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import orjson
-
 from hub.caller import sees_topic
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.log import Cluster, Reader, TopicDescription, Writer
@@ -349,9 +347,12 @@ class DeadLetters:
             if value is None:
                 return key, found.value
             if how.schema_id is None and f"{topic}-value" not in facts.subjects():
-                return key, orjson.dumps(value)  # the topic's events have no schema id
+                return key, letter_repair.dumped(value)  # the topic's events have no schema id
             schema_id, source = self._schema(topic, how.schema_id or seen.schema_id)
-            return key, frame(schema_id, encoder_of(source).body(value))
+            body = encoder_of(source).body(letter_repair.in_doubles(value))
+            if source.schema_type == "JSON":
+                body = letter_repair.dumped(value)
+            return key, frame(schema_id, body)
         except CallerError as error:
             raise CallerError(
                 f"dead letter {letter.at}: {error.message}",

@@ -1,14 +1,17 @@
 """[core] A dead event looked at closely: which schema, how far it can be read, what is wrong where; and changed by hand.
 
 ``sight`` never fails: what cannot be decoded is shown as far as it goes. ``changed`` makes a new JSON value; its bytes are
-the shell's to make (by the topic's schema) and to judge (as the auditor does).
+the shell's to make (by the topic's schema) and to judge (as the auditor does). A repair must not change what nobody asked
+it to: a number of JSON that no double and no 64 bits hold is a Decimal from ``loaded`` to ``dumped``.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -95,7 +98,7 @@ def sight(
 def _unframed(value: bytes, wrong: str) -> Sight:
     """Bare JSON is what producers write that know of no registry."""
     try:
-        found = orjson.loads(value)
+        found = loaded(value)
     except orjson.JSONDecodeError:
         return Sight(None, None, wrong=wrong, offset=0, around=around(value, 0))
     return Sight(
@@ -120,12 +123,12 @@ def _avro(parsed: AvroSchema, schema_id: int, value: bytes, start: int) -> Sight
 
 def _json(parsed: JsonSchema, schema_id: int, value: bytes, start: int) -> Sight:
     try:
-        found = orjson.loads(value[start:])
+        found = loaded(value[start:])
     except orjson.JSONDecodeError as error:
         at = start + error.pos
         return Sight("JSON", schema_id, wrong=f"no JSON: {error}", offset=at, around=around(value, at))
     try:
-        JsonText(parsed).body(found)
+        JsonText(parsed).body(in_doubles(found))
     except CallerError as error:
         path = error.message.partition(":")[0].removeprefix("value").removeprefix(".")
         return Sight("JSON", schema_id, found, True, wrong=error.message, path=path or None)
@@ -138,8 +141,55 @@ def _protobuf(parsed: ProtobufSchema, schema_id: int, value: bytes, start: int) 
     except Broken as broken:
         at = broken.offset
         return Sight("PROTOBUF", schema_id, wrong=str(broken), offset=at, around=around(value, at))
-    found = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    try:
+        found = json_format.MessageToDict(
+            message, preserving_proto_field_name=True, descriptor_pool=message.DESCRIPTOR.file.pool
+        )
+    except (json_format.SerializeToJsonError, ValueError, TypeError, RecursionError) as error:
+        # Bytes that are right, and no JSON: a time after the year 9999, an Any of a type that the file does not know.
+        return Sight("PROTOBUF", schema_id, wrong=f"no JSON for it: {str(error)[:200]}")
     return Sight("PROTOBUF", schema_id, found, True)
+
+
+def loaded(text: bytes | str) -> Any:
+    """JSON, with a Decimal for each number that would not come back as it was. Raises orjson.JSONDecodeError.
+
+    >>> loaded("[0.10, 18446744073709551617]")
+    [0.1, Decimal('18446744073709551617')]
+    """
+    orjson.loads(text)  # json alone takes NaN, and half characters
+    try:
+        return json.loads(text, parse_int=_number, parse_float=_number)
+    except RecursionError:
+        raise orjson.JSONDecodeError("nested too deep", "", 0) from None
+
+
+def _number(text: str) -> Any:
+    exact, found = Decimal(text), orjson.loads(text)
+    return found if Decimal(repr(found)) == exact else exact
+
+
+def dumped(value: Any) -> bytes:
+    """The JSON of a value with such numbers, each exactly."""
+    return orjson.dumps(_numbered(value, lambda number: orjson.Fragment(str(number))))
+
+
+def in_doubles(value: Any) -> Any:
+    """The value as all others see it, to whom each of its numbers is a double or 64 bits."""
+    return _numbered(value, float)
+
+
+def _numbered(value: Any, of: Callable[[Decimal | int], Any]) -> Any:
+    match value:
+        case dict():
+            return {name: _numbered(each, of) for name, each in value.items()}
+        case list():
+            return [_numbered(each, of) for each in value]
+        case Decimal():
+            return of(value)
+        case int() if not -(1 << 63) <= value < 1 << 64:
+            return of(value)
+    return value
 
 
 def around(value: bytes, at: int) -> str:
@@ -205,7 +255,7 @@ def assignment(text: str) -> tuple[str, Any]:
             f'"{text[:80]}" is no field=value', hint="such as address.city=Rome or n=3 or code='\"3\"'"
         )
     try:
-        return name, orjson.loads(value)
+        return name, loaded(value)
     except orjson.JSONDecodeError:
         return name, value
 

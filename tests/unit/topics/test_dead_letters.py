@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ from hub.topics.dead_letter import (
     letter_of,
 )
 from hub.topics.dead_letters import DeadLetters, Repair, sets, whole
-from hub.topics.letter_repair import changed, difference
+from hub.topics.letter_repair import changed, difference, dumped, loaded, sight
 
 AT = {"type": "long", "logicalType": "timestamp-millis"}
 ORDER: dict[str, Any] = {
@@ -194,6 +195,61 @@ def test_an_event_of_a_topic_without_a_schema_is_written_back_as_json(
     (replay,) = desk.replays()
     assert json.loads(replay.value or b"") == {"id": "o1", "cents": 5}
     assert replay.header(REPLAY_FOR) == b"v"  # another view may have taken it as it was
+
+
+BIG = b'"big": 18446744073709551617, "low": -9223372036854775809, "fine": [0.12345678901234567891, 1e-400]'
+
+
+@pytest.mark.parametrize("subjects", [[], ["t-value"]])
+def test_a_repair_leaves_the_numbers_that_nobody_asked_it_to_change(
+    monkeypatch: pytest.MonkeyPatch, subjects: list[str]
+) -> None:
+    monkeypatch.setattr(Registry, "subjects", lambda _: subjects)
+    monkeypatch.setattr(Registry, "source", lambda _, number: Source.of("JSON", '{"type": "object"}'))
+    desk = open_desk(None)
+    place = desk.dead(b'{"id": "o1", "price": 1.10, ' + BIG + b"}", "its cents is no bigint", 1)
+    fields = [("id", "o2"), ("more", 2**70)]
+    (row,) = desk.letters.repair([place], Repair(sets(fields)), "ann")
+    assert [each["field"] for each in row["changes"]] == ["id", "more"]
+    start = frame(1, b"") if subjects else b""
+    assert desk.letters.letter(place).value == start + (
+        b'{"id": "o2", "price": 1.1, ' + BIG + b', "more": 1180591620717411303424}'
+    ).replace(b" ", b"").replace(b"1e-", b"1E-")
+
+
+@given(st.recursive(st.integers() | st.decimals(allow_nan=False, allow_infinity=False, places=30), st.lists))
+def test_every_number_is_written_back_as_it_was(value: Any) -> None:
+    text = json.dumps(value, default=str).replace('"', "")
+    exact = {"parse_int": Decimal, "parse_float": Decimal}
+    assert json.loads(dumped(loaded(text)), **exact) == json.loads(text, **exact)
+
+
+TIMED = Source.of(
+    "PROTOBUF",
+    'syntax = "proto3"; import "google/protobuf/timestamp.proto"; import "google/protobuf/struct.proto"; '
+    'import "google/protobuf/any.proto"; message Order { google.protobuf.Timestamp at = 1; '
+    "google.protobuf.Value any = 2; google.protobuf.Any other = 3; } message Line { string sku = 1; }",
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"\x0a\x0a\x08" + b"\xff" * 8 + b"\x7f", "no JSON for it"),
+        (b"\x12\x09\x11\x00\x00\x00\x00\x00\x00\xf8\x7f", "no JSON for it"),
+        (b"\x1a\x04\x0a\x02/X", "no JSON for it"),
+    ],
+    ids=["a time after the year 9999", "NaN", "an unknown type"],
+)
+def test_a_message_that_json_cannot_say_is_told(body: bytes, said: str) -> None:
+    seen = sight(frame(3, b"\x00" + body), lambda _: TIMED)
+    assert seen.wrong is not None and said in seen.wrong
+    assert (seen.format, seen.value, seen.readable) == ("PROTOBUF", None, False)
+
+
+def test_a_message_within_any_is_read_by_its_schema() -> None:
+    seen = sight(frame(3, b"\x00\x1a\x0c\x0a\x05/Line\x12\x03\x0a\x01s"), lambda _: TIMED)
+    assert seen.value == {"other": {"@type": "/Line", "sku": "s"}}
 
 
 def test_only_the_schema_id_was_wrong(desk: Desk) -> None:
