@@ -315,6 +315,12 @@ def running_hub(home: Path) -> RunningHub | None:
     return RunningHub(content["healthy"], alive, content.get("found_by", {})) if alive else None
 
 
+def check_unused(home: Path) -> None:
+    """Raises Conflict (HUB-1920) when a hub runs on this home folder."""
+    home.mkdir(parents=True, exist_ok=True)
+    _hold(home.absolute() / "hub.pid").close()
+
+
 def stop_hub(home: Path, timeout_s: float = 60.0) -> list[str]:
     """Stop the hub of this home folder and nothing else; the names of the processes that ran.
 

@@ -26,7 +26,16 @@ from hub.embedded import KafkaNode, check_disk, check_memory, check_port, ensure
 from hub.embedded.class_archive import has_archive
 from hub.embedded.kafka_node import answers_api_versions
 from hub.errors import ConfigError, PeerError
-from hub.runtime import Child, Supervisor, install_stop_signals, last_line, running_hub, stop_hub
+from hub.runtime import (
+    Child,
+    RunningHub,
+    Supervisor,
+    check_unused,
+    install_stop_signals,
+    last_line,
+    running_hub,
+    stop_hub,
+)
 
 DETACHED_TIMEOUT_S = 900.0
 CHECK_S = 5.0
@@ -168,7 +177,10 @@ def down() -> None:
 
 
 def _detach(settings: Settings) -> None:
-    """Start ``hub up`` as a process of its own and wait until it says that all is well."""
+    """Start ``hub up`` as a process of its own and wait until it says that all is well.
+
+    Raises Conflict (HUB-1920) before it touches the log of a hub that runs on this home."""
+    check_unused(settings.home)
     check_machine(settings)
     check_kafka(settings)
     fetch_jars(settings)
@@ -185,8 +197,7 @@ def _detach(settings: Settings) -> None:
         )
     deadline = time.monotonic() + DETACHED_TIMEOUT_S
     while time.monotonic() < deadline:
-        hub = running_hub(settings.home)
-        if hub is not None and hub.healthy:
+        if _is_ready(running_hub(settings.home), process.pid):
             note(f"Runs (pid {process.pid}): {server_url(settings)}/   Stop: hub down")
             return
         if process.poll() is not None:
@@ -195,6 +206,12 @@ def _detach(settings: Settings) -> None:
         time.sleep(0.1)
     process.terminate()
     raise PeerError("the hub does not get ready", hint=f"the log: {log}", code="HUB-3020")
+
+
+def _is_ready(hub: RunningHub | None, pid: int) -> bool:
+    """Whether that process is the hub, and not one that was started on this home at the same time."""
+    supervisor = hub.processes.get("supervisor") if hub is not None and hub.healthy else None
+    return supervisor is not None and supervisor.pid == pid
 
 
 def kafka_answers(settings: Settings) -> bool:
