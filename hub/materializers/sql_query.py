@@ -117,12 +117,10 @@ def no_table(statement: Statement, name: str, known: Iterable[str]) -> SqlError:
     )
 
 
-def names_of(statement: Statement) -> frozenset[str] | None:
-    """Every name in the statement; None when it has a ``*`` that is more than COUNT's."""
-    for star in statement.tree.find_all(exp.Star):
-        if not isinstance(star.parent, exp.Count):
-            return None
-    return frozenset(each.name for each in statement.tree.find_all(exp.Identifier))
+def names_of(statement: Statement) -> frozenset[str]:
+    """Every name in the statement, in lower case as they are matched; ``*`` when it has one that is more than COUNT's."""
+    stars = ("*" for each in statement.tree.find_all(exp.Star) if not isinstance(each.parent, exp.Count))
+    return frozenset([*stars, *(each.name.lower() for each in statement.tree.find_all(exp.Identifier))])
 
 
 def since_of(statement: Statement, parameters: Mapping[str, Value], now_ms: int) -> int | None:
@@ -133,6 +131,9 @@ def since_of(statement: Statement, parameters: Mapping[str, Value], now_ms: int)
     tree = statement.tree
     if not isinstance(tree, exp.Select) or len(list(tree.find_all(exp.Table))) != 1:
         return None
+    table = tree.args["from_"].this if tree.args.get("from_") is not None else None
+    if not isinstance(table, exp.Table) or table.args.get("joins") or tree.args.get("joins"):
+        return None  # a subquery may call its own by that name
     where = tree.args.get("where")
     found = [_lower_bound(each, parameters, now_ms) for each in _conjuncts(where.this)] if where else []
     return max((each for each in found if each is not None), default=None)
@@ -303,7 +304,8 @@ class _Compiler:
         if value not in self._numbers:
             name = f"p{len(self._numbers) + 1}"
             self._numbers[value] = name
-            self.bound_values[name] = value.replace("\0", "\ufffd")
+            # No database takes a NUL, or half a surrogate pair, which JSON can say.
+            self.bound_values[name] = value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
         name = self._numbers[value]
         # One value is one parameter: Postgres takes GROUP BY f($1) and SELECT f($2) for two things.
         return f"CAST(%({name})s AS TEXT)" if self.postgres else f":{name}"

@@ -40,6 +40,7 @@ _MOST_VERSIONS = 50
 _MOST_COLUMNS = 400
 _BATCH = 1_000
 _SILENCE_S = 10.0
+_LARGEST = 2**63
 
 META: Mapping[str, str] = {
     "_topic": "string",
@@ -51,6 +52,7 @@ META: Mapping[str, str] = {
 }
 VALUE = "_value"
 _JSON_KINDS = {"string": "string", "integer": "long", "number": "double", "boolean": "boolean"}
+_PYTHON: Mapping[str, type] = {"string": str, "boolean": bool, "bytes": bytes}
 
 Decode = Callable[[bytes, int], Any]
 
@@ -106,6 +108,7 @@ class Topics:
         except NotFound:
             return None
         columns: dict[str, str] = {}
+        newest: dict[str, str] = {}
         for version in self.schemas.versions(f"{topic}-value")[-_MOST_VERSIONS:]:
             try:
                 found = columns_of(self.schemas.source(version.id).parsed())
@@ -113,8 +116,14 @@ class Topics:
                 continue
             for name, kind in found.items():
                 columns[name] = kind if columns.get(name, kind) == kind else "json"
-        # A field that has the name of one of ours is in _value.
-        own = [each for each in columns.items() if each[0] not in META and each[0] != VALUE]
+                newest[name.lower()] = name
+        # SQLite tells names apart without case: of those that are equal, one of ours goes first, then the newest. The others
+        # are in _value, and so is what no table can name.
+        own = [
+            (name, kind)
+            for name, kind in columns.items()
+            if name == newest[name.lower()] and name.lower() not in (*META, VALUE) and "\0" not in name
+        ]
         return EventTable(topic, {**dict(own[:_MOST_COLUMNS]), **META}, {VALUE: "json"})
 
     def names(self) -> list[str]:
@@ -124,7 +133,7 @@ class Topics:
     def read(
         self,
         table: EventTable,
-        wanted: frozenset[str] | None,
+        wanted: frozenset[str],
         running: Running,
         *,
         last: int = DEFAULT_EVENTS,
@@ -132,13 +141,16 @@ class Topics:
     ) -> tuple[EventTable, list[Scanned]]:
         """The table with its rows: the last events of each partition, or those since a time, ``MOST_EVENTS`` at most.
 
-        ``wanted`` are the columns that the statement names (None: all that ``*`` shows). Raises SqlError for too many
-        bytes or too long, PeerError.
+        ``wanted`` are the names in the statement, in lower case; ``*`` among them: all columns but the hidden ones. Raises
+        SqlError for too many bytes or too long, PeerError.
         """
         ranges = self._ranges(table.name, last, since_ms)
         names = [*table.columns, *table.hidden]
-        kept = set(table.columns) if wanted is None else wanted
-        kinds = {name: kind for name, kind in {**table.columns, **table.hidden}.items() if name in kept}
+        kinds = {
+            name: kind
+            for name, kind in {**table.columns, **table.hidden}.items()
+            if name.lower() in wanted or ("*" in wanted and name in table.columns)
+        }
         rows: list[list[Any]] = []
         weight = 0
         for record in self._records(table.name, ranges, running):
@@ -156,7 +168,7 @@ class Topics:
             try:
                 value = self._value(record.value)
                 rows.append([_cell(name, kinds, record, value) for name in names])
-            except (Broken, Undecodable, InvalidSchema, NotFound, TypeError, ValueError):
+            except (Broken, Undecodable, InvalidSchema, NotFound, TypeError, ValueError, ArithmeticError):
                 scanned.unreadable += 1
         done = EventTable(table.name, table.columns, table.hidden, rows)
         return done, [ranges[tp] for tp in sorted(ranges)]
@@ -268,6 +280,8 @@ def _protobuf_kind(each: Any) -> str:
         return "string"
     if each.type in (each.TYPE_MESSAGE, each.TYPE_GROUP):
         return "json"
+    if each.type in (each.TYPE_UINT64, each.TYPE_FIXED64):
+        return "decimal"  # what it holds may be twice a bigint
     return "long"
 
 
@@ -297,19 +311,21 @@ def _meta(name: str, record: Record) -> Any:
 
 
 def _kept(value: Any, kind: str) -> Any:
-    """Raises ValueError, TypeError for a value that is none of its column's kind: the event counts as unreadable."""
+    """Raises ValueError, TypeError, ArithmeticError for a value that is none of its column's kind (an event without a
+    schema's id may have any): the event counts as unreadable."""
     if value is None:
         return None
     if kind == "json":
         return json_text(value)
-    if kind == "long":
-        return int(value)  # Protobuf's JSON has 64 bits as text
+    if kind in ("long", "timestamp", "date"):
+        whole = int(value)  # Protobuf's JSON has 64 bits as text
+        if not -_LARGEST <= whole < _LARGEST:
+            raise OverflowError
+        return whole
     if kind == "double":
         return float(value)
     if kind == "decimal":
         return str(value) if isinstance(value, Decimal) else str(Decimal(str(value)))
-    if kind == "string" and not isinstance(value, str):
-        raise TypeError
-    if kind == "boolean" and not isinstance(value, bool):
+    if not isinstance(value, _PYTHON[kind]):
         raise TypeError
     return value

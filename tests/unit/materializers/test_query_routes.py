@@ -443,6 +443,84 @@ def test_what_cannot_be_read_is_counted(hub: Hub, http: TestClient) -> None:
     assert (body["scanned"][0]["events"], body["scanned"][0]["unreadable"]) == (6, 4)
 
 
+def test_names_are_matched_without_regard_to_case(hub: Hub, http: TestClient) -> None:
+    hub.departure(7)
+    rows = ask(http, f"SELECT DELAY, Late, _OFFSET, _VALUE->>'plant' AS p FROM \"{FLIGHTS}\"")["rows"]
+    assert rows == [{"DELAY": 7, "Late": True, "_OFFSET": 0, "p": "p3"}]
+    shown = ask(http, f'SELECT *, _value FROM "{FLIGHTS}"')["rows"][0]
+    assert shown["delay"] == 7 and shown["_value"]["delay"] == 7
+
+
+def test_a_time_that_a_subquery_makes_narrows_nothing(hub: Hub, http: TestClient) -> None:
+    for number in range(10):
+        hub.departure(number)
+    counted = f'SELECT plant, count(*) AS n, max(_timestamp) AS _timestamp FROM "{FLIGHTS}" GROUP BY 1'
+    rows = ask(http, f"SELECT n FROM ({counted}) t WHERE _timestamp >= '2026-01-01T08:00:00Z'")["rows"]
+    assert rows == [{"n": 3}, {"n": 3}]
+
+
+def test_of_names_equal_without_case_the_newest_is_a_column(hub: Hub, http: TestClient) -> None:
+    """SQLite, where the events are asked, knows names without case."""
+
+    def described(*names: str) -> Any:
+        return {"type": "object", "properties": {name: {"type": "integer"} for name in names}}
+
+    hub.registry.known |= {
+        7: ("JSON", described("a", "userID", "_KEY")),
+        8: ("JSON", described("userId", "b\0")),
+    }
+    hub.registry.known[4] = ("JSON", described("userId"))  # type: ignore[assignment]
+    hub.registry.subjects |= {"u-value": [4, 7, 8]}
+    hub.publish("u", frame(7, b'{"a": 1, "userID": 2, "_KEY": 3}'), partition=0)
+    hub.publish("u", frame(8, b'{"userId": 4, "b\\u0000": 5}'), partition=0)
+    body = ask(http, "SELECT a, userid, _key, _value FROM u ORDER BY _offset")
+    assert body["rows"] == [
+        {"a": 1, "userid": None, "_key": "k", "_value": {"a": 1, "userID": 2, "_KEY": 3}},
+        {"a": None, "userid": 4, "_key": "k", "_value": {"userId": 4, "b\0": 5}},
+    ]
+    columns = [each["name"] for each in http.get("/query/topics/u").json()["columns"]]
+    assert columns[:3] == ["userId", "a", "_topic"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("delay", b"9223372036854775808"),
+        ("delay", b"1e30"),
+        ("at", b"9223372036854775808"),
+        ("at", b"[1]"),
+        ("at", b'"today"'),
+        ("price", b'"dear"'),
+        ("raw", b'"ff"'),
+    ],
+)
+def test_a_value_that_its_column_cannot_hold_is_counted(
+    hub: Hub, http: TestClient, column: str, value: bytes
+) -> None:
+    """One event is no reason that a topic cannot be asked; events without a schema's id may have any values."""
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
+    more = [{"name": "price", "type": price}, {"name": "raw", "type": "bytes"}]
+    hub.registry.known |= {9: ("AVRO", {**FIRST, "fields": [*FIRST["fields"], *more]})}  # type: ignore[misc]
+    hub.registry.subjects |= {"odd-value": [9]}
+    hub.publish("odd", b'{"plant": "p1"}', partition=0)
+    hub.publish("odd", b'{"plant": "p2", "%s": %s}' % (column.encode(), value), partition=0)
+    body = ask(http, f'SELECT plant, "{column}" FROM odd')
+    assert body["rows"] == [{"plant": "p1", column: None}]
+    assert body["scanned"][0]["unreadable"] == 1
+    assert len(ask(http, "SELECT plant FROM odd")["rows"]) == 2
+
+
+def test_unsigned_64_bits_are_decimals_as_in_views(hub: Hub, http: TestClient) -> None:
+    proto = 'syntax = "proto3"; message M { uint64 id = 1; fixed64 f = 2; uint32 n = 3; }'
+    hub.registry.known |= {6: ("PROTOBUF", proto)}  # type: ignore[dict-item]
+    hub.registry.subjects |= {"p-value": [6]}
+    hub.publish("p", frame(6, b"\x00\x08" + b"\xff" * 9 + b"\x01\x11" + b"\xff" * 8), partition=0)
+    body = ask(http, "SELECT id, f, n, id > 5 AS more FROM p")
+    largest = str(2**64 - 1)
+    assert body["rows"] == [{"id": largest, "f": largest, "n": 0, "more": True}]
+    assert [each["type"] for each in body["columns"]] == ["decimal", "decimal", "long", "boolean"]
+
+
 def test_a_topic_without_a_schema_is_its_value(hub: Hub, http: TestClient) -> None:
     hub.publish("plain", b'{"a": {"b": 5}}', partition=0)
     hub.publish("plain", b"[1, 2]", partition=0)
@@ -491,7 +569,7 @@ def test_too_many_bytes_of_events_are_refused(hub: Hub, monkeypatch: pytest.Monk
     table = hub.topics.table(FLIGHTS)
     assert table is not None
     with pytest.raises(SqlError, match="more than"):
-        hub.topics.read(table, None, Running(time.monotonic() + 10))
+        hub.topics.read(table, frozenset("*"), Running(time.monotonic() + 10))
 
 
 # ---- pages in order

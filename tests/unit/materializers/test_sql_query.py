@@ -70,6 +70,10 @@ def test_a_long_line_is_cut_around_the_caret(queries: Queries) -> None:
     assert len(shown) < 200 and shown[pointer.index("^")] == "x"
 
 
+def test_a_text_that_no_encoding_has_is_a_parameter_too(queries: Queries) -> None:
+    assert ask(queries, "SELECT :a", a="x\ud800\0").rows == [["x?\ufffd"]]
+
+
 def test_parameters_are_values_and_never_words(queries: Queries) -> None:
     assert ask(queries, "SELECT n FROM plant WHERE city = :c AND n > :n", c="Oslo", n=5).rows == [[6], [9]]
     assert ask(queries, "SELECT :a, :a, :b", a="x'; DROP TABLE plant; --", b=None).rows == [
@@ -203,8 +207,8 @@ def test_what_a_statement_names() -> None:
     statement = parse('WITH x AS (SELECT * FROM a) SELECT n, :p FROM x JOIN "b.c" USING (k) WHERE :q > 1')
     assert sorted(tables_of(statement)) == ["a", "b.c"]
     assert sorted(placeholders(statement)) == ["p", "q"]
-    assert names_of(statement) is None
-    assert names_of(parse("SELECT count(*), n FROM t")) == {"n", "t"}
+    assert names_of(statement) >= {"n", "k", "*"}
+    assert names_of(parse("SELECT count(*), N FROM t")) == {"n", "t"}
 
 
 @pytest.mark.parametrize(
@@ -226,6 +230,18 @@ def test_what_is_read_of_a_topic_follows_from_where(where: str, since: int | Non
     assert since_of(parse(f'SELECT n FROM "a.b" WHERE {where}'), parameters, NOW_MS) == since
     two = parse(f'SELECT n FROM "a.b", other WHERE {where}')
     assert since_of(two, parameters, NOW_MS) is None
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '(SELECT n, max(_timestamp) AS _timestamp FROM "a.b" GROUP BY 1) t',
+        '"a.b" a JOIN (SELECT 1 AS one, now() AS _timestamp) t ON TRUE',
+        '(SELECT now() AS _timestamp) t CROSS JOIN "a.b" a',
+    ],
+)
+def test_a_time_of_something_else_narrows_no_topic(source: str) -> None:
+    assert since_of(parse(f"SELECT n FROM {source} WHERE t._timestamp > now()"), {}, NOW_MS) is None
 
 
 def test_a_script_and_a_line_that_goes_on() -> None:
