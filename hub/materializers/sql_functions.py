@@ -175,7 +175,11 @@ def as_number(w: Writer, piece: Piece) -> Piece:
 
 def number(w: Writer, node: Any) -> Piece:
     """The operand as a number. Raises SqlError."""
-    piece = w.expr(node)
+    return numeric(w, w.expr(node), node)
+
+
+def numeric(w: Writer, piece: Piece, node: Any) -> Piece:
+    """See ``number``."""
     if piece.kind == "null":
         return piece
     if piece.kind == "string" and isinstance(piece.value, str):
@@ -330,7 +334,7 @@ def _arithmetic(sign: str) -> Handler:
         moved = _time_arithmetic(w, sign, left, right)
         if moved is not None:
             return moved
-        left, right = number(w, node.this), number(w, node.expression)
+        left, right = numeric(w, left, node.this), numeric(w, right, node.expression)
         kind = "double" if "double" in (left.kind, right.kind) else "long"
         return made(f"({left.text} {sign} {right.text})", kind, left, right)
 
@@ -373,7 +377,7 @@ def _negative(w: Writer, node: exp.Neg) -> Piece:
     piece = w.expr(node.this)
     if piece.kind == "interval":
         return made(f"(- {piece.text})", "interval", piece)
-    piece = number(w, node.this)
+    piece = numeric(w, piece, node.this)
     return made(f"(- {piece.text})", piece.kind, piece)
 
 
@@ -405,16 +409,17 @@ def _comparison(sign: str) -> Handler:
 
     def handle(w: Writer, node: exp.Binary) -> Piece:
         w.only(node, "this", "expression")
-        return compared(w, sign, node.this, node.expression, order=order)
+        nodes = [node.this, node.expression]
+        return compared(w, sign, [w.expr(each) for each in nodes], nodes, order=order)
 
     return handle
 
 
-def compared(w: Writer, sign: str, left: Any, right: Any, *, order: bool) -> Piece:
-    kind, (one, other) = alike(w, [w.expr(left), w.expr(right)], [left, right])
-    comparable(w, one, left)
+def compared(w: Writer, sign: str, pieces: Sequence[Piece], nodes: Sequence[Any], *, order: bool) -> Piece:
+    kind, (one, other) = alike(w, pieces, nodes)
+    comparable(w, one, nodes[0])
     if kind == "interval":
-        raise w.fail("intervals are added to times, not compared", left)
+        raise w.fail("intervals are added to times, not compared", nodes[0])
     if order:
         return made(f"({ordered(w, one)} {sign} {ordered(w, other)})", "boolean", one, other)
     return made(f"({one.text} {sign} {other.text})", "boolean", one, other)
@@ -425,16 +430,17 @@ def _distinct_from(same: bool) -> Handler:
         words = "IS NOT DISTINCT FROM" if same else "IS DISTINCT FROM"
         if not w.postgres:
             words = "IS" if same else "IS NOT"
-        return compared(w, words, node.this, node.expression, order=False)
+        nodes = [node.this, node.expression]
+        return compared(w, words, [w.expr(each) for each in nodes], nodes, order=False)
 
     return handle
 
 
 def _is(w: Writer, node: exp.Is) -> Piece:
     w.only(node, "this", "expression", "negate")
-    piece, right = w.expr(node.this), node.expression
-    word = "IS NOT" if node.args.get("negate") else "IS"
+    right, word = node.expression, "IS NOT" if node.args.get("negate") else "IS"
     if isinstance(right, exp.Null):
+        piece = w.expr(node.this)
         return made(f"({piece.text} {word} NULL)", "boolean", piece)
     if isinstance(right, exp.Boolean):
         piece = boolean(w, node.this)
@@ -535,10 +541,11 @@ def _json_step(w: Writer, text: str, step: Any, node: Any, *, as_text: bool) -> 
 def _case(w: Writer, node: exp.Case) -> Piece:
     w.only(node, "this", "ifs", "default")
     subject, tests, values = node.this, [], []
+    against = w.expr(subject) if subject is not None else None
     for each in node.args["ifs"]:
         test = (
-            compared(w, "=", subject, each.this, order=False)
-            if subject is not None
+            compared(w, "=", [against, w.expr(each.this)], [subject, each.this], order=False)
+            if against is not None
             else boolean(w, each.this)
         )
         tests.append(test)

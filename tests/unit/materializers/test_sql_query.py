@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sql_cases import FRIENDLY, HOSTILE, NEW_YEAR_MS, NOW_MS, ask, fill
 
+from hub.materializers import sql_query
 from hub.materializers.sql_query import names_of, placeholders, since_of, tables_of
 from hub.materializers.sql_text import SqlError, is_complete, parse, statements
 from hub.materializers.stores.queries import Queries, Running
@@ -85,6 +86,38 @@ def test_parameters_are_values_and_never_words(queries: Queries) -> None:
     assert len(ask(queries, "SELECT n FROM plant LIMIT :k", k="3").rows) == 3
     with pytest.raises(SqlError, match='parameter "citi" is not in the statement'):
         ask(queries, "SELECT 1 WHERE :city = 'x'", city="x", citi="y")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        " + ".join(["n"] * 60),
+        " - ".join(["celsius"] * 60),
+        "- " * 30 + "n",
+        "(" * 35 + "big" + " IS TRUE)" * 35,
+        "CASE " * 10 + "n" + " WHEN 1 THEN 1 WHEN 2 THEN 2 END" * 10,
+    ],
+)
+def test_an_operand_is_compiled_once(
+    queries: Queries, monkeypatch: pytest.MonkeyPatch, expression: str
+) -> None:
+    compile_one, seen = sql_query._Compiler.expr, list[int]()
+
+    def counted(self: Any, node: Any) -> Any:
+        seen.append(id(node))
+        assert len(seen) < 500
+        return compile_one(self, node)
+
+    monkeypatch.setattr(sql_query._Compiler, "expr", counted)
+    ask(queries, f"SELECT {expression} FROM plant")
+    assert len(seen) == len(set(seen))
+
+
+def test_a_table_counts_as_often_as_it_is_written(queries: Queries) -> None:
+    many = " + ".join(["(SELECT max(n) FROM plant)"] * 30)
+    assert ask(queries, f"SELECT {many}").rows == [[270]]
+    with pytest.raises(SqlError, match="reads 41 tables"):
+        ask(queries, f"SELECT {' + '.join(['(SELECT 1)'] * 41)}")
 
 
 def test_an_endless_join_ends_in_time(queries: Queries) -> None:
