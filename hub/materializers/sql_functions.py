@@ -707,9 +707,17 @@ def _trim(w: Writer, node: exp.Trim) -> Piece:
     name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position") or ""), "")
     name = name or ("btrim" if w.postgres else "trim")
     pieces = [string(w, node.this)]
-    if node.expression is not None and node.args.get("expression") is not None:
-        pieces.append(string(w, node.expression))
+    if node.args.get("expression") is not None:
+        pieces.append(_sought(w, node.expression))
+        # SQLite's own compares each character with each of these.
+        name = name if w.postgres else f"hub_{name}"
     return made(f"{name}({', '.join(each.text for each in pieces)})", "string", *pieces)
+
+
+def _sought(w: Writer, node: Any) -> Piece:
+    """What is looked for in a text. SQLite does so within one step, at every place of the text: it must be short."""
+    piece = string(w, node)
+    return piece if w.postgres else made(f"hub_sought({piece.text})", "string", piece)
 
 
 def _replace(w: Writer, node: exp.Replace) -> Piece:
@@ -717,7 +725,7 @@ def _replace(w: Writer, node: exp.Replace) -> Piece:
     replacement = node.args.get("replacement")
     if replacement is None:
         raise w.fail("replace takes a text, what to replace, and by what", node)
-    pieces = [string(w, each) for each in (node.this, node.expression, replacement)]
+    pieces = [string(w, node.this), _sought(w, node.expression), string(w, replacement)]
     return made(f"replace({', '.join(each.text for each in pieces)})", "string", *pieces)
 
 
@@ -739,7 +747,7 @@ def _concat_ws(w: Writer, node: exp.ConcatWs) -> Piece:
 
 def _position(w: Writer, node: exp.StrPosition) -> Piece:
     w.only(node, "this", "substr")
-    text, part = string(w, node.this), string(w, node.args["substr"])
+    text, part = string(w, node.this), _sought(w, node.args["substr"])
     name = "strpos" if w.postgres else "instr"
     return made(f"CAST({name}({text.text}, {part.text}) AS BIGINT)", "long", text, part)
 

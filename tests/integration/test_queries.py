@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,7 @@ from hub.config import Settings
 from hub.errors import PeerError
 from hub.kafka import KafkaCluster
 from hub.materializers.sql_text import SqlError, parse
-from hub.materializers.stores.queries import EventTable, Queries, Running
+from hub.materializers.stores.queries import MOST_BYTES, EventTable, Queries, Running
 from hub.materializers.stores.sql import Change, Store, ViewBatch
 from hub.record import NewRecord, Positions
 from hub.schema_registry.client import RegistryClient
@@ -83,6 +84,22 @@ def test_a_row_that_no_answer_could_carry_stays_where_it_is(store: Store, querie
         doubled = f"SELECT t || t AS t FROM ({doubled}) x"
     with pytest.raises(SqlError, match="larger than"):
         ask(queries, doubled)
+
+
+def test_nested_values_are_weighed_too_and_what_is_not_shown_does_not_come(
+    store: Store, queries: Queries
+) -> None:
+    store.ensure_view("nested", schema(t={"type": "array", "items": "string"}), [], "t11")
+    rows = [Change(f"k{n}", 1, 0, n, {"t": ["x" * 1_000_000]}) for n in range(100)]
+    store.apply([ViewBatch("nested", rows, Positions())])
+    tracemalloc.start()
+    try:
+        answer = ask(queries, "SELECT t FROM nested", limit=1_000)
+        assert answer.more and 10 < len(answer.rows) < 20
+        assert tracemalloc.get_traced_memory()[1] < 3 * MOST_BYTES
+    finally:
+        tracemalloc.stop()
+    assert ask(queries, "SELECT count(*) FROM nested").rows == [[100]]  # the connection is as good as before
 
 
 def test_a_transaction_can_only_read(store: Store) -> None:

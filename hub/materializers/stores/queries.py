@@ -1,10 +1,10 @@
-"""[edge] SQLAlchemy and sqlite3: runs a query of the caller's over the store's views, and over events beside them.
+"""[edge] SQLAlchemy, sqlite3 and psycopg: runs a query of the caller's over the store's views, and over events beside them.
 
 One read transaction a query: definitions of views, rows and the positions that they cover are of one moment. SQLite:
 a read-only connection behind a fence (sqlite_functions.py), interrupted from its progress handler. Postgres: a
-read-only transaction with a statement timeout, rows through a cursor of the database's. Events are rows of a temporary SQLite database
-that lives as long as the query; it has the store beside it (SQLite), or copies of the views it needs (Postgres, within
-a limit).
+read-only transaction with a statement timeout. From both, rows are taken one by one as they come. Events are rows of a
+temporary SQLite database that lives as long as the query; it has the store beside it (SQLite), or copies of the views it
+needs (Postgres, within a limit).
 
 Limits: rows and bytes of an answer, time, queries at once (the caller of ``run`` sees to that). Postgres' own memory
 is Postgres' to limit; a row larger than an answer may be is refused there, before it travels.
@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import quote
 
 import orjson
+import psycopg
 from sqlalchemy import Connection, Engine, create_engine, event, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, QueuePool
@@ -42,7 +43,7 @@ from hub.materializers.sql_query import (
 from hub.materializers.sql_text import SqlError, Statement
 from hub.materializers.stores.columns import from_sql, plain_type
 from hub.materializers.stores.sql import Store, ViewTable
-from hub.materializers.stores.sqlite_functions import fence, prepare, unfence
+from hub.materializers.stores.sqlite_functions import LONGEST, fence, prepare, unfence
 from hub.record import Positions
 
 MOST_BYTES = 16_000_000
@@ -304,7 +305,7 @@ class Queries:
         try:
             with running.interruptible(raw.interrupt), closing(raw.cursor()) as cursor:
                 cursor.execute(ready.sql, dict(ready.parameters))
-                rows, more = _taken(cursor.fetchmany, ready.columns, running, limit)
+                rows, more = _taken(cursor, ready.columns, running, limit)
         except sqlite3.Error as error:
             raise _refused(running, str(error)) from None
         finally:
@@ -321,23 +322,19 @@ class Queries:
         covered: Covered,
     ) -> Answer:
         raw: Any = connection.connection.driver_connection
-        declare = f'DECLARE "hub_rows" NO SCROLL CURSOR FOR {_guarded(ready.sql)}'
-
-        def fetch(count: int) -> Sequence[Sequence[Any]]:
-            return connection.exec_driver_sql(f'FETCH FORWARD {count} FROM "hub_rows"').fetchall()
-
-        with running.interruptible(raw.cancel):
-            connection.exec_driver_sql(declare, dict(ready.parameters))
-            rows, more = _taken(fetch, ready.columns, running, limit)
+        streamed = raw.cursor().stream(_guarded(ready, limit), dict(ready.parameters))
+        with running.interruptible(raw.cancel), closing(streamed):
+            rows, more = _taken(streamed, ready.columns, running, limit)
         return Answer(ready.columns, rows, more, tuple(tables.used), covered.positions, covered.cut)
 
     @contextmanager
     def _errors(self, running: Running | None) -> Iterator[None]:
         try:
             yield
-        except DBAPIError as error:
-            said = str(error.orig).split("\n")[0]
-            state = str(getattr(error.orig, "sqlstate", None) or "")
+        except (DBAPIError, psycopg.Error) as error:
+            theirs = error.orig if isinstance(error, DBAPIError) else error
+            said = str(theirs).split("\n")[0]
+            state = str(getattr(theirs, "sqlstate", None) or "")
             if running is not None and (state == "57014" or running.over):
                 raise running.ended() from None
             # 22: data, 42: the statement, 53/54: a limit of Postgres'
@@ -357,31 +354,38 @@ class Queries:
 
 
 def _taken(
-    fetch: Callable[[int], Sequence[Sequence[Any]]],
+    rows: Iterable[Sequence[Any]],
     columns: Sequence[OutputColumn],
     running: Running,
     limit: int,
 ) -> tuple[list[list[Any]], bool]:
-    """Rows as they are shown, and whether there are more."""
+    """Rows as they are shown, and whether there are more. Each is judged before the next is fetched."""
     converts = [_SHOWN.get(column.kind) for column in columns]
     taken: list[list[Any]] = []
     weight = 0
-    while True:
-        page = fetch(min(_FETCH, limit + 1 - len(taken)))
+    for row in rows:
         if running.over:
             raise running.ended()
-        if not page:
-            return taken, False
-        for row in page:
-            weight += 16 * len(row) + sum(len(value) for value in row if isinstance(value, str | bytes))
-            if len(taken) == limit or (weight > MOST_BYTES and taken):
-                return taken, True
-            taken.append(
-                [
-                    value if value is None or convert is None else convert(value)
-                    for value, convert in zip(row, converts, strict=True)
-                ]
-            )
+        weight += 16 * len(row) + sum(len(value) for value in row if isinstance(value, str | bytes))
+        if weight > MOST_BYTES and not taken:
+            raise _too_large("row")
+        if len(taken) == limit or weight > MOST_BYTES:
+            return taken, True
+        taken.append(
+            [
+                value if value is None or convert is None else convert(value)
+                for value, convert in zip(row, converts, strict=True)
+            ]
+        )
+    return taken, False
+
+
+def _too_large(what: str) -> SqlError:
+    return SqlError(
+        f"a {what} of the answer is larger than {MOST_BYTES} bytes",
+        hint="take part of it: fewer columns, left(…, n)",
+        code="HUB-1448",
+    )
 
 
 def _whole(value: Any) -> int:
@@ -393,12 +397,12 @@ def _whole(value: Any) -> int:
 def _refused(running: Running, said: str) -> SqlError:
     if running.over or "interrupted" in said:
         return running.ended()
-    if "too big" in said or "a row of" in said:
-        return SqlError(
-            f"a value of the answer is larger than {MOST_BYTES} bytes",
-            hint="take part of it",
-            code="HUB-1448",
-        )
+    if "too big" in said:
+        return _too_large("value")
+    if "a row of" in said:
+        return _too_large("row")
+    if "user-defined function" in said:
+        return SqlError("what is looked for in a text is too long", hint=LONGEST, code="HUB-1448")
     return SqlError(
         f"the database refuses: {said[:300]}", hint="the message is the database's own", code="HUB-1450"
     )
@@ -418,12 +422,19 @@ def _timed(connection: Connection, running: Running) -> None:
         connection.exec_driver_sql(f"SET LOCAL {setting} = {value}")
 
 
-def _guarded(sql: str) -> str:
-    """The same rows in the same order; one that no answer could carry is an error there, before it travels."""
+def _guarded(ready: Compiled, limit: int) -> str:
+    """The same rows in the same order, one more than the limit at most; one that no answer could carry is an error there,
+    before it travels. Nested values are their text, whose size is seen here."""
+    names = [f'"c{number}"' for number in range(len(ready.columns))]
+    shown = [
+        f"CAST({name} AS TEXT)" if column.kind == "json" else name
+        for name, column in zip(names, ready.columns, strict=True)
+    ]
     size = 'octet_length(CAST("hub_row" AS TEXT))'
     return (
-        f'SELECT * FROM ({sql}) AS "hub_row" WHERE CASE WHEN {size} > {MOST_BYTES} '
-        f"THEN CAST('a row of ' || {size} AS INTEGER) = 0 ELSE TRUE END"
+        f'SELECT {", ".join(shown)} FROM ({ready.sql}) AS "hub_row" ({", ".join(names)}) '
+        f"WHERE CASE WHEN {size} > {MOST_BYTES} THEN CAST('a row of ' || {size} AS INTEGER) = 0 ELSE TRUE END "
+        f"LIMIT {limit + 1}"
     )
 
 

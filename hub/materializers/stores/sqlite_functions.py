@@ -4,7 +4,8 @@ The second fence. The first is that every statement is written by ``sql_query.py
 whatever is no SELECT over the tables of this query with the functions of that list.
 
 LIKE is ours: SQLite's own takes a time that grows with a power of the wildcards, within one step that no time limit
-interrupts. Ours looks for the parts between the wildcards from left to right, each once.
+interrupts. Ours looks for the parts between the wildcards from left to right, each once. For the same reason whatever is
+looked for in a text is short, and so is a text in which a part with ``_`` is compared at every place.
 """
 
 from __future__ import annotations
@@ -23,8 +24,12 @@ from hub.materializers.stores.columns import from_sql
 _DAY_MS = 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST_VALUE = 32_000_000
-_LONGEST_PATTERN = 1_000
-_LONGEST_PART = 200  # between two %, where it has _
+_LONGEST_SOUGHT = 1_000
+_MOST_COMPARED = 50_000_000  # characters of a part of LIKE that has _ times those of the text: 0.2 s
+LONGEST = (
+    f"LIKE, position, replace and trim look for up to {_LONGEST_SOUGHT:,} characters; LIKE for a part with _ where its "
+    f"length times the text's is up to {_MOST_COMPARED:,}: left(…, n) takes part of a text"
+)
 _WHOLE = re.compile(r"\s*[+-]?\d{1,18}\s*")
 _NUMERAL = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?\s*")
 
@@ -99,9 +104,8 @@ def ilike(pattern: Any, text: Any, escape: Any) -> int | None:
 
 @lru_cache(256)
 def _pattern(pattern: str, escape: str) -> Callable[[str], bool]:
-    """What tells whether a text matches. Raises ValueError for a pattern that is too long."""
-    if len(pattern) > _LONGEST_PATTERN:
-        raise ValueError("the pattern of LIKE is too long")
+    """What tells whether a text matches. Raises ValueError for a pattern that is too long, or too long for the text."""
+    sought(pattern)
     parts: list[list[str | None]] = [[]]  # None: any one character
     at = 0
     while at < len(pattern):
@@ -143,15 +147,25 @@ def _search(part: list[str | None]) -> Callable[[str, int, int], int]:
     if None not in part:
         wanted = "".join(each or "" for each in part)
         return lambda text, start, end: text.find(wanted, start, end)
-    if len(part) > _LONGEST_PART:
-        raise ValueError("the pattern of LIKE is too long")
     found = re.compile("".join("." if each is None else re.escape(each) for each in part), re.DOTALL)
 
     def search(text: str, start: int, end: int) -> int:
+        if (end - start) * len(part) > _MOST_COMPARED:
+            raise ValueError("a part of LIKE is too long for its text")
         match = found.search(text, start, end)
         return match.start() if match else -1
 
     return search
+
+
+# ---- what is looked for in a text
+
+
+def sought(value: Any) -> Any:
+    """The same. Raises ValueError when it is too long."""
+    if value is not None and len(str(value)) > _LONGEST_SOUGHT:
+        raise ValueError("what is looked for is too long")
+    return value
 
 
 # ---- times and numbers
@@ -210,6 +224,10 @@ def _matching(pattern: re.Pattern[str], make: Callable[[str], Any]) -> Callable[
 FUNCTIONS: tuple[tuple[str, int, Callable[..., Any]], ...] = (
     ("hub_like", 3, like),
     ("hub_ilike", 3, ilike),
+    ("hub_sought", 1, sought),
+    ("hub_trim", 2, _quiet(lambda text, of: str(text).strip(str(of)))),
+    ("hub_ltrim", 2, _quiet(lambda text, of: str(text).lstrip(str(of)))),
+    ("hub_rtrim", 2, _quiet(lambda text, of: str(text).rstrip(str(of)))),
     ("hub_lower", 1, _quiet(lambda text: str(text).lower())),
     ("hub_upper", 1, _quiet(lambda text: str(text).upper())),
     ("hub_concat_ws", -1, _concat_ws),

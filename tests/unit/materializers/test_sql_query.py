@@ -7,6 +7,7 @@ import re
 import sqlite3
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from sql_cases import FRIENDLY, HOSTILE, NEW_YEAR_MS, NOW_MS, ask, fill
 from hub.materializers import sql_query
 from hub.materializers.sql_query import names_of, placeholders, since_of, tables_of
 from hub.materializers.sql_text import SqlError, is_complete, parse, statements
-from hub.materializers.stores.queries import Queries, Running
+from hub.materializers.stores.queries import MOST_BYTES, Queries, Running
 from hub.materializers.stores.sql import Change, Store, ViewBatch
 from hub.materializers.stores.sqlite_functions import fence, ilike, like, prepare
 from hub.record import Positions
@@ -154,6 +155,22 @@ def test_rows_and_bytes_are_limited_and_it_says_so(store: Store, queries: Querie
         ask(queries, doubling + " SELECT t FROM h")
 
 
+def test_rows_are_fetched_as_memory_allows(store: Store, queries: Queries) -> None:
+    """A row that no answer could carry is an error, and none is there before the one before it was weighed."""
+    store.ensure_view("wide", _one("text"), [], "t10")
+    store.apply([ViewBatch("wide", [Change("k", 1, 0, 0, {"text": "x" * 1_000_000})], Positions())])
+    with pytest.raises(SqlError, match="a row of the answer is larger than") as refusal:
+        ask(queries, f"SELECT {', '.join(['text'] * 17)} FROM wide")
+    assert refusal.value.code == "HUB-1448" and refusal.value.hint
+    tracemalloc.start()
+    try:
+        answer = ask(queries, "SELECT p.key, text || p.n FROM plant p, plant q, wide", limit=1_000)
+        assert answer.more and 10 < len(answer.rows) < 20
+        assert tracemalloc.get_traced_memory()[1] < 3 * MOST_BYTES
+    finally:
+        tracemalloc.stop()
+
+
 def _one(name: str) -> dict[str, Any]:
     return {"type": "record", "name": "v", "fields": [{"name": name, "type": ["null", "string"]}]}
 
@@ -207,6 +224,43 @@ def test_like_is_what_it_says(pattern: str, text: str) -> None:
     assert bool(ilike(pattern.upper(), text, "\\")) is (
         re.fullmatch(expression, text, re.DOTALL | re.IGNORECASE) is not None
     )
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "position({} IN city)",
+        "strpos(city, {})",
+        "replace(city, {}, 'x')",
+        "trim(city, {})",
+        "ltrim(city, {})",
+        "rtrim(city, {})",
+        "city LIKE {}",
+    ],
+)
+def test_what_is_looked_for_is_no_longer_than_a_step_may_take(queries: Queries, asked: str) -> None:
+    """A step of SQLite compares it at every place of a text, and nothing interrupts a step."""
+    for sought in (":long", "concat(:long, key)"):
+        with pytest.raises(SqlError, match="looked for in a text is too long") as refusal:
+            ask(queries, f"SELECT {asked.format(sought)} FROM plant", long="x" * 1_001)
+        assert refusal.value.code == "HUB-1448" and "1,000" in (refusal.value.hint or "")
+    ask(queries, f"SELECT {asked.format(':fits')} FROM plant", fits="é" * 1_000)
+
+
+def test_a_part_of_like_with_any_character_is_no_longer_than_its_text_allows() -> None:
+    assert like("%" + "a_" * 200 + "b%", "a" * 100_000, "\\") == 0
+    with pytest.raises(ValueError, match="long"):
+        like("%" + "a_" * 200 + "b%", "a" * 1_000_000, "\\")
+    assert like("%" + "a_" * 200 + "%", "b" * 1_000 + "a" * 400 + "b" * 10_000, "\\") == 1
+    assert like("a_%ab", "a" * 30_000_000 + "b", "\\") == 1  # no _ but at its beginning: each place once
+
+
+def test_trim_is_what_it_says(queries: Queries) -> None:
+    sql = "SELECT trim('xyaxy', 'yx'), ltrim('xyaxy', 'yx'), rtrim('xyaxy', 'yx'), trim('xax', ''), trim(NULL, 'x')"
+    assert ask(queries, sql).rows == [["a", "axy", "xya", "xax", None]]
+    assert ask(queries, "SELECT trim(' x '), trim(LEADING 'x' FROM 'xax'), trim('x', :c)", c=None).rows == [
+        ["x", "ax", None]
+    ]
 
 
 def test_like_takes_no_time_that_grows_with_its_wildcards() -> None:
