@@ -45,7 +45,14 @@ app = typer.Typer(
 TopicArgument = Annotated[
     str, typer.Argument(help="A dead-letter topic, or the topic or view whose letters are meant")
 ]
-PartitionOption = Annotated[int, typer.Option("--partition", "-p", help="Partition of the dead-letter topic")]
+PartitionOption = Annotated[
+    int | None,
+    typer.Option(
+        "--partition",
+        "-p",
+        help="Partition of the dead-letter topic. Default: the one that has a letter at the offset",
+    ),
+]
 ByOption = Annotated[str | None, typer.Option(help="Who does this, for the record. Default: the user")]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing")]
 ReasonOption = Annotated[str | None, typer.Option(help="Letters of this reason, as hub dlq ls names it")]
@@ -105,28 +112,35 @@ def list_letters(
         }
         for each in chosen[:limit]
     ]
-    show(rows, output, ("topic", *LETTER_COLUMNS) if len(names) > 1 else LETTER_COLUMNS)
+    there = found.topics()
+    columns = (
+        *(("topic",) if len(names) > 1 else ()),
+        *(("partition",) if any(there[name].partitions > 1 for name in names) else ()),
+        *LETTER_COLUMNS,
+    )
+    show(rows, output, columns)
     if len(chosen) > limit:
         note(f"{len(chosen) - limit} more: --limit {len(chosen)}")
 
 
 @app.command("show")
 def show_letter(
-    topic: TopicArgument, offset: int, partition: PartitionOption = 0, output: OutputOption = Output.table
+    topic: TopicArgument, offset: int, partition: PartitionOption = None, output: OutputOption = Output.table
 ) -> None:
     """One dead letter: why, the bytes that are wrong and the field they are in, what could be read, as JSON.
 
     Example: hub dlq show shop.orders.dlq 0 -o json
     """
     found = _open()
-    show_one(found.show(_place(found, topic, partition, offset)), output)
+    (place,) = _places(found, _one(found, topic), partition, [offset])
+    show_one(found.show(place), output)
 
 
 @app.command()
 def repair(
     topic: TopicArgument,
     offsets: OffsetsArgument = None,
-    partition: PartitionOption = 0,
+    partition: PartitionOption = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Set a field; may stand several times"),
@@ -165,10 +179,15 @@ def repair(
     if with_ is not None:  # a script that fails fails on a few, before it is let loose on all
         found.repair(places[:5], how, _by(by), dry_run=True)
     rows = found.repair(places, how, _by(by), why=why, dry_run=dry_run)
-    note(f"{len(rows)} {'would be repaired; nothing was written' if dry_run else 'repaired'}")
+    left = sum("after" not in row for row in rows)
+    note(
+        f"{len(rows) - left} {'would be repaired; nothing was written' if dry_run else 'repaired'}"
+        + (f", {left} left as they are" if left else "")
+    )
     if output is Output.table:
         show(list(_changes(rows)), output, ("letter", "field", "before", "after"))
-    replayed = found.replay(places, _by(by)) if replay_too and not dry_run else []
+    right = [place for place, row in zip(places, rows, strict=True) if row["state"] == "repaired"]
+    replayed = found.replay(right, _by(by)) if replay_too and right and not dry_run else []
     if output is Output.json:
         went = {row["letter"]: row for row in replayed}
         show([{**row, "replay": went.get(row["letter"])} for row in rows], output)
@@ -180,7 +199,7 @@ def repair(
 def replay(
     topic: TopicArgument,
     offsets: OffsetsArgument = None,
-    partition: PartitionOption = 0,
+    partition: PartitionOption = None,
     reason: ReasonOption = None,
     as_is: Annotated[
         bool,
@@ -208,7 +227,7 @@ def replay(
 def dismiss(
     topic: TopicArgument,
     offsets: OffsetsArgument = None,
-    partition: PartitionOption = 0,
+    partition: PartitionOption = None,
     reason: ReasonOption = None,
     why: Annotated[str | None, typer.Option(help="A remark, for the record")] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Take dismissals back")] = False,
@@ -256,16 +275,30 @@ def _one(found: DeadLetters, topic: str) -> str:
     return names[0]
 
 
-def _place(found: DeadLetters, topic: str, partition: int, offset: int) -> Place:
+def _places(found: DeadLetters, topic: str, partition: int | None, offsets: list[int]) -> list[Place]:
+    """The letters of these offsets. Raises CallerError where several partitions have one and none is said."""
     from hub.topics.dead_letter import Place
 
-    return Place(_one(found, topic), partition, offset)
+    if partition is not None or found.topics()[topic].partitions == 1:
+        return [Place(topic, partition or 0, offset) for offset in offsets]
+    there = found.at_offsets(topic, offsets)
+    places = []
+    for offset in offsets:
+        here = there.get(offset) or [Place(topic, 0, offset)]
+        if len(here) > 1:
+            partitions = " and ".join(str(place.partition) for place in here)
+            raise CallerError(
+                f'topic "{topic}" has a dead letter at offset {offset} in each of the partitions {partitions}',
+                hint=f"say which: -p {here[0].partition}",
+            )
+        places += here
+    return places
 
 
 def _chosen(
     found: DeadLetters,
     topic: str,
-    partition: int,
+    partition: int | None,
     offsets: list[int] | None,
     reason: str | None,
     states: set[str],
@@ -273,13 +306,11 @@ def _chosen(
     every: bool = False,
 ) -> list[Place]:
     """The letters that are meant: by offset, or by reason (``every``: all in those states)."""
-    from hub.topics.dead_letter import Place
-
     name = _one(found, topic)
     if offsets:
         if reason is not None:
             raise CallerError("offsets and --reason both say which letters are meant", hint="say one of them")
-        return [Place(name, partition, offset) for offset in dict.fromkeys(offsets)]
+        return _places(found, name, partition, list(dict.fromkeys(offsets)))
     if reason is None and not every:
         raise CallerError("nothing says which letters are meant", hint="name offsets, or --reason")
     read = found.letters([name])

@@ -83,6 +83,11 @@ class Place(NamedTuple):
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
+    @property
+    def named(self) -> str:
+        """As ``hub dlq`` takes it: an offset alone may be there in several partitions."""
+        return f"{self.topic} {self.offset} -p {self.partition}"
+
 
 @dataclass(frozen=True, slots=True)
 class Letter:
@@ -439,7 +444,7 @@ def _open(found: Known, doing: str) -> None:
         raise Conflict(
             f"dead letter {at} is {found.state} already, it cannot be {doing}",
             hint="hub dlq show tells by whom and when"
-            + (f"; hub dlq dismiss --undo {at.topic} {at.offset}" if found.state == "dismissed" else ""),
+            + (f"; hub dlq dismiss --undo {at.named}" if found.state == "dismissed" else ""),
             code="HUB-1911",
         )
 

@@ -160,6 +160,31 @@ class DeadLetters:
             )
         return dead_letter.known(letter_of(record), there[place.topic].topic_id, self.ledger())
 
+    def at_offsets(self, topic: str, offsets: Sequence[int]) -> dict[int, list[Place]]:
+        """Where the letters of these offsets are: an offset may be there in each partition. Raises PeerError."""
+        begins, ends = self.cluster.beginning_offsets([topic]), self.cluster.end_offsets([topic])
+        start = {tp: max(begins.get(tp), min(offsets)) for tp, _ in ends}
+        end = {tp: min(last, max(offsets) + 1) for tp, last in ends}
+        some = [tp for tp in end if start[tp] < end[tp]]
+        if not some:
+            return {}
+        records, complete = self._read(
+            Positions({tp: start[tp] for tp in some}),
+            Positions({tp: end[tp] for tp in some}),
+            MOST_LETTERS,
+            _READ_S,
+        )
+        if not complete:
+            raise PeerError(
+                f'topic "{topic}": offsets {min(offsets)} to {max(offsets)} are not read in {_READ_S:.0f} s',
+                hint="say the partition: -p N",
+            )
+        found: dict[int, list[Place]] = {offset: [] for offset in offsets}
+        for record in records:
+            if record.offset in found:
+                found[record.offset].append(Place(topic, record.partition, record.offset))
+        return found
+
     def ledger(self) -> dict[Place, Entry]:
         """What was done about every letter so far."""
         if LEDGER_TOPIC not in self.cluster.topics():
@@ -356,8 +381,7 @@ class DeadLetters:
         except CallerError as error:
             raise CallerError(
                 f"dead letter {letter.at}: {error.message}",
-                hint=error.hint
-                or f"hub dlq show {letter.at.topic} {letter.at.offset} has what could be read of it",
+                hint=error.hint or f"hub dlq show {letter.at.named} has what could be read of it",
                 code=error.code,
             ) from None
 
@@ -382,7 +406,7 @@ class DeadLetters:
             if wrong is not None:
                 raise CallerError(
                     f'{where}: its event is not what topic "{topic}" promises: {wrong.reason}: {wrong.detail}',
-                    hint=f"repair it: hub dlq repair {letter.at.topic} {letter.at.offset} --set FIELD=VALUE",
+                    hint=f"repair it: hub dlq repair {letter.at.named} --set FIELD=VALUE",
                     code="HUB-1330",
                 )
         declared = self.declared_key(topic)

@@ -141,10 +141,9 @@ def _protobuf(parsed: ProtobufSchema, schema_id: int, value: bytes, start: int) 
     except Broken as broken:
         at = broken.offset
         return Sight("PROTOBUF", schema_id, wrong=str(broken), offset=at, around=around(value, at))
+    pool: Any = message.DESCRIPTOR.file.pool
     try:
-        found = json_format.MessageToDict(
-            message, preserving_proto_field_name=True, descriptor_pool=message.DESCRIPTOR.file.pool
-        )
+        found = json_format.MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=pool)
     except (json_format.SerializeToJsonError, ValueError, TypeError, RecursionError) as error:
         # Bytes that are right, and no JSON: a time after the year 9999, an Any of a type that the file does not know.
         return Sight("PROTOBUF", schema_id, wrong=f"no JSON for it: {str(error)[:200]}")

@@ -6,6 +6,7 @@ import contextlib
 import json
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -576,6 +577,46 @@ def test_the_command_line_lists_repairs_and_replays(desk: Desk, hub: Any) -> Non
         "replayed",
         "dismissed",
     ]
+
+
+def test_a_script_that_leaves_a_letter_leaves_the_others_to_be_replayed(
+    desk: Desk, hub: Any, tmp_path: Path
+) -> None:
+    for offset in (1, 2, 3):
+        desk.dead(GOOD, NULL_KEY, offset)
+    script = tmp_path / "fix.py"
+    script.write_text(
+        "def repair(event, letter):\n    return None if letter.of.offset == 2 else {**event, 'cents': 6}\n"
+    )
+    asked = ("repair", "t", "--reason", "null_key", "--with", str(script), "--by", "ann")
+    assert "2 would be repaired; nothing was written, 1 left as they are" in hub(*asked, "--dry-run")[2]
+    code, said, noted = hub(*asked, "--replay", "-o", "json")
+    assert code == 0 and "2 repaired, 1 left as they are" in noted
+    assert [row["replay"] is not None for row in json.loads(said)] == [True, False, True]
+    assert [event.header(REPLAY_OF) for event in desk.replays()] == [b"t:0:1", b"t:0:3"]
+    code, _, noted = hub(*asked, "--replay")
+    assert code == 0 and "0 repaired, 1 left as they are" in noted
+
+
+def test_letters_of_several_partitions_are_told_apart(desk: Desk, hub: Any) -> None:
+    desk.cluster.create_topic("s.dlq", partitions=3, config={}, replication_factor=1)
+    for of, partition in enumerate((0, 2, 2)):
+        said = (("hub.dlq.topic", b"t"), ("hub.dlq.partition", b"0"), ("hub.dlq.offset", b"%d" % of))
+        desk.cluster.writer().append([NewRecord("s.dlq", b"o1", GOOD, said, 1, partition)])
+    table = hub("ls", "s", "-l")[1]
+    assert [line.split()[:2] for line in table.splitlines()[1:] if line.strip()][-3:] == [
+        ["0", "0"],
+        ["2", "0"],
+        ["2", "1"],
+    ]
+    code, _, error = hub("dismiss", "s", "0")
+    assert code == 1 and "in each of the partitions 0 and 2" in error and "-p 0" in error
+    assert "does not exist" in hub("dismiss", "s", "7")[2]
+    assert hub("dismiss", "s", "1")[0] == 0 and hub("dismiss", "s", "0", "-p", "2")[0] == 0
+    states = {str(each.letter.at): each.state for each in desk.letters.letters(["s.dlq"]).letters}
+    assert states == {"s.dlq:0:0": "open", "s.dlq:2:0": "dismissed", "s.dlq:2:1": "dismissed"}
+    assert "hub dlq dismiss --undo s.dlq 0 -p 2" in hub("repair", "s", "0", "-p", "2", "--set", "cents=6")[2]
+    assert json.loads(hub("show", "s", "1", "-o", "json")[1])["letter"] == "s.dlq:2:1"
 
 
 @pytest.mark.parametrize(
