@@ -152,6 +152,12 @@ FRIENDLY: list[tuple[str, list[list[Any]]]] = [
         [["low"], ["mid"], ["high"]],
     ),
     ("SELECT CASE city WHEN 'Oslo' THEN 1 END FROM plant WHERE n < 2 ORDER BY n", [[1], [None]]),
+    (
+        "SELECT CASE n WHEN NULL THEN 0 WHEN 1.0 THEN 1 WHEN 2 THEN 2 END FROM plant WHERE n < 3 ORDER BY n",
+        [[None], [1], [2]],
+    ),
+    ("SELECT CASE big WHEN TRUE THEN 1 END FROM plant WHERE n < 2 ORDER BY n", [[1], [None]]),
+    ("SELECT CASE seen WHEN '2026-01-01' THEN 1 END FROM plant WHERE n < 2 ORDER BY n", [[1], [None]]),
     ("SELECT big, NOT big, big AND n > 5, big IS TRUE FROM plant WHERE n = 6", [[True, False, True, True]]),
     (
         "SELECT bool_or(big), bool_and(big), count_if(big), count(*) FILTER (WHERE n > 6) FROM plant",

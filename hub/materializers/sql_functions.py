@@ -409,20 +409,25 @@ def _comparison(sign: str) -> Handler:
 
     def handle(w: Writer, node: exp.Binary) -> Piece:
         w.only(node, "this", "expression")
-        nodes = [node.this, node.expression]
-        return compared(w, sign, [w.expr(each) for each in nodes], nodes, order=order)
+        return compared(w, sign, node.this, node.expression, order=order)
 
     return handle
 
 
-def compared(w: Writer, sign: str, pieces: Sequence[Piece], nodes: Sequence[Any], *, order: bool) -> Piece:
-    kind, (one, other) = alike(w, pieces, nodes)
-    comparable(w, one, nodes[0])
-    if kind == "interval":
-        raise w.fail("intervals are added to times, not compared", nodes[0])
+def compared(w: Writer, sign: str, left: Any, right: Any, *, order: bool) -> Piece:
+    one, other = equated(w, [left, right])
     if order:
         return made(f"({ordered(w, one)} {sign} {ordered(w, other)})", "boolean", one, other)
     return made(f"({one.text} {sign} {other.text})", "boolean", one, other)
+
+
+def equated(w: Writer, nodes: Sequence[Any]) -> list[Piece]:
+    """What is compared with the first, and the first, as values of one kind. Raises SqlError."""
+    kind, pieces = alike(w, [w.expr(each) for each in nodes], nodes)
+    comparable(w, pieces[0], nodes[0])
+    if kind == "interval":
+        raise w.fail("intervals are added to times, not compared", nodes[0])
+    return pieces
 
 
 def _distinct_from(same: bool) -> Handler:
@@ -430,8 +435,7 @@ def _distinct_from(same: bool) -> Handler:
         words = "IS NOT DISTINCT FROM" if same else "IS DISTINCT FROM"
         if not w.postgres:
             words = "IS" if same else "IS NOT"
-        nodes = [node.this, node.expression]
-        return compared(w, words, [w.expr(each) for each in nodes], nodes, order=False)
+        return compared(w, words, node.this, node.expression, order=False)
 
     return handle
 
@@ -540,24 +544,22 @@ def _json_step(w: Writer, text: str, step: Any, node: Any, *, as_text: bool) -> 
 
 def _case(w: Writer, node: exp.Case) -> Piece:
     w.only(node, "this", "ifs", "default")
-    subject, tests, values = node.this, [], []
-    against = w.expr(subject) if subject is not None else None
-    for each in node.args["ifs"]:
-        test = (
-            compared(w, "=", [against, w.expr(each.this)], [subject, each.this], order=False)
-            if against is not None
-            else boolean(w, each.this)
-        )
-        tests.append(test)
-        values.append(each.args["true"])
-    default = node.args.get("default")
+    ifs, default = node.args["ifs"], node.args.get("default")
+    subject: list[Piece] = []
+    if node.this is None:
+        tests = [boolean(w, each.this) for each in ifs]
+    else:  # written once: it may be a subquery
+        first, *tests = equated(w, [node.this, *(each.this for each in ifs)])
+        subject = [first]
+    values = [each.args["true"] for each in ifs]
     if default is not None:
         values.append(default)
     kind, results = alike(w, [w.expr(each) for each in values], values)
     words = [f"WHEN {test.text} THEN {value.text}" for test, value in zip(tests, results, strict=False)]
     if default is not None:
         words.append(f"ELSE {results[-1].text}")
-    return made(f"(CASE {' '.join(words)} END)", kind, *tests, *results)
+    words[:0] = [each.text for each in subject]
+    return made(f"(CASE {' '.join(words)} END)", kind, *subject, *tests, *results)
 
 
 # ---- casts

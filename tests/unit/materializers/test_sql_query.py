@@ -121,6 +121,11 @@ def test_a_table_counts_as_often_as_it_is_written(queries: Queries) -> None:
         ask(queries, f"SELECT {' + '.join(['(SELECT 1)'] * 41)}")
 
 
+def test_the_subject_of_case_is_written_once(queries: Queries) -> None:
+    subject, whens = f"concat({', '.join(['city'] * 100)})", "WHEN 'x' THEN 1 " * 400
+    assert ask(queries, f"SELECT CASE {subject} {whens} ELSE 2 END FROM plant LIMIT 1").rows == [[2]]
+
+
 def test_an_endless_join_ends_in_time(queries: Queries) -> None:
     started = time.monotonic()
     tables = ", ".join(f"plant t{number}" for number in range(12))
