@@ -8,11 +8,13 @@ is counted, never half shown. Reading is bounded in events, bytes and time, and 
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Protocol
+from uuid import UUID
 
 import orjson
 
@@ -52,6 +54,8 @@ META: Mapping[str, str] = {
 }
 VALUE = "_value"
 _JSON_KINDS = {"string": "string", "integer": "long", "number": "double", "boolean": "boolean"}
+# Avro's types whose values are shown as texts: 12:30:00, 6ba7b810-9dad-11d1-80b4-00c04fd430c8.
+_TEXTS = ("time-millis", "time-micros", "uuid")
 _PYTHON: Mapping[str, type] = {"string": str, "boolean": bool, "bytes": bytes}
 
 Decode = Callable[[bytes, int], Any]
@@ -258,6 +262,8 @@ def _avro_kind(avro_type: Any, known: Mapping[str, Any]) -> str:
     if isinstance(one, dict):
         if one.get("logicalType") == "local-timestamp-micros":
             return "timestamp"
+        if one.get("logicalType") in _TEXTS:
+            return "string"
         if one["type"] == "fixed" and one.get("logicalType") != "decimal":
             return "bytes"
     return kind_of(one)
@@ -326,6 +332,8 @@ def _kept(value: Any, kind: str) -> Any:
         return float(value)
     if kind == "decimal":
         return str(value) if isinstance(value, Decimal) else str(Decimal(str(value)))
+    if kind == "string" and isinstance(value, UUID | dt.time):
+        return str(value)
     if not isinstance(value, _PYTHON[kind]):
         raise TypeError
     return value

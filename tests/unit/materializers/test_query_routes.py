@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import datetime as dt
 import io
 import json
 import random
@@ -12,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from fastapi import FastAPI
@@ -656,3 +658,18 @@ def test_text_columns_of_new_tables_are_kept_by_code_point(hub: Hub) -> None:
     hub.store.ensure_view("w", schema(t="string"), ["t"], "t8")
     column = hub.store.view("w").table.c["t"]
     assert 'COLLATE "C"' in str(column.type.compile(postgresql.dialect()))
+
+
+def test_avros_identities_and_times_of_day_are_texts(hub: Hub, http: TestClient) -> None:
+    kinds = [("id", "string", "uuid"), ("opens", "int", "time-millis"), ("closes", "long", "time-micros")]
+    fields = [
+        {"name": name, "type": ["null", {"type": of, "logicalType": logical}]} for name, of, logical in kinds
+    ]
+    schema = {"type": "record", "name": "Shop", "fields": fields}
+    hub.registry.known[4], hub.registry.subjects["shops-value"] = ("AVRO", schema), [4]
+    shop = {"id": UUID(int=7), "opens": dt.time(9, 30), "closes": dt.time(18, 0, 0, 250)}
+    for value in (shop, dict.fromkeys(shop)):
+        hub.publish("shops", encode(4, parsed(schema), value), partition=0)
+    body = ask(http, 'SELECT id, opens, closes FROM "shops" ORDER BY _offset')
+    assert body["rows"] == [{name: value and str(value) for name, value in shop.items()}, dict.fromkeys(shop)]
+    assert body["scanned"][0]["unreadable"] == 0
