@@ -104,6 +104,8 @@ def test_a_running_hub_is_found_by_its_home(tmp_path: Path, monkeypatch: pytest.
         each.mkdir()
     (example / "hub.yaml").write_text("http_port: 1001\nspark_heap_mb: 700\n")
     (elsewhere / "hub.yaml").write_text("http_port: 4001\n")
+    for name in ("PROJECT", "HOME", "HTTP_PORT", "KAFKA_PORT"):  # --project and --home leave theirs behind
+        monkeypatch.delenv(f"HUB_{name}", raising=False)
     monkeypatch.chdir(folder)
     assert (load_settings().project, load_settings().http_port) == (Path("."), 8088)  # none runs
 
