@@ -115,7 +115,7 @@ def _compatible(registry: Queries, command: RegisterSchema) -> None:
 
 
 def _within_rules(registry: Queries, command: RegisterSchema) -> None:
-    broken = [each for each in registry.violations(command) if each.severity == "block"]
+    broken = [each for each in registry.violations(command, is_new=True) if each.severity == "block"]
     if broken:
         raise Refused(
             422,

@@ -393,11 +393,13 @@ class Queries(Holdings):
         rules = merged_rules(over["defaultRuleSet"], rules, over["overrideRuleSet"])
         return replace(command, metadata=metadata, rule_set=rules)
 
-    def violations(self, command: RegisterSchema) -> list[Violation]:
-        """The rules of the tree that registering this would break, those that only warn too. Raises Refused 42201."""
+    def violations(self, command: RegisterSchema, *, is_new: bool | None = None) -> list[Violation]:
+        """The rules of the tree that registering this would break, those that only warn too. Raises Refused 42201.
+
+        ``is_new``: a version is made of it, though the schema may be known (``"version": -1``); None: when it is not known."""
         subject = names.normal(command.subject)
         try:
-            is_new = self.lookup(command) is None
+            is_new = self.lookup(command) is None if is_new is None else is_new
             return self.rulebook.violations(
                 subject, self.source(command), command.metadata, command.caller, is_new=is_new
             )

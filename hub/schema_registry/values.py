@@ -146,13 +146,21 @@ class JsonText:
 
     def body(self, value: Any, place: str = "value", most_steps: int = MOST_STEPS) -> bytes:
         """See Encoder."""
-        wrong = next(self._validator.iter_errors(value), None)
+        try:
+            wrong = next(self._validator.iter_errors(value), None)
+            written = orjson.dumps(value) if wrong is None else b""
+        except (
+            TypeError,
+            ValueError,
+            RecursionError,
+        ) as error:  # deeper than can be written; what is read may be
+            raise Unfit(f"{place}: {str(error)[:300]}") from None
         if wrong is not None:
             path = place + "".join(
                 f"[{each}]" if isinstance(each, int) else f".{each}" for each in wrong.instance_path
             )
             raise Unfit(f"{path}: {wrong.message[:300]}")
-        return orjson.dumps(value)
+        return written
 
     def check(self, value: bytes, start: int) -> int:
         """See Check."""

@@ -235,6 +235,9 @@ def letter_of(record: Record) -> Letter:
     at = Place(record.topic, record.partition, record.offset)
     own = tuple(each for each in record.headers if not each[0].startswith(prefix))
     of = _place(said("topic"), said("partition"), said("offset"))
+    suffix = {"view": DLQ_SUFFIX, "audit": QUARANTINE_SUFFIX}.get(kind)
+    if of is not None and suffix is not None and of.topic + suffix != record.topic:
+        of = None  # anybody who may write here could have it replayed into any topic
     detail, by, reason = "", "", OTHER
     if kind == "view":
         by, detail = (

@@ -20,11 +20,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
-
-import orjson
 
 from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster, KafkaSender
@@ -49,6 +47,7 @@ from hub.topics.produce_request import (
     RecordRequest,
     TooLarge,
     Unprocessable,
+    as_json,
     event_of,
     plain_bytes,
     record_of,
@@ -349,6 +348,12 @@ class Gateway:
                 self._away(error)
                 batch.refuse(index, error)
                 continue
+            except (
+                Exception
+            ) as error:  # of this record alone: a batch that is left unfinished would hold its place
+                log.exception("a record could not be made")
+                batch.refuse(index, HubFault(f"the record could not be made: {type(error).__name__}"))
+                continue
             if request.producer is not None:
                 new = _with_header(new, PRODUCER_HEADER, request.producer.encode())
             new = replace(new, headers=with_trace(new.headers, request.trace if span is None else span.trace))
@@ -377,7 +382,8 @@ class Gateway:
                     self._memory.forget(request.topic, key)
                 if sought:
                     self._recovered.pop(request.topic, None)
-        answer.set_result(made)
+        with contextlib.suppress(InvalidStateError):  # a request that failed is answered once
+            answer.set_result(made)
 
     # ---- what a request says, made into records
 
@@ -406,7 +412,7 @@ class Gateway:
     def _values(self, request: Request) -> Any:
         for each in values_of(request.body, lines=request.lines):
             if request.form == "event" and not isinstance(each, CallerError) and isinstance(each[0], list):
-                yield from ((value, len(orjson.dumps(value))) for value in each[0])
+                yield from ((value, len(as_json(value, "value"))) for value in each[0])
             else:
                 yield each
 
@@ -584,18 +590,25 @@ class Gateway:
 
     def _poll(self) -> None:
         while not self._stop.is_set():
-            sender = self._sender
-            if sender is None:
-                self._stop.wait(0.05)
-                continue
             try:
-                sender.poll(0.1)
-            except HubError as error:
-                log.warning("the gateway's producer is opened anew: %s", error.message)
-                self._drop(sender)
-            now_s = time.monotonic()
-            for batch in [each for each in self._batches.copy() if now_s > each.give_up_at_s]:
-                batch.refuse_rest(_unknown(self.cluster.down("append", "not acknowledged in time")))
+                self._step()
+            except Exception:  # nobody else acknowledges: it goes on
+                log.exception("acknowledgements")
+                self._stop.wait(0.5)
+
+    def _step(self) -> None:
+        sender = self._sender
+        if sender is None:
+            self._stop.wait(0.05)
+            return
+        try:
+            sender.poll(0.1)
+        except HubError as error:
+            log.warning("the gateway's producer is opened anew: %s", error.message)
+            self._drop(sender)
+        now_s = time.monotonic()
+        for batch in [each for each in self._batches.copy() if now_s > each.give_up_at_s]:
+            batch.refuse_rest(_unknown(self.cluster.down("append", "not acknowledged in time")))
 
     def _away(self, error: HubError) -> None:
         if error.code in (AWAY, BARRED):

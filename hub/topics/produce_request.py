@@ -280,12 +280,20 @@ def plain_bytes(given: Data, part: str) -> bytes | None:
     if given.data is None:
         return None
     if given.type == "JSON":
-        return orjson.dumps(given.data)
+        return as_json(given.data, f"{part}.data")
     if given.type == "BINARY":
         return _base64(given.data, f"{part}.data")
     if not isinstance(given.data, str):
         raise Unprocessable(f"{part}.data: is {_cut(given.data)}, type STRING wants a text")
     return given.data.encode()
+
+
+def as_json(value: Any, place: str) -> bytes:
+    """Raises Unprocessable for what is nested deeper than JSON is written; it is read deeper."""
+    try:
+        return orjson.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Unprocessable(f"{place}: {error}", hint="nest it less deep") from None
 
 
 def _base64(given: Any, place: str) -> bytes:
@@ -306,7 +314,10 @@ def _known(given: Mapping[str, Any], fields: tuple[str, ...], place: str) -> Non
 
 
 def _cut(value: Any) -> str:
-    text = orjson.dumps(value).decode()
+    try:
+        text = orjson.dumps(value).decode()
+    except (TypeError, ValueError, RecursionError):
+        return "nested too deep"
     return text if len(text) <= 60 else text[:57] + "…"
 
 

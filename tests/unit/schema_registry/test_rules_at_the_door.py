@@ -144,3 +144,16 @@ def test_a_server_does_not_start_without_the_rules_that_were_meant(tmp_path: Pat
     (tmp_path / "policies.yaml").write_text("policies: [")
     with pytest.raises(ConfigError, match=r"policies\.yaml:1"):
         LiveRules(tmp_path)
+
+
+def test_what_is_frozen_gets_no_version_of_a_schema_that_it_had_either() -> None:
+    frozen = Registry()
+    versions = [
+        put(frozen, RegisterSchema("a-value", each)) for each in (text("x"), text("x", "y", default=True))
+    ]
+    assert [each.version for each in versions] == [1, 2]
+    frozen.rulebook = Rulebook(Policies.of({"a": {"freeze": True}}))
+    with pytest.raises(Refused, match="frozen"):
+        put(frozen, RegisterSchema("a-value", text("x"), version=-1))  # would be the latest once more
+    assert put(frozen, RegisterSchema("a-value", text("x"))).version == 1
+    assert list(frozen.numbers("a-value")) == [1, 2]

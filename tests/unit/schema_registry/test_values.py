@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -96,3 +97,14 @@ def test_bytes_that_are_not_what_the_schema_says_are_broken() -> None:
 def test_a_file_without_a_message_has_no_values() -> None:
     with pytest.raises(InvalidSchema, match="no message"):
         encoder_of(Source.of("PROTOBUF", 'syntax = "proto3"; enum E { A = 0; }'))
+
+
+def test_json_that_is_deeper_than_it_can_be_written_is_unfit_and_harms_nobody() -> None:
+    source = Source.of("JSON", '{"type": "object"}')
+    deep: dict[str, Any] = {}
+    for _ in range(300):
+        deep = {"a": deep}
+    with pytest.raises(Unfit, match="value: .*[Rr]ecursion"):
+        encoder_of(source).body(deep)
+    with pytest.raises(Broken):
+        check_of(source)(b'{"a":' * 300 + b"1" + b"}" * 300, 0)

@@ -599,9 +599,10 @@ def test_a_script_that_leaves_a_letter_leaves_the_others_to_be_replayed(
 
 
 def test_letters_of_several_partitions_are_told_apart(desk: Desk, hub: Any) -> None:
+    desk.cluster.create_topic("s", partitions=1, config={}, replication_factor=1)
     desk.cluster.create_topic("s.dlq", partitions=3, config={}, replication_factor=1)
     for of, partition in enumerate((0, 2, 2)):
-        said = (("hub.dlq.topic", b"t"), ("hub.dlq.partition", b"0"), ("hub.dlq.offset", b"%d" % of))
+        said = (("hub.dlq.topic", b"s"), ("hub.dlq.partition", b"0"), ("hub.dlq.offset", b"%d" % of))
         desk.cluster.writer().append([NewRecord("s.dlq", b"o1", GOOD, said, 1, partition)])
     table = hub("ls", "s", "-l")[1]
     assert [line.split()[:2] for line in table.splitlines()[1:] if line.strip()][-3:] == [
@@ -643,3 +644,16 @@ def test_what_the_command_line_refuses_says_the_way_out(
     code, out, error = hub(*arguments)
     assert code == 1 and said in error.replace("\n", " ") and out == ""
     assert desk.replays() == []
+
+
+def test_a_letter_goes_back_to_the_topic_whose_letters_these_are_and_to_no_other(
+    desk: Desk, hub: Any
+) -> None:
+    """Who may write here chose the headers."""
+    for topic in ("pay", "pay.dlq", "hr"):
+        desk.cluster.create_topic(topic, partitions=1, config={}, replication_factor=1)
+    said = (("hub.dlq.topic", b"hr"), ("hub.dlq.partition", b"0"), ("hub.dlq.offset", b"0"))
+    desk.cluster.writer().append([NewRecord("pay.dlq", b"o1", GOOD, said)])
+    code, _, error = hub("replay", "pay", "0")
+    assert code == 1 and "does not say where it is from" in error
+    assert desk.cluster.logs["hr"] == [[]]
