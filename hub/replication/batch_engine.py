@@ -291,6 +291,7 @@ class BatchEngine:
         self._source_failures = 0
         self._refresh_at: float | None = None
         self._fetching: dict[int, _Asked] = {}
+        self._turn = 0
         self._frames: list[bytearray] = []  # answers of which pieces may be staged
         self._spare: list[bytearray] = []  # answers of which all is written: the next ones go there
         self._own_sequences: dict[TopicPartition, int] = {}
@@ -707,7 +708,12 @@ class BatchEngine:
             by_node.setdefault(leader.node, []).append(
                 FetchFrom(each.tp, identity, leader.epoch, each.position)
             )
+        self._turn += 1
         for node, wanted in by_node.items():
+            # A broker fills its answer in the order of the question (KIP-74): another one is first each time, or what has
+            # much to catch up takes all of it and the others nothing.
+            first = self._turn % len(wanted)
+            wanted = wanted[first:] + wanted[:first]
             try:
                 connection = self.source.connection(node, "fetch")
                 version = wire.send_fetch(

@@ -33,7 +33,13 @@ CHECKPOINTS_TOPIC = "_hub.mirror.checkpoints"
 MAP_TOPIC = "_hub.mirror.map"
 CONTROL_TOPIC = "_hub.mirror.control"
 
-CHECKPOINTS_CONFIG: Mapping[str, str] = {"cleanup.policy": "compact", "compression.type": "producer"}
+CHECKPOINTS_CONFIG: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "compression.type": "producer",
+    # Ten a second of each partition, and read from the beginning at every start: the cleaner shall keep it short.
+    "segment.ms": "600000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
 MAP_CONFIG: Mapping[str, str] = {"cleanup.policy": "compact,delete", "compression.type": "producer"}
 CONTROL_CONFIG: Mapping[str, str] = {"cleanup.policy": "compact", "compression.type": "producer"}
 

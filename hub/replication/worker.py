@@ -62,8 +62,9 @@ def run(path: Path, environ: Mapping[str, str], stop: threading.Event, timeout_s
     """Work until ``stop`` is set. Raises ConfigError when the file is wrong at the beginning."""
     file, stamp = checked(load(path)), stamp_of(path)
     secrets = mask_secrets(file, environ)
+    clusters = reach_all(file, environ, path.parent, timeout_s)
     while not stop.is_set():
-        worker = Worker(file, reach_all(file, environ, path.parent, timeout_s), secrets=secrets)
+        worker = Worker(file, clusters, secrets=secrets)
         worker.start()
         try:
             while not stop.wait(FILE_S) and (now := stamp_of(path)) == stamp:
@@ -73,7 +74,12 @@ def run(path: Path, environ: Mapping[str, str], stop: threading.Event, timeout_s
             stamp = now
             try:
                 changed = checked(load(path))
-                file, secrets = changed, mask_secrets(changed, environ)
+                # A variable or a file that it names may not be there yet: all of it is tried before anything is taken.
+                reached, hidden = (
+                    reach_all(changed, environ, path.parent, timeout_s),
+                    mask_secrets(changed, environ),
+                )
+                file, clusters, secrets = changed, reached, hidden
                 log.info("%s has changed: beginning anew with it", path)
             except HubError as error:
                 log.error("%s has changed and is wrong, the former one stays: %s", path, error.message)
