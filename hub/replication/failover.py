@@ -357,6 +357,26 @@ def begin(
     )
 
 
+def check_stands(control: Control, operation: Operation) -> None:
+    """Raises Conflict (HUB-1961, HUB-1962) where somebody else has changed hands since the operation began, or is about to: two
+    may have been asked for at the same time, and only one is the one."""
+    if operation.kind == "drill":
+        return
+    home, running, owner = operation.home, control.running(operation.home), control.owner(operation.home)
+    if running is not None and running.id != operation.id and running.kind != "drill":
+        raise Conflict(
+            f'{running.kind} "{running.id}" of {home} is under way, and it is the one: this {operation.kind} is not',
+            hint="abort this one (`hub mirror resume MIRROR --abort`); `hub mirror status` shows who acts for whom",
+            code="HUB-1961",
+        )
+    if owner.epoch != operation.epoch - 1 and (owner.epoch, owner.acting) != (operation.epoch, operation.new):
+        raise Conflict(
+            f"hands have changed since this {operation.kind} began: {owner.acting} owns the topics of {home} (epoch {owner.epoch})",
+            hint="`hub mirror status` shows who acts for whom; begin anew if it is still wanted",
+            code="HUB-1962",
+        )
+
+
 def done(operation: Operation, name: StepName) -> Operation:
     """After a step. The same step twice changes nothing. Raises HubFault (HUB-5605) when another one was due."""
     if name in operation.done:

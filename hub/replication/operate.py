@@ -260,11 +260,16 @@ class Operator:
         return made
 
     def carry_on(self, operation: Operation) -> Operation:
-        """Do every step that is not done, and write down each that is. Raises what a step raises; then go on later."""
+        """Do every step that is not done, and write down each that is. Raises what a step raises; then go on later.
+
+        Raises Conflict when another operation is the one, before it claims anything and before it takes ownership."""
         try:
+            failover.check_stands(self.control(), operation)
             if not operation.done:
                 self.tell(operation, operation.record())
             while (step := operation.next) is not None:
+                if step.name == "take_ownership":
+                    failover.check_stands(self.control(), operation)
                 self.say(f"{step.name}: {step.does}")
                 self.do(operation, step)
                 operation = failover.done(operation, step.name)

@@ -20,6 +20,7 @@ from hub.replication.failover import (
     apply,
     assess,
     begin,
+    check_stands,
     done,
     ownership,
 )
@@ -49,6 +50,26 @@ def carried_out(control: Control, operation: Operation, log: list[Record] | None
         log.append(read(operation.record()))
         control = apply(control, log[-1])
     return control
+
+
+def test_of_two_that_were_asked_for_at_once_one_is_the_one() -> None:
+    """Both prompts were open; each had seen that nobody else was about to."""
+    first, second = begun(Control(), "failover", "lon", "1"), begun(Control(), "failover", "tok", "2")
+    control = Control()
+    check_stands(control, first)
+    control = apply(control, read(first.record()))
+    check_stands(control, first)
+    with pytest.raises(Conflict, match='failover "1" of nyc is under way') as under_way:
+        check_stands(control, second)
+    assert under_way.value.code == "HUB-1961"
+    taken = apply(control, read(ownership(first, 9).record()))
+    check_stands(taken, first)  # it died between the step and the word of it, and goes on
+    over = carried_out(control, first)
+    with pytest.raises(Conflict, match="lon owns the topics of nyc") as changed:
+        check_stands(over, second)
+    assert changed.value.code == "HUB-1962"
+    check_stands(over, begun(over, "failback", "nyc", "3"))
+    check_stands(over, replace(second, kind="drill"))
 
 
 def test_there_and_back_again() -> None:
