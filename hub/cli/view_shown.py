@@ -15,6 +15,7 @@ from hub.cli.output import Output, OutputOption, note, show_one
 from hub.cli.view_versions import show_comparison
 from hub.errors import NotFound, nearest
 from hub.observability.web import format
+from hub.record import Positions
 
 
 def show_view(
@@ -128,11 +129,8 @@ def _state(view: Mapping[str, Any], now_ms: int) -> str:
 
 def _by_topic(positions: str | None) -> Iterator[str]:
     """``shop.orders 0:2166 1:2131``, a topic a line: the next offset to be read of each partition."""
-    if not positions:
-        return
-    parts = (each.rsplit(":", 2) for each in positions.split(","))
-    for topic, ends in groupby(parts, key=lambda part: part[0]):
-        yield " ".join([topic, *(f"{partition}:{offset}" for _, partition, offset in ends)])
+    for topic, ends in groupby(Positions.parse(positions or ""), key=lambda end: end[0].topic):
+        yield " ".join([topic, *(f"{tp.partition}:{offset}" for tp, offset in ends)])
 
 
 def _batch(batch: Mapping[str, Any] | None, now_ms: int) -> str | None:

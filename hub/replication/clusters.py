@@ -19,7 +19,7 @@ from hub.kafka import KafkaCluster
 from hub.kafka.acls import TopicRule
 from hub.kafka.own import check_files
 from hub.kafka.tokens import Tokens
-from hub.log import TopicDescription
+from hub.log import Reader, TopicDescription
 from hub.record import Positions, Record
 from hub.replication.board import STATUS_CONFIG, STATUS_TOPIC, Board
 from hub.replication.checkpoint import (
@@ -260,21 +260,27 @@ def read_to_end(
     try:
         reader.assign(Positions({tp: begins.get(tp) for tp, end in ends if begins.get(tp) < end}))
         wanted = Positions({tp: end for tp, end in ends if begins.get(tp) < end})
-        deadline = time.monotonic() + timeout_s
-        while not (at := reader.position()).covers(wanted):
-            if time.monotonic() > deadline:
-                waiting = at.behind(wanted)
-                raise PeerError(
-                    f'cluster "{reached.name}": {waiting} is not reached within {timeout_s:g} s',
-                    hint="an open transaction of a hung worker holds it back until it times out",
-                    code="HUB-3604",
-                )
-            for record in reader.poll(_POLL, 0.2):
-                take(record)
-            if reader.position() != at:
-                deadline = time.monotonic() + timeout_s
+        if not _read_until(reader, wanted, take, timeout_s):
+            raise PeerError(
+                f'cluster "{reached.name}": {reader.position().behind(wanted)} is not reached within {timeout_s:g} s',
+                hint="an open transaction of a hung worker holds it back until it times out",
+                code="HUB-3604",
+            )
     finally:
         reader.close()
+
+
+def _read_until(reader: Reader, ends: Positions, take: Callable[[Record], None], timeout_s: float) -> bool:
+    """All records up to ``ends``. False when for ``timeout_s`` nothing came on: a long map takes its time."""
+    deadline = time.monotonic() + timeout_s
+    while not (at := reader.position()).covers(ends):
+        if time.monotonic() > deadline:
+            return False
+        for record in reader.poll(_POLL, 0.2):
+            take(record)
+        if reader.position() != at:
+            deadline = time.monotonic() + timeout_s
+    return True
 
 
 def read_board(reached: Reached, *, status: bool = True) -> Board:
@@ -329,18 +335,12 @@ class OnwardReader:
             begins = self.reached.kafka.beginning_offsets(self.topics)
             self._reader.assign(Positions({tp: begins.get(tp) for tp, _ in ends}))
             self._assigned = True
-        deadline = time.monotonic() + timeout_s
-        while not (at := self._reader.position()).covers(ends):
-            if time.monotonic() > deadline:
-                raise PeerError(
-                    f'cluster "{self.reached.name}": an open transaction holds back the mirrors\' own topics',
-                    hint="a worker hangs: its transaction times out",
-                    code="HUB-3604",
-                )
-            for record in self._reader.poll(_POLL, 0.2):
-                self._take(record)
-            if self._reader.position() != at:  # a long map takes its time
-                deadline = time.monotonic() + timeout_s
+        if not _read_until(self._reader, ends, self._take, timeout_s):
+            raise PeerError(
+                f'cluster "{self.reached.name}": an open transaction holds back the mirrors\' own topics',
+                hint="a worker hangs: its transaction times out",
+                code="HUB-3604",
+            )
         return ends
 
     def close(self) -> None:

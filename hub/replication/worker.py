@@ -75,11 +75,8 @@ def run(path: Path, environ: Mapping[str, str], stop: threading.Event, timeout_s
             try:
                 changed = checked(load(path))
                 # A variable or a file that it names may not be there yet: all of it is tried before anything is taken.
-                reached, hidden = (
-                    reach_all(changed, environ, path.parent, timeout_s),
-                    mask_secrets(changed, environ),
-                )
-                file, clusters, secrets = changed, reached, hidden
+                reached = reach_all(changed, environ, path.parent, timeout_s)
+                file, clusters, secrets = changed, reached, mask_secrets(changed, environ)
                 log.info("%s has changed: beginning anew with it", path)
             except HubError as error:
                 log.error("%s has changed and is wrong, the former one stays: %s", path, error.message)

@@ -348,9 +348,8 @@ class Gateway:
                 self._away(error)
                 batch.refuse(index, error)
                 continue
-            except (
-                Exception
-            ) as error:  # of this record alone: a batch that is left unfinished would hold its place
+            except Exception as error:
+                # Of this record alone: a batch that is left unfinished would hold its place.
                 log.exception("a record could not be made")
                 batch.refuse(index, HubFault(f"the record could not be made: {type(error).__name__}"))
                 continue
