@@ -9,7 +9,9 @@ or refused. What is under way is bounded in requests and bytes; over that it is 
 for a moment after Kafka did not answer (503). Workers and the thread that hears acknowledgements are the gateway's own:
 the server's threads stay free for reads.
 
-A request with an idempotency key is answered from memory, or from the marks that its records carry in the log.
+A request with an idempotency key is answered from memory, or from the marks that its records carry in the log. A topic is
+looked through once, for what an earlier process wrote; and further on for each request whose outcome was not heard, which
+is refused (503) as long as its records may still come (``idempotency.py`` says how long that is).
 """
 
 from __future__ import annotations
@@ -34,7 +36,18 @@ from hub.schema_registry.codec import frame
 from hub.schema_registry.values import Encoder, encoder_of
 from hub.topics.audit import judge
 from hub.topics.auditor import Known
-from hub.topics.idempotency import WINDOW_S, Found, Memory, fingerprint, found_in, mark, other_body
+from hub.topics.idempotency import (
+    SETTLES_S,
+    WINDOW_S,
+    Found,
+    Memory,
+    Searched,
+    Unheard,
+    fingerprint,
+    found_in,
+    mark,
+    other_body,
+)
 from hub.topics.produce_request import (
     FORMATS,
     IDEMPOTENCY_HEADER,
@@ -74,6 +87,7 @@ _MOST_KNOWN = 2_000
 _MOST_SEARCHED = 20_000  # records at the end of a topic in which marks are looked for
 _MOST_SEARCHED_TOPICS = 50
 _SEARCH_S = 10.0
+_UNHEARD = "HUB-3013"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +165,8 @@ class _Batch:
     def __init__(self, count: int, settled: Callable[[_Batch], None], give_up_at_s: float) -> None:
         self.lines: list[dict[str, Any] | None] = [None] * count
         self.after: dict[TopicPartition, int] = {}
-        self.unknown = False
+        self.unknown = False  # whether a record that was sent is in the log
+        self.passing = False  # a record was refused for what may be over by the next try
         self.give_up_at_s = give_up_at_s
         self._left = count
         self._settled = settled
@@ -173,7 +188,10 @@ class _Batch:
             self._settled(self)
 
     def refuse(self, index: int, error: HubError) -> None:
-        self.unknown |= isinstance(error, PeerError)
+        if isinstance(error, PeerError):
+            self.passing = True
+            if error.code == _UNHEARD:
+                self.unknown = True
         self.settle(index, refused_line(error))
 
     def refuse_rest(self, error: HubError) -> None:
@@ -213,8 +231,10 @@ class Gateway:
         self._encoders: OrderedDict[int, tuple[Encoder, str]] = OrderedDict()
         self._cluster_id: str | None = None
         self._memory: Memory[Future[Answer]] = Memory()
-        self._recovered: dict[str, dict[str, Found]] = {}
-        self._recovering = threading.Lock()
+        self._unheard = Unheard()
+        self._searched: dict[str, Searched] = {}
+        self._searching = threading.Lock()
+        self._made_at_s = time.monotonic()
         self._stop = threading.Event()
         self._poller: threading.Thread | None = None
 
@@ -302,7 +322,7 @@ class Gateway:
         except Exception:
             log.exception("a produce request failed")
             fault = HubFault("the gateway failed; the outcome is unknown", hint="the server's log says why")
-            self._finish(request, answer, _refusal(fault), keep=False, sought=True)
+            self._finish(request, answer, _refusal(fault), keep=False, unheard=True)
 
     def _begin(self, request: Request, print_: str, answer: Future[Answer]) -> None:
         if (refused := self.refuses(request.topic)) is not None:
@@ -312,7 +332,7 @@ class Gateway:
         records = self._records(request)
         single = len(records) == 1
         key, now_ms = request.idempotency_key, int(time.time() * 1000)
-        found = None if key is None else self._in_log(request.topic, key, print_, now_ms)
+        found = None if key is None else self._in_log(request.topic, key, print_, len(records), now_ms)
 
         def settled(batch: _Batch) -> None:
             self._batches.discard(batch)
@@ -321,7 +341,7 @@ class Gateway:
             repeated = found is not None and len(found.places) >= len(lines)
             made = Answer(status, lines, Positions(batch.after), single, repeated)
             written = any(line["error_code"] == 200 for line in lines)
-            self._finish(request, answer, made, keep=written and not batch.unknown, sought=batch.unknown)
+            self._finish(request, answer, made, keep=written and not batch.passing, unheard=batch.unknown)
 
         span = _begun(request, len(records))
 
@@ -368,10 +388,10 @@ class Gateway:
                 self._send(batch, index, new, cluster_id, schema_id)
 
     def _finish(
-        self, request: Request, answer: Future[Answer], made: Answer, *, keep: bool, sought: bool = False
+        self, request: Request, answer: Future[Answer], made: Answer, *, keep: bool, unheard: bool = False
     ) -> None:
-        """``keep``: the answer stands for the request from now on. ``sought``: nobody knows what was written, so the
-        next try looks into the log again."""
+        """``keep``: the answer stands for the request from now on. ``unheard``: nobody knows what was written, so the
+        next tries look into the log, each again."""
         key = request.idempotency_key
         if key is not None:
             with self._lock:
@@ -379,8 +399,10 @@ class Gateway:
                     self._memory.weigh(request.topic, key, 300 * len(made.lines))
                 else:
                     self._memory.forget(request.topic, key)
-                if sought:
-                    self._recovered.pop(request.topic, None)
+                if unheard:
+                    given_up = self._unheard.add(request.topic, key, time.monotonic())
+                    if given_up is not None:
+                        self._searched.pop(given_up, None)
         with contextlib.suppress(InvalidStateError):  # a request that failed is answered once
             answer.set_result(made)
 
@@ -615,30 +637,52 @@ class Gateway:
 
     # ---- requests of before, in the log
 
-    def _in_log(self, topic: str, key: str, print_: str, now_ms: int) -> Found | None:
-        """What of the request is in the log already. Raises Conflict when another one had the key; PeerError."""
-        with self._recovering:
-            known = self._recovered.get(topic)
-            if known is None:
-                known = self._search(topic)
+    def _in_log(self, topic: str, key: str, print_: str, count: int, now_ms: int) -> Found | None:
+        """What of the request's ``count`` records is in the log already. Raises Conflict when another request had the key;
+        PeerError, also while what is missing may still come."""
+        with self._searching:
+            now_s = time.monotonic()
+            with self._lock:
+                known = self._searched.get(topic)
+                unheard = self._unheard.holds(topic, key, now_s)
+            if known is None or unheard or self._may_lack(known, now_s):
+                known = self._search(topic, known, now_s)
                 with self._lock:
-                    if len(self._recovered) >= _MOST_SEARCHED_TOPICS:
-                        self._recovered.clear()
-                    self._recovered[topic] = known
-        found = known.get(key)
-        if found is None or now_ms - found.begun_at_ms > WINDOW_S * 1000:
-            return None
-        if found.fingerprint != print_:
-            raise other_body(key)
+                    if len(self._searched) >= _MOST_SEARCHED_TOPICS:
+                        self._searched.clear()
+                    self._searched[topic] = known
+            found = known.requests.get(key)
+            if found is not None and now_ms - found.begun_at_ms > WINDOW_S * 1000:
+                found = None
+            if found is not None and found.fingerprint != print_:
+                raise other_body(key)
+            if unheard and (found is None or len(found.places) < count):
+                if known.hides:
+                    raise _still_open(topic, "a transaction of another producer is open in it")
+                with self._lock:
+                    settled = self._unheard.settled(topic, key, now_s)
+                if not settled:
+                    raise _still_open(topic, "its records may still be on their way")
         return found
 
-    def _search(self, topic: str) -> dict[str, Found]:
-        """The marks among the topic's last records."""
+    def _may_lack(self, known: Searched, now_s: float) -> bool:
+        """Whether it may lack what an earlier process had under way when it ended, of which this one knows nothing."""
+        early = known.begun_at_s - self._made_at_s < SETTLES_S
+        return early or (known.hides and now_s - self._made_at_s <= WINDOW_S)
+
+    def _search(self, topic: str, known: Searched | None, now_s: float) -> Searched:
+        """The marks among the topic's last records; those after what is known, when that can be gone on with."""
+        # First how far the log goes, then how far it can be read: what is written meanwhile hides nothing.
+        last = self.cluster.end_offsets([topic], committed=False)
         begin, end = self.cluster.beginning_offsets([topic]), self.cluster.end_offsets([topic])
+        hides = not end.covers(last)
         each = max(1, _MOST_SEARCHED // max(1, len(end)))
         start = Positions({place: max(begin.get(place), offset - each) for place, offset in end})
+        before: dict[str, Found] = {}
+        if known is not None and end.covers(known.upto) and len(known.requests) <= _MOST_SEARCHED:
+            start, before = start.advanced(known.upto), dict(known.requests)
         if start.covers(end):
-            return {}
+            return Searched(before, end, now_s, hides)
         reader = self.cluster.reader(queue_kb=1_024)
         records: list[Record] = []
         deadline = time.monotonic() + _SEARCH_S
@@ -656,7 +700,7 @@ class Gateway:
                 records += (_marked(record) for record in found if record.header(IDEMPOTENCY_HEADER))
         finally:
             reader.close()
-        return found_in(records, IDEMPOTENCY_HEADER)
+        return Searched(found_in(records, IDEMPOTENCY_HEADER, before), reader.position(), now_s, hides)
 
 
 def _marked(record: Record) -> Record:
@@ -679,7 +723,15 @@ def _unknown(error: HubError) -> PeerError:
     return PeerError(
         f"{error.message}; the outcome is unknown",
         hint="send it again with the same Idempotency-Key, or with the event's own id",
-        code="HUB-3013",
+        code=_UNHEARD,
+    )
+
+
+def _still_open(topic: str, why: str) -> PeerError:
+    return PeerError(
+        f'topic "{topic}": the outcome of an earlier try is still open, {why}; nothing was written now',
+        hint="send it again with the same Idempotency-Key in a second or two",
+        code="HUB-3041",
     )
 
 

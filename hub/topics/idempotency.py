@@ -2,6 +2,18 @@
 
 Memory answers within one process. Each record carries a mark too, ``key;fingerprint;index/count;epoch ms``, by which a
 process that has forgotten (it was started anew, or did not hear the outcome) finds what of a request is in the log.
+
+What may still come after an outcome that nobody heard, and why ``Unheard`` looks twice
+  1. The producer sends nothing again: a record that is given up (delivery time-out, purge) is out of its queues, and the
+     request that carried it ends with it (a produce request waits no longer than its oldest record may).
+  2. What that request had put on the wire may yet be appended: bytes in sockets, in the broker's queue, or in an append that
+     a slow disk holds. A later producer id does not fence them; only a transaction would. But the leader that has them is
+     the one that answers the search. So a record is missing when the leader answered twice, ``SETTLES_S`` apart: what it
+     had before its first answer is in the log by the second.
+  3. What is appended may not be readable yet: behind another producer's open transaction, which shows (the end of the log is
+     past what is read), or not yet on all in-sync replicas, which is what the pause is for.
+  4. Not covered: bytes that a cut network keeps for longer than the first answer takes to come by another way, and replicas
+     that stay behind for longer than the pause.
 """
 
 from __future__ import annotations
@@ -13,13 +25,14 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from hub.errors import CallerError, Conflict
-from hub.record import Record
+from hub.record import Positions, Record
 
 T = TypeVar("T")
 
 MOST_KEYS = 10_000
 WINDOW_S = 600.0
 MOST_BYTES = 64 << 20
+SETTLES_S = 2.0
 _LONGEST_KEY = 255
 
 
@@ -98,6 +111,40 @@ class Memory(Generic[T]):
             self.size -= entry.size
 
 
+@dataclass
+class Unheard:
+    """Requests whose outcome nobody heard, by (topic, key), for as long as their keys count. See the head of the file."""
+
+    most_keys: int = MOST_KEYS
+    window_s: float = WINDOW_S
+    settles_s: float = SETTLES_S
+    # (since when, when the log was first looked through in vain)
+    entries: OrderedDict[tuple[str, str], tuple[float, float | None]] = field(default_factory=OrderedDict)
+
+    def add(self, topic: str, key: str, now_s: float) -> str | None:
+        """The topic of the one that is forgotten for it, whose log has to be looked through anew; None: none is."""
+        self._expire(now_s)
+        self.entries.pop((topic, key), None)
+        self.entries[topic, key] = (now_s, None)
+        return self.entries.popitem(last=False)[0][0] if len(self.entries) > self.most_keys else None
+
+    def holds(self, topic: str, key: str, now_s: float) -> bool:
+        self._expire(now_s)
+        return (topic, key) in self.entries
+
+    def settled(self, topic: str, key: str, now_s: float) -> bool:
+        """The log was looked through in vain, begun at ``now_s``: whether nothing can come any more."""
+        since_s, looked_at_s = self.entries.get((topic, key), (now_s, float("-inf")))
+        if looked_at_s is None:
+            self.entries[topic, key] = (since_s, now_s)
+            return False
+        return now_s - looked_at_s >= self.settles_s
+
+    def _expire(self, now_s: float) -> None:
+        while self.entries and now_s - next(iter(self.entries.values()))[0] > self.window_s:
+            self.entries.popitem(last=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a record of a request is in the log."""
@@ -116,14 +163,29 @@ class Found:
     places: dict[int, Place] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """The requests that have marks in a topic, up to ``upto``, where the search of ``begun_at_s`` ended. ``hides``: the log
+    went on behind an open transaction."""
+
+    requests: dict[str, Found]
+    upto: Positions
+    begun_at_s: float
+    hides: bool
+
+
 def mark(key: str, print_: str, index: int, count: int, begun_at_ms: int) -> bytes:
     """The header of a request's record number ``index``."""
     return f"{key};{print_};{index}/{count};{begun_at_ms}".encode()
 
 
-def found_in(records: Iterable[Record], header: str) -> dict[str, Found]:
-    """The requests that records carry marks of, by key; of two with one key the later. What is no mark is ignored."""
-    requests: dict[str, Found] = {}
+def found_in(
+    records: Iterable[Record], header: str, before: dict[str, Found] | None = None
+) -> dict[str, Found]:
+    """The requests that records carry marks of, by key; of two with one key the later. What is no mark is ignored.
+
+    ``before``: what earlier records of the topic said; it is added to."""
+    requests: dict[str, Found] = {} if before is None else before
     for record in records:
         said = record.header(header)
         if said is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,10 +14,10 @@ import pytest
 from hub.errors import NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.log import TopicDescription
-from hub.record import NewRecord, TopicPartition
+from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.avro_json import JsonEncoder
 from hub.schema_registry.client import RegistryClient
-from hub.topics.gateway import MOST_REQUESTS, Gateway, Request
+from hub.topics.gateway import MOST_REQUESTS, Answer, Gateway, Request, _Latest
 from hub.topics.produce_request import MOST_REQUEST_BYTES, Busy, TooLarge
 
 
@@ -106,6 +106,11 @@ class Acknowledged:
         return PeerError(f"{what}: {why}")
 
 
+class Away:
+    def latest(self, subject: str) -> None:
+        raise PeerError("the registry does not answer")
+
+
 class NoSchemas:
     def latest(self, subject: str) -> None:
         raise NotFound(subject)
@@ -128,3 +133,175 @@ def test_a_record_that_is_nested_too_deep_is_refused_and_the_next_are_acknowledg
     gateway._batches.clear()
     assert produced(b"3")["error_code"] == 200 and gateway._poller.is_alive()
     gateway.stop()
+
+
+class Late(Acknowledged):
+    """A Kafka whose answers can be lost, and whose records then come later, when ``land`` says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: list[Record] = []
+        self.lost: list[NewRecord] = []
+        self.loses = False
+        self.hidden = 0  # records at the end that an open transaction hides
+
+    def poll(self, wait_s: float) -> None:
+        time.sleep(min(wait_s, 0.01))
+        while self.sent:
+            new, acknowledged = self.sent.pop(0)
+            if self.loses:
+                self.lost.append(new)
+                acknowledged(TopicPartition(new.topic, 0), 0, self.down("append", "no answer"))
+            else:
+                self._append(new)
+                acknowledged(TopicPartition(new.topic, 0), len(self.log) - 1, None)
+
+    def _append(self, new: NewRecord) -> None:
+        self.log.append(Record(new.topic, 0, len(self.log), 0, new.key, new.value, tuple(new.headers)))
+
+    def land(self) -> None:
+        for new in self.lost:
+            self._append(new)
+        self.lost.clear()
+
+    def beginning_offsets(self, topics: list[str]) -> Positions:
+        return Positions.of([("t", 0, 0)])
+
+    def end_offsets(self, topics: list[str], *, committed: bool = True) -> Positions:
+        return Positions.of([("t", 0, len(self.log) - (self.hidden if committed else 0))])
+
+    def reader(self, **_: object) -> Reading:
+        return Reading(self)
+
+
+class Reading:
+    def __init__(self, kafka: Late) -> None:
+        self.kafka, self.at = kafka, 0
+
+    def assign(self, positions: Positions) -> None:
+        self.at = positions.get(TopicPartition("t", 0))
+
+    def poll(self, limit: int, timeout_s: float) -> list[Record]:
+        found = self.kafka.log[self.at : len(self.kafka.log) - self.kafka.hidden][:limit]
+        self.at += len(found)
+        return found
+
+    def position(self) -> Positions:
+        return Positions.of([("t", 0, self.at)])
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def late() -> Iterator[tuple[Late, Callable[..., Answer]]]:
+    """A Kafka that loses answers, and what the gateway answers to a record with a key."""
+    kafka = Late()
+    gateway = Gateway(cast(Any, kafka), cast(Any, NoSchemas()))
+    gateway._unheard.settles_s = 0.2
+    gateway.start()
+
+    def produced(key: str, body: bytes = b'{"value": {"type": "JSON", "data": 1}}') -> Answer:
+        slot = gateway.admit(len(body))
+        return gateway.submit(Request("t", body, idempotency_key=key), slot).result(5.0)
+
+    cast(Any, produced).gateway = gateway
+    yield kafka, produced
+    gateway.stop()
+
+
+def test_a_retry_finds_what_came_after_another_request_searched(
+    late: tuple[Late, Callable[..., Answer]],
+) -> None:
+    kafka, produced = late
+    kafka.loses = True
+    assert produced("a").lines[0]["code"] == "HUB-3013"
+    kafka.loses = False
+    assert produced("b").status == 200  # looks through the log, which has nothing of a
+    kafka.land()
+    again = produced("a")
+    assert (again.status, again.repeated) == (200, True)
+    assert len(kafka.log) == 2
+
+
+def test_a_retry_is_refused_while_its_record_may_still_come(
+    late: tuple[Late, Callable[..., Answer]],
+) -> None:
+    kafka, produced = late
+    kafka.loses = True
+    produced("a")
+    kafka.loses = False
+    early = produced("a")
+    assert (early.status, early.lines[0]["code"]) == (503, "HUB-3041") and "hint" in early.lines[0]
+    assert "on their way" in early.lines[0]["message"] and not kafka.log
+    time.sleep(0.25)
+    kafka.land()
+    assert produced("a").repeated and len(kafka.log) == 1
+
+
+def test_a_record_that_never_comes_is_written_by_the_retry(
+    late: tuple[Late, Callable[..., Answer]],
+) -> None:
+    kafka, produced = late
+    kafka.loses = True
+    produced("a")
+    kafka.loses = False
+    assert produced("a").status == 503
+    time.sleep(0.25)
+    written = produced("a")
+    assert (written.status, written.repeated, len(kafka.log)) == (200, False, 1)
+    assert produced("a").repeated and len(kafka.log) == 1
+
+
+def test_a_retry_is_refused_while_a_transaction_hides_the_end_of_the_log(
+    late: tuple[Late, Callable[..., Answer]],
+) -> None:
+    kafka, produced = late
+    kafka.loses = True
+    produced("a")
+    kafka.loses = False
+    kafka.land()
+    kafka.hidden = 1
+    for _ in range(2):
+        refused = produced("a")
+        assert refused.status == 503 and "transaction" in refused.lines[0]["message"]
+        time.sleep(0.25)
+    assert produced("new").status == 200  # nobody waits for what was never tried
+    kafka.hidden = 0
+    assert produced("a").repeated and len(kafka.log) == 2
+
+
+def test_what_an_earlier_process_left_under_way_is_found_when_it_comes(
+    late: tuple[Late, Callable[..., Answer]],
+) -> None:
+    """Its records come when this one has looked through the topic for another request."""
+    kafka, produced = late
+    kafka.loses = True
+    produced("a")
+    kafka.loses = False
+    gateway = Gateway(cast(Any, kafka), cast(Any, NoSchemas()))
+    gateway.start()
+    body = b'{"value": {"type": "JSON", "data": 1}}'
+
+    def written(key: str) -> Answer:
+        slot = gateway.admit(len(body))
+        return gateway.submit(Request("t", body, idempotency_key=key), slot).result(5.0)
+
+    assert written("b").status == 200
+    kafka.land()
+    assert written("a").repeated and len(kafka.log) == 2
+    gateway.stop()
+
+
+def test_a_record_that_was_not_sent_leaves_no_outcome_open(late: tuple[Late, Callable[..., Answer]]) -> None:
+    """The registry away is no reason to wait: nothing of the record is on its way."""
+    kafka, produced = late
+    body = b'{"value": {"type": "JSON", "data": 1}}\n{"key": {"data": "k"}, "value": null}'
+    gateway = cast(Any, produced).gateway
+    known, gateway.registry = gateway.registry, Away()
+    gateway._latest["t-value"] = _Latest(None, time.monotonic())
+    first = produced("a", body)
+    assert [line["error_code"] for line in first.lines] == [200, 503]
+    gateway.registry = known
+    again = produced("a", body)
+    assert [line["error_code"] for line in again.lines] == [200, 200]
+    assert len(kafka.log) == 2
