@@ -25,6 +25,8 @@ from hub.schema_registry.queries import Queries
 from hub.schema_registry.refusals import Refused, invalid_schema, not_permitted, valid_subject
 from hub.schema_registry.rules import check_rule_set, says_version, with_version, without_version
 
+_IMPORTING = ("IMPORT", "FORWARD")
+
 
 def register(registry: Queries, command: RegisterSchema) -> Decision:
     """What a registration appends, and the version that it answers with. Raises Refused, InvalidRules."""
@@ -38,13 +40,13 @@ def register(registry: Queries, command: RegisterSchema) -> Decision:
             return Decision([], known)
     mode = registry.mode_of(subject)
     writable(registry, subject)
-    importing = mode in ("IMPORT", "FORWARD")
+    importing = mode in _IMPORTING
     if asked is not None and not importing:
         raise not_permitted(f"{in_context(subject)} is not in import mode")
     if asked is None and mode != "READWRITE":
         raise not_permitted(f"{in_context(subject)} is not in read-write mode")
 
-    complete = command if importing else registry.completed(command)
+    complete = as_judged(registry, command)
     new = _new(registry, complete)
     there = registry.subjects.get(subject, {}).get(command.version)
     if there is not None and there == replace(new, version=command.version, schema_id=asked or 0):
@@ -65,6 +67,13 @@ def register(registry: Queries, command: RegisterSchema) -> Decision:
     stored = replace(stored, schema_id=_id_for(registry, stored, asked))
     registry.source_of(stored).is_spelled_so()
     return Decision([*_beforehand(registry, stored), stored], stored)
+
+
+def as_judged(registry: Queries, command: RegisterSchema) -> RegisterSchema:
+    """The command as registration judges it: with the metadata and rules that it leaves to the latest version and to the
+    settings. An import says everything itself."""
+    importing = registry.mode_of(command.subject) in _IMPORTING
+    return command if importing else registry.completed(command)
 
 
 def _new(registry: Queries, command: RegisterSchema) -> SchemaStored:

@@ -24,6 +24,7 @@ from hub.errors import HubError, PeerError
 from hub.log import Cluster, Reader, Writer, WriterFenced
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.compatibility import Incompatibility
+from hub.schema_registry.decide_register import as_judged
 from hub.schema_registry.facts import SCHEMAS_TOPIC, SchemaStored, Unreadable, fact_of, record_of
 from hub.schema_registry.formats import InvalidSchema, known
 from hub.schema_registry.formats.inline_tags import Tagged, retagged
@@ -146,8 +147,8 @@ class Node:
     def incompatibilities(
         self, command: RegisterSchema, version: int | str | None
     ) -> tuple[Incompatibility, ...]:
-        """See Registry.incompatibilities."""
-        question = self.read(lambda registry: registry.question(command, version))
+        """See Registry.incompatibilities. With what registration would put in, so that it says the same."""
+        question = self.read(lambda registry: registry.question(as_judged(registry, command), version))
         try:
             question.new.parsed()  # also when there is nothing to compare it with
             return question.answer()
@@ -155,9 +156,15 @@ class Node:
             raise refused_schema(error) from None
 
     def violations(self, command: RegisterSchema) -> list[Violation]:
-        """See Registry.violations."""
+        """See Registry.violations. With what registration would put in, so that it says the same."""
         self._parse(command)
-        return self.read(lambda registry: registry.violations(command))
+
+        def asked(registry: Registry) -> list[Violation]:
+            # Whether it is known is asked of what was sent: metadata that are left out fit any version.
+            is_new = registry.lookup(command) is None
+            return registry.violations(as_judged(registry, command), is_new=is_new)
+
+        return self.read(asked)
 
     def formatted(self, stored: SchemaStored, name: str) -> str:
         """The schema's text for ``format=name``; the plain one where its format has no such form. Raises Refused."""

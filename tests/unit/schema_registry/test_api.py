@@ -710,6 +710,39 @@ def test_a_schema_is_tried_against_one_version_or_all(http: Http) -> None:
     assert http.ok("POST", "/compatibility/subjects/none/versions/latest", {"schema": A})["is_compatible"]
 
 
+@pytest.mark.parametrize("of", ["versions", "versions/latest", "versions/-1"])
+@pytest.mark.parametrize("around", ["", ":.ctx:"])
+def test_compatibility_is_judged_with_the_metadata_that_registration_inherits(
+    http: Http, around: str, of: str
+) -> None:
+    grouped, kept = f"{around}grouped", f"{around}kept"
+    http.ok("PUT", f"/config/{grouped}", {"compatibilityGroup": "major"})
+    http.register(grouped, A, metadata={"properties": {"major": "1"}})
+    question = f"/compatibility/subjects/{grouped}/{of}"
+    assert http.ok("POST", question, {"schema": BROKEN}) == {"is_compatible": False}
+    assert not http.ok("POST", f"{question}?normalize=true", {"schema": BROKEN})["is_compatible"]
+    assert http.ok("POST", f"{question}?verbose=true", {"schema": BROKEN})["messages"]
+    http.fails(409, 40901, "POST", f"/subjects/{grouped}/versions", {"schema": BROKEN})
+    other = {"schema": BROKEN, "metadata": {"properties": {"major": "2"}}}
+    assert http.ok("POST", question, other) == {"is_compatible": True}
+
+    http.ok("PUT", f"/config/{kept}", {"validateFields": True})
+    http.register(kept, A, metadata={"properties": {"confluent:reserved": "c"}})
+    question = f"/compatibility/subjects/{kept}/{of}"
+    assert not http.ok("POST", question, {"schema": ABC})["is_compatible"]
+    http.fails(409, 40901, "POST", f"/subjects/{kept}/versions", {"schema": ABC})
+    assert http.ok("POST", question, {"schema": AB})["is_compatible"]
+    http.register(kept, AB)
+
+
+def test_compatibility_of_an_import_is_judged_as_it_is(http: Http) -> None:
+    """Nothing is inherited there."""
+    http.ok("PUT", "/config/s", {"compatibilityGroup": "major"})
+    http.register("s", A, metadata={"properties": {"major": "1"}})
+    http.ok("PUT", "/mode/s?force=true", {"mode": "IMPORT"})
+    assert http.ok("POST", "/compatibility/subjects/s/versions", {"schema": BROKEN})["is_compatible"]
+
+
 # ---- other formats, by one entry each
 
 

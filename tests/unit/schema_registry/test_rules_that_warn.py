@@ -48,6 +48,17 @@ def http() -> Iterator[TestClient]:
     node.stop()
 
 
+def test_rules_are_asked_with_the_metadata_that_registration_inherits(http: TestClient) -> None:
+    """A later version says no owner: the first one's holds."""
+    subject = "shop.returns-value"
+    owned = {"schema": record("a", doc="x"), "metadata": {"properties": {"owner": "ann"}}}
+    assert http.post(f"/subjects/{subject}/versions", json=owned).status_code == 200
+    later = {"schema": record("a", "b", doc="x")}
+    asked = http.post(f"/compatibility/subjects/{subject}/versions?verbose=true", json=later).json()
+    answer = http.post(f"/subjects/{subject}/versions", json=later)
+    assert (asked["is_compatible"], answer.status_code) == (True, 200), (asked, answer.text)
+
+
 def test_a_registration_is_answered_with_confluent_s_body_and_the_warnings_beside_it(
     http: TestClient,
 ) -> None:
