@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from ports import free_ports
 
 from hub.api.app import on_hub_error
+from hub.api.http import BoundedHttp
 from hub.errors import HubError
 from hub.materializers.push import Watcher
 from hub.materializers.routes import create_router
@@ -43,7 +44,9 @@ class Server:
         app = FastAPI(lifespan=watching)
         app.add_exception_handler(HubError, on_hub_error)
         app.include_router(create_router(self.bench.store, watcher, 200))
-        config = uvicorn.Config(app, "127.0.0.1", self.port, log_level="error", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(
+            app, "127.0.0.1", self.port, http=BoundedHttp, log_level="error", timeout_graceful_shutdown=1
+        )
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()

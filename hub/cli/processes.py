@@ -22,6 +22,7 @@ def serve() -> None:
     import uvicorn
 
     from hub.api import create_app
+    from hub.api.http import BoundedHttp
 
     settings = _begin("hub-server")
     if open_to_others(settings):
@@ -35,6 +36,7 @@ def serve() -> None:
         app,
         host=settings.http_host,
         port=settings.http_port,
+        http=BoundedHttp,
         log_level="warning",
         access_log=False,
         # Subscribers of changes hold their connections open for ever: a stop does not wait for them.

@@ -20,6 +20,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
+from hub.api.http import BoundedHttp
 from hub.errors import PeerError
 from hub.log import MemoryCluster
 from hub.observability.collector import Collector, wall_clock_ms
@@ -304,7 +305,9 @@ def traffic(hub: StagedHub, seed: int = 3) -> Iterator[None]:
 @contextlib.contextmanager
 def served(app: FastAPI) -> Iterator[str]:
     """The app by a real uvicorn on a free port of this machine; its base URL."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, http=BoundedHttp, log_level="warning", timeout_graceful_shutdown=1
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
