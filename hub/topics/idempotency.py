@@ -69,7 +69,9 @@ class _Entry(Generic[T]):
 
 @dataclass
 class Memory(Generic[T]):
-    """Answers by (topic, key), the oldest forgotten first: past the window, over so many keys, or over so many bytes."""
+    """Answers by (topic, key), the oldest forgotten first: past the window, over so many keys, or over so many bytes.
+
+    What has no weight yet is under way, and stays: its retry would find nothing of it in the log and write it again."""
 
     most_keys: int = MOST_KEYS
     window_s: float = WINDOW_S
@@ -94,7 +96,7 @@ class Memory(Generic[T]):
     def keep(self, topic: str, key: str, print_: str, answer: T, now_s: float) -> None:
         self.entries[topic, key] = _Entry(print_, answer, now_s)
         if len(self.entries) > self.most_keys:
-            self.forget(*next(iter(self.entries)))
+            self._forget_oldest()
 
     def weigh(self, topic: str, key: str, size: int) -> None:
         """The answer is there and has this many bytes."""
@@ -102,8 +104,13 @@ class Memory(Generic[T]):
         if entry is not None:
             self.size += size - entry.size
             entry.size = size
-        while self.size > self.most_bytes and self.entries:
-            self.forget(*next(iter(self.entries)))
+        while self.size > self.most_bytes:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        place = next((place for place, entry in self.entries.items() if entry.size), None)
+        if place is not None:
+            self.forget(*place)
 
     def forget(self, topic: str, key: str) -> None:
         entry = self.entries.pop((topic, key), None)

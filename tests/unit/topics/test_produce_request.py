@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hub.errors import CallerError, Conflict, NotFound, PeerError
 from hub.record import Record
-from hub.topics.idempotency import Memory, checked_key, fingerprint, found_in, mark
+from hub.topics.idempotency import Memory, Unheard, checked_key, fingerprint, found_in, mark
 from hub.topics.produce_request import (
     MOST_RECORD_BYTES,
     Busy,
@@ -180,7 +180,10 @@ def test_the_oldest_are_forgotten_over_so_many_keys_and_so_many_bytes() -> None:
     memory: Memory[int] = Memory(most_keys=3, most_bytes=100)
     for number in range(5):
         memory.keep("t", f"k{number}", "p", number, 0.0)
-    assert [key for _, key in memory.entries] == ["k2", "k3", "k4"]
+        memory.weigh("t", f"k{number}", 1)
+    assert [key for _, key in memory.entries] == ["k2", "k3", "k4"] and memory.size == 3
+    memory.forget("t", "k2")
+    memory.weigh("t", "k4", 0)
     memory.weigh("t", "k3", 60)
     memory.weigh("t", "k3", 70)
     assert memory.size == 70
@@ -189,6 +192,29 @@ def test_the_oldest_are_forgotten_over_so_many_keys_and_so_many_bytes() -> None:
     memory.weigh("t", "gone", 50)
     memory.forget("t", "k4")
     assert memory.size == 0
+
+
+def test_a_request_under_way_is_not_forgotten_for_want_of_room() -> None:
+    memory: Memory[int] = Memory(most_keys=2, most_bytes=100)
+    memory.keep("t", "under way", "p", 0, 0.0)
+    for number in range(3):
+        memory.keep("t", f"k{number}", "p", number, 0.0)
+        memory.weigh("t", f"k{number}", 90)
+    memory.weigh("t", "k2", 200)
+    assert memory.find("t", "under way", "p", 1.0) == 0
+    assert len(memory.entries) == 1 and memory.size == 0
+
+
+def test_what_nobody_heard_is_settled_by_a_second_look_and_kept_for_its_window() -> None:
+    unheard = Unheard(most_keys=2, window_s=10.0, settles_s=2.0)
+    assert unheard.add("t", "k", 0.0) is None
+    assert not unheard.settled("t", "k", 3.0)  # the first look, however late
+    assert not unheard.settled("t", "k", 4.9) and unheard.settled("t", "k", 5.0)
+    unheard.add("t", "k", 6.0)  # and again nobody heard
+    assert not unheard.settled("t", "k", 6.0)
+    assert unheard.holds("t", "k", 16.0) and not unheard.holds("t", "k", 16.1)
+    assert [unheard.add("t", each, 20.0) for each in "abc"] == [None, None, "t"]
+    assert not unheard.holds("t", "a", 20.0) and unheard.holds("t", "b", 20.0)
 
 
 KEYS = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)

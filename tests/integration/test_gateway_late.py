@@ -1,0 +1,68 @@
+"""A record that the gateway gave up comes to the broker late, on a real Kafka behind a link that keeps it back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from link_proxy import PRODUCE, LinkedNode, linked_node
+from pipeline import records_of
+
+from hub.errors import NotFound, PeerError
+from hub.kafka import KafkaCluster
+from hub.topics.gateway import Answer, Gateway, Request
+from hub.topics.produce_request import refused_line
+
+
+class NoSchemas:
+    def latest(self, subject: str) -> None:
+        raise NotFound(subject)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LinkedNode]:
+    with linked_node(Path(tmp_path_factory.mktemp("late"))) as made:
+        yield made
+
+
+def test_a_retry_waits_for_what_is_still_on_its_way_and_finds_it(node: LinkedNode) -> None:
+    direct = KafkaCluster(node.settings.bootstrap, 10.0)
+    direct.create_topic("late", partitions=2, config={}, replication_factor=1)
+    gateway = Gateway(KafkaCluster(node.through, 3.0), cast(Any, NoSchemas()))
+    gateway.start()
+
+    def written(key: str) -> Answer:
+        body = b'{"partition_id": 1, "value": {"type": "STRING", "data": "%s"}}' % key.encode()
+        return gateway.write(Request("late", body, idempotency_key=key))
+
+    try:
+        assert written("before").status == 200
+        node.link.hold(PRODUCE)
+        lost = written("a")
+        assert (lost.status, lost.lines[0]["code"]) == (503, "HUB-3013")
+        while (again := _tried(written, "a")).lines[0]["code"] == "HUB-3010":
+            time.sleep(0.2)  # the gateway takes nothing for a moment after Kafka did not answer
+        node.link.heal()
+        assert (again.status, again.lines[0]["code"]) == (503, "HUB-3041")
+        deadline = time.monotonic() + 20.0
+        while again.status != 200 and time.monotonic() < deadline:
+            time.sleep(0.5)
+            again = _tried(written, "a")
+        assert (again.status, again.repeated) == (200, True)
+        assert sorted(record.value for record in records_of(direct, "late")) == [b"a", b"before"]
+        assert written("after").status == 200
+    finally:
+        node.link.heal()
+        gateway.stop()
+
+
+def _tried(written: Any, key: str) -> Answer:
+
+    try:
+        made: Answer = written(key)
+    except PeerError as error:  # not even admitted
+        return Answer(503, (refused_line(error),))
+    return made
