@@ -139,8 +139,8 @@ class Tracks:
                 traced = {(each["stage"], each["origin"]): each for each in told.get("exemplars", ())}
                 for each in told["counts"]:
                     stage = str(each["stage"])
-                    if stage in _ONCE and store != SERVING:
-                        continue  # once is enough
+                    if stage not in STAGES or (stage in _ONCE and store != SERVING):
+                        continue  # of another version; once is enough
                     series = Series(view, stage, store if stage == "readable" else "", str(each["origin"]))
                     self.put(
                         series,

@@ -75,7 +75,8 @@ class LatencyBoard:
         records, now_ms = self.facts.records, self.now_ms()
         views = {report.view for report in self.facts.reports}
         with self.lock:
-            serving = records.get(f"latency:{SERVING}", {}).get("views", {})
+            told_views = records.get(f"latency:{SERVING}", {}).get("views")
+            serving = told_views if isinstance(told_views, dict) else {}  # else of another version
             self.objectives = {view: told.get("objective_s") for view, told in serving.items()}
             self.tracks.hear(records, now_ms)
             self.sampled = {view for view, told in serving.items() if told.get("sampled")}

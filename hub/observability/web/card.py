@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -73,7 +74,19 @@ def field_of(name: str, value: object) -> Field:
         return Field(name, f"{value:,.2f}".replace(",", "\u202f"), "number")
     if isinstance(value, str):
         return Field(name, _readable(value), "time") if _is_time(value) else Field(name, value, "text")
-    return Field(name, orjson.dumps(value, default=str).decode(), "nested")
+    return Field(name, _nested(value), "nested")
+
+
+def _nested(value: object) -> str:
+    """As JSON. What orjson cannot say (numbers beyond 64 bits, half surrogates, hundreds of levels) must not take the page along."""
+    try:
+        return orjson.dumps(value, default=str).decode()
+    except TypeError:
+        pass
+    try:
+        return json.dumps(value, default=str, separators=(",", ":"))
+    except (ValueError, TypeError, RecursionError):
+        return "nested too deep to be shown"
 
 
 def _names_a_number(name: str) -> bool:
@@ -99,5 +112,8 @@ def _is_time(value: str) -> bool:
 def _provenance(source: str, event: Mapping[str, Any]) -> Provenance:
     timestamp = event.get("timestamp")
     if isinstance(timestamp, str):
-        timestamp = round(datetime.fromisoformat(timestamp).timestamp() * 1000)
+        try:
+            timestamp = round(datetime.fromisoformat(timestamp).timestamp() * 1000)
+        except (ValueError, OverflowError):  # of a year that Python has no date for
+            timestamp = None
     return Provenance(source, event["topic"], event["partition"], event["offset"], timestamp)

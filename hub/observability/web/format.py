@@ -81,7 +81,10 @@ def ago(at_ms: int | None, now_ms: int) -> str:
 
 def clock(at_ms: int | None) -> str:
     """The time of day in UTC, to the millisecond."""
-    return UNKNOWN if at_ms is None else f"{_utc(at_ms):%H:%M:%S}.{at_ms % 1000:03d}"
+    if at_ms is None:
+        return UNKNOWN
+    at = _utc(at_ms)
+    return _beyond(at_ms) if at is None else f"{at:%H:%M:%S}.{at_ms % 1000:03d}"
 
 
 def moment(at_ms: int | None, now_ms: int) -> str:
@@ -89,6 +92,8 @@ def moment(at_ms: int | None, now_ms: int) -> str:
     if at_ms is None:
         return UNKNOWN
     at, now = _utc(at_ms), _utc(now_ms)
+    if at is None or now is None:
+        return _beyond(at_ms)
     if at.date() == now.date():
         return f"{at:%H:%M:%S}"
     return f"{at.day} {_MONTHS[at.month - 1]} {at:%H:%M}" if at.year == now.year else f"{at:%Y-%m-%d}"
@@ -96,8 +101,19 @@ def moment(at_ms: int | None, now_ms: int) -> str:
 
 def iso(at_ms: int | None) -> str:
     """ISO 8601, UTC, milliseconds."""
-    return "" if at_ms is None else f"{_utc(at_ms):%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
+    if at_ms is None:
+        return ""
+    at = _utc(at_ms)
+    return _beyond(at_ms) if at is None else f"{at:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
 
 
-def _utc(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms // 1000, UTC)
+def _utc(at_ms: int) -> datetime | None:
+    """None: no date can say it. A producer may write any 64 bits as a record's time, microseconds for one."""
+    try:
+        return datetime.fromtimestamp(at_ms // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _beyond(at_ms: int) -> str:
+    return f"{at_ms} ms"

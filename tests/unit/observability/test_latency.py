@@ -116,6 +116,18 @@ def test_what_is_no_record_of_ours_is_left_out() -> None:
     assert tracks.series == {}
 
 
+def test_a_stage_of_another_version_breaks_neither_the_rows_nor_the_steps() -> None:
+    facts = Facts()
+    counts = {"stage": "archived", "origin": "live", **Histogram().body()}
+    told = {"objective_s": None, "sampled": False, "skewed": 0, "counts": [counts]}
+    facts.records = {"latency:serving": {"at_ms": NOW, "since_ms": NOW, "views": {"v": told}}}
+    watched = board(facts)
+    watched.step()
+    assert [row.stage for row in watched.rows()] == ["readable"]
+    facts.records = {"latency:serving": {"views": 3}}
+    watched.step()
+
+
 class Facts:
     def __init__(self) -> None:
         self.records: dict[str, Any] = {}

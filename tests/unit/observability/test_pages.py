@@ -19,6 +19,8 @@ from hub.observability.routes import create_router
 from hub.observability.status import LagState
 from hub.observability.web import format, svg
 from hub.observability.web.card import card, field_of
+from hub.observability.web.page import render
+from hub.observability.web.pages.completeness import minute
 
 NOW = 1_790_000_000_000
 HTML = {"accept": "text/html"}
@@ -285,3 +287,26 @@ def test_an_overview_of_very_many_topics_leads_to_their_page(client: TestClient,
     page = client.get("/", headers=HTML).text
     assert 'href="/topics?under=area1"' in page and "All 10\u202f000 topics" in page
     assert page.count("topic7") == 0 and len(page) < 60_000
+
+
+@pytest.mark.parametrize("at_ms", [1_790_000_000_000_000, -(2**63), 2**63 - 1])
+def test_times_that_no_date_can_say_break_no_page(at_ms: int) -> None:
+    said = [format.moment(at_ms, 1_790_000_000_000), format.iso(at_ms), format.clock(at_ms), minute(at_ms)]
+    assert all(str(at_ms) in each for each in said)
+    row = {
+        "_sources": {"o": {"topic": "t", "partition": 0, "offset": 1, "timestamp": "+56789-01-01T00:00:00Z"}}
+    }
+    assert card(row).sources[0].timestamp_ms is None
+    shown = card({"_sources": {"o": {"topic": "t", "partition": 0, "offset": 1, "timestamp": at_ms}}})
+    assert str(at_ms) in render("card.html", view="v", key="k", card=shown, trouble=None, now_ms=0)
+
+
+def test_nested_values_that_json_libraries_refuse_break_no_page() -> None:
+    assert field_of("n", {"big": 2**70}).text == f'{{"big":{2**70}}}'
+    assert field_of("n", ["\ud800"]).text == '["\\ud800"]'
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert "too deep" in field_of("n", deep).text
+    while deep:
+        deep = deep.pop()  # type: ignore[assignment]

@@ -106,3 +106,11 @@ def test_what_a_person_types_as_a_place_in_the_log() -> None:
     assert wanted_of("t", NOW, start="2026-01-31T12:00").since_ms == 1_769_860_800_000
     assert wanted_of("t", NOW, start="2026-01-31T12:00:00+01:00").since_ms == 1_769_857_200_000
     assert wanted_of("t", NOW, before="0:5,1:9").before == {0: 5, 1: 9} == places("0:5,1:9")
+
+
+def test_labels_that_are_empty_are_listed_and_do_not_go_in_circles() -> None:
+    names = ["a", "a.", "a..b", "a..c", "a.x", ".hidden", ".hidden.too", "b..c", "b.d", "c..a", "c..b"]
+    found = shown(names)
+    assert sorted({row.path for row in found.rows if row.is_topic}) == sorted(names)
+    assert sum(row.topics for row in found.rows if row.depth == 0) == len(names)
+    assert {row.path for row in shown(names, Filter(under="a")).rows} == {"a", "a.", "a..b", "a..c", "a.x"}

@@ -297,8 +297,11 @@ def until_of(text: str, now_ms: int) -> int:
 
 
 def minute(at_ms: int) -> str:
-    """As ``hub audit missing`` takes it: 2026-01-31T12:30Z."""
-    return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%dT%H:%MZ}"
+    """As ``hub audit missing`` takes it: 2026-01-31T12:30Z. A time that no date can say, as producers may write, in ms."""
+    try:
+        return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%dT%H:%MZ}"
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms}"
 
 
 def tick(at_ms: int, step_ms: int) -> str:

@@ -220,11 +220,13 @@ def _groups(lines: Sequence[TopicLine], under: str) -> Iterator[tuple[str, Seque
     skip = len(under) + 1 if under else 0
     grouped: dict[str, list[TopicLine]] = {}
     for line in lines:
-        label = line.name[skip:].partition(".")[0] if len(line.name) > skip else ""
+        label = line.name[skip:].partition(".")[0]
         grouped.setdefault(label, []).append(line)
     for label, group in grouped.items():
-        if not label:  # the place itself, when it is a topic
-            yield under, group
+        if (
+            not label
+        ):  # the place itself, when it is a topic; ".a" and "a..b", which Kafka allows, are no place's
+            yield from ((line.name, [line]) for line in group)
             continue
         path = f"{under}.{label}" if under else label
         if len(group) == 1:
