@@ -24,6 +24,7 @@ Flow::
         lag.py  seconds, rates         summary.py  a mirror's status   shape.py  left out, changed
         mask.py  fields replaced where they lie         rules.py  left out and changed by which rules
         mirror_maker.py  MirrorMaker 2's notes          alignment.py  where somebody else's copy ends
+        folding.py  the map kept short
 [edge]  clusters.py  both clients      apply.py  the plan carried out  compare.py  what can be compared
         metrics.py  Prometheus' families
         wire.py  the protocol          compression.py  codecs          registries.py  ids of schemas

@@ -5,7 +5,8 @@
     _hub.mirror.checkpoints   compact          checkpoint|link|topic|partition            how far; one a transaction
                                                gap|link|topic|topicId|partition|from      what was lost, told once
                                                rules|link|topic|topicId|partition|from    how records were made (rules.py)
-    _hub.mirror.map           compact,delete   link|topic|topicId|partition|first source  runs of one transaction
+    _hub.mirror.map           compact,delete   link|topic|topicId|partition|first source  runs of one transaction,
+                                                                                           of many once folded (folding.py)
     _hub.mirror.control       compact          groups, ownership, what was last synced (groups.py, failover.py, plan.py)
 
 A map record's key is never used for other runs, or compaction would eat the map. A checkpoint's key has no shard: when
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import orjson
@@ -39,9 +40,28 @@ CHECKPOINTS_CONFIG: Mapping[str, str] = {
     # Ten a second of each partition, and read from the beginning at every start: the cleaner shall keep it short.
     "segment.ms": "600000",
     "min.cleanable.dirty.ratio": "0.1",
+    # Who reads stops at the end that it asked for at first: the cleaner shall not take what is replaced behind that.
+    "min.compaction.lag.ms": "60000",
 }
-MAP_CONFIG: Mapping[str, str] = {"cleanup.policy": "compact,delete", "compression.type": "producer"}
-CONTROL_CONFIG: Mapping[str, str] = {"cleanup.policy": "compact", "compression.type": "producer"}
+MAP_CONFIG: Mapping[str, str] = {
+    "cleanup.policy": "compact,delete",
+    "compression.type": "producer",
+    # What is forgotten of the map cannot be translated any more: folding keeps it short (folding.py), not time or size.
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "segment.ms": "600000",
+    "min.cleanable.dirty.ratio": "0.1",
+    # Longer than any read of a whole map takes: see folding.py.
+    "min.compaction.lag.ms": "3600000",
+}
+CONTROL_CONFIG: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "compression.type": "producer",
+    # Marks of groups come with every commit, and everybody reads it from its beginning.
+    "segment.ms": "600000",
+    "min.cleanable.dirty.ratio": "0.1",
+    "min.compaction.lag.ms": "60000",
+}
 
 Engine = Literal["batch", "record"]
 
@@ -225,11 +245,13 @@ def offset_map(checkpoint: Checkpoint, records: Iterable[MapRecord]) -> OffsetMa
     )
 
 
-def folded(records: Sequence[MapRecord], most_runs: int = 10_000) -> list[NewRecord]:
-    """Old map records of one partition as fewer: longer values under the first key of each, the other keys' tombstones.
+def folded(records: Sequence[MapRecord], partition: int, most_runs: int = 10_000) -> list[NewRecord]:
+    """Old records of one map as fewer: longer values under the first key of each, the other keys' tombstones.
 
-    Values come before the tombstones, so that a crash between leaves runs twice, never missing. Nothing when there is
-    nothing to fold. Raises HubFault when the records are of several maps.
+    ``partition``: of the map topic, in which all of them stand: elsewhere a tombstone would remove nothing. Values come before
+    the tombstones, so that a crash between leaves runs twice, never missing. Nothing when there is nothing to fold.
+    Which may be folded, and when: folding.py. Raises HubFault when the records are of several maps (HUB-5604), or
+    contradict each other (HUB-5601).
     """
     if len({record.of for record in records}) > 1:
         raise HubFault("offset map: records of several maps cannot be folded into one", code="HUB-5604")
@@ -239,11 +261,9 @@ def folded(records: Sequence[MapRecord], most_runs: int = 10_000) -> list[NewRec
 
     def close() -> None:
         if len(group) > 1:
-            first = group[0]
             runs = OffsetMap.of(run for each in group for run in each.runs).runs
-            merged = MapRecord(first.link, first.topic, first.topic_id, first.partition, runs)
-            written.append(merged.record())
-            tombstones.extend(NewRecord(MAP_TOPIC, each.key, None) for each in group[1:])
+            written.append(replace(group[0], runs=runs).record(partition))
+            tombstones.extend(NewRecord(MAP_TOPIC, each.key, None, partition=partition) for each in group[1:])
         group.clear()
 
     size = 0

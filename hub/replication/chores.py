@@ -1,8 +1,9 @@
-"""[shell] What one worker does for a whole link: its topics planned and made, its groups carried over, its copies compared.
+"""[shell] What one worker does for a whole link: its topics planned and made, its groups carried over, its copies compared,
+its map kept short.
 
 Whoever holds the link's shard ``-1`` does it, in a thread of its own: a source that does not answer keeps only this link
-waiting. Marks of groups go through a writer with that shard's transactional id, so a worker that stood still cannot
-write one, and without its mark commits nothing.
+waiting. Marks of groups and folds of the map go through a writer with that shard's transactional id, so a worker that
+stood still cannot write one, and without its mark commits nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from hub.record import Positions, TopicPartition
 from hub.replication import rolling
 from hub.replication.apply import carry_out, make_own, planned
 from hub.replication.board import Board, Carries, GroupPlace, GroupStatus, Verified
-from hub.replication.clusters import REFUSED, ProgressReader, Reached
+from hub.replication.checkpoint import MAP_TOPIC
+from hub.replication.clusters import REFUSED, ProgressReader, Reached, keep_short, map_lag_ms
 from hub.replication.failover import Control, Partition, assess
+from hub.replication.folding import Folding
 from hub.replication.groups import Carried, Mark, Seen, carry, marks_for
 from hub.replication.joint_map import JointMap, foreign_ranges
 from hub.replication.links import Link, carries, links, opposite
@@ -36,7 +39,9 @@ from hub.runtime import Backoff
 log = logging.getLogger(__name__)
 
 PLAN_EVERY_S = 5.0
+FOLD_EVERY_S, _FOLD_MORE_S = 30.0, 1.0
 _SHORTEST_S = 0.2
+_LONGEST_READ_MS = 600_000  # of a whole map
 
 
 class Chores(threading.Thread):
@@ -63,6 +68,9 @@ class Chores(threading.Thread):
         self._control, self._board = control, marks
         self._halt = threading.Event()
         self._progress: ProgressReader | None = None
+        self._folding = Folding(shard.link)
+        self._kept_short = False
+        self._no_folds = ""
         self._other: ProgressReader | None = None
         self._writer: KafkaWriter | None = None
         self.verified: dict[TopicPartition, Verified] = {}
@@ -77,7 +85,7 @@ class Chores(threading.Thread):
 
     def run(self) -> None:
         backoff = Backoff(0.5, 15.0)
-        plan_at_s = groups_at_s = verify_at_s = 0.0
+        plan_at_s = groups_at_s = verify_at_s = fold_at_s = 0.0
         planned_for: Control | None = None
         while not self._halt.is_set():
             self.ticked_at_s = time.monotonic()
@@ -93,6 +101,10 @@ class Chores(threading.Thread):
                     groups_at_s = self.ticked_at_s + self.link.mirror.groups.interval / 1000
                 if self.ticked_at_s >= verify_at_s and not self.held:
                     verify_at_s = self.ticked_at_s + (rolling.EVERY_S if self._verify() else PLAN_EVERY_S)
+                if self.ticked_at_s >= fold_at_s and not self.held:
+                    fold_at_s = self.ticked_at_s + FOLD_EVERY_S  # when it fails, the rest goes on meanwhile
+                    if self._fold():
+                        fold_at_s = self.ticked_at_s + _FOLD_MORE_S
                 backoff.reset()
             except WriterFenced:
                 self.fenced = True
@@ -126,7 +138,7 @@ class Chores(threading.Thread):
         if self.carries is None:  # what cannot be planned now goes on as another planned it
             self.carries = known.carries.get(self.link.name)
         if self._progress is None:
-            self._progress = ProgressReader(self.target, only=frozenset({self.link.name}))
+            self._progress = self._open_progress()
         self._open_news()
         schemas_to = self._news.read_to if self._news is not None else -1
         made = planned(
@@ -139,6 +151,10 @@ class Chores(threading.Thread):
             self._others(control),
         )
         make_own(made.own, self.clusters)
+        if not self._kept_short:
+            for each in (self.target, self.source):
+                keep_short(each)
+            self._kept_short = True
         failed = carry_out(
             made.made.steps, self.source, self.target, lambda step: log.info("%s: %s", self.name, step)
         )
@@ -154,8 +170,36 @@ class Chores(threading.Thread):
             )
             if self._news.awaits and self.carries is not None:
                 schemas_to = self.carries.schemas_to
-        cautions = (*found.cautions, *([self._no_news] if self._no_news else []))
+        cautions = (*found.cautions, *(each for each in (self._no_news, self._no_folds) if each))
         self.carries = Carries(found.link, topics, trouble, cautions, "", found.at_ms, schemas_to)
+
+    def _open_progress(self) -> ProgressReader:
+        """What mirrors wrote at the target, and beside it what of this link's map may be folded: both as of one place."""
+        self._folding = Folding(self.link.name)
+        only = frozenset({self.link.name})
+        return ProgressReader(self.target, only=only, also=self._folding.apply)
+
+    # ---- the map kept short
+
+    def _fold(self) -> bool:
+        """A part of one partition's map as fewer records; whether anything was folded. Why it is safe: folding.py."""
+        if self._progress is None or not self._folding.due:
+            return False
+        self._no_folds = ""
+        if map_lag_ms(self.target) < _LONGEST_READ_MS:
+            self._no_folds = (
+                f"the map is not made shorter: min.compaction.lag.ms of {MAP_TOPIC} at {self.link.target} is below"
+                f" {_LONGEST_READ_MS}"
+            )
+            return False
+        if self._writer is None:
+            self._writer = self.target.kafka.writer(self.shard.transactional_id)
+        # Only after it has fenced: nobody else has forgotten or folded anything since, or the write is refused.
+        new = self._folding.step(self._progress.refresh())
+        if self.held:
+            return False
+        self._writer.append(new)
+        return bool(new)
 
     # ---- schemas before the events that name them
 

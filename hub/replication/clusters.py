@@ -6,6 +6,7 @@ of the hub's own topics), the wire's for batches. TLS and SASL go to both alike.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,11 +38,12 @@ from hub.replication.wire import ClusterAccess
 from hub.schema_registry.client import RegisteredSchema, RegistryClient
 from hub.security import Connection
 
+log = logging.getLogger(__name__)
+
 OWN_PARTITIONS = 8
 _OWN: Mapping[str, tuple[int, Mapping[str, str]]] = {
     CHECKPOINTS_TOPIC: (OWN_PARTITIONS, CHECKPOINTS_CONFIG),
-    # What is forgotten of the map cannot be translated any more: folding keeps it short, not time.
-    MAP_TOPIC: (OWN_PARTITIONS, {**MAP_CONFIG, "retention.ms": "-1"}),
+    MAP_TOPIC: (OWN_PARTITIONS, MAP_CONFIG),
     CONTROL_TOPIC: (1, CONTROL_CONFIG),
     STATUS_TOPIC: (1, STATUS_CONFIG),
 }
@@ -241,6 +243,29 @@ def own_topics(reached: Reached, names: Sequence[str] = tuple(_OWN)) -> list[Cre
     return [CreateTopic(name, _OWN[name][0], replicas, _OWN[name][1]) for name in names if name not in there]
 
 
+def keep_short(reached: Reached) -> None:
+    """Those of the mirrors' own topics that an earlier hub made get the settings that it did not know; what somebody has
+    set stays. Where the user may not, they are read all the same, only longer. Raises PeerError without an answer."""
+    there = sorted(_OWN.keys() & reached.kafka.topics().keys())
+    known, refused = _configs(reached.kafka, there)
+    for name, config in known.items():
+        unset = {key: value for key, value in _OWN[name][1].items() if key not in config}
+        if not unset:
+            continue
+        try:
+            reached.kafka.alter_config(name, unset)
+        except HubError as error:
+            refused[name] = error.message
+    for name, why in refused.items():
+        log.info('cluster "%s": topic "%s" keeps its settings: %s', reached.name, name, why)
+
+
+def map_lag_ms(reached: Reached) -> int:
+    """How long the map topic keeps what was replaced, at least; 0 where nobody has set that or one may not ask."""
+    config, _ = _configs(reached.kafka, [MAP_TOPIC])
+    return int(config.get(MAP_TOPIC, {}).get("min.compaction.lag.ms", 0))
+
+
 # ---- what mirrors wrote
 
 
@@ -348,12 +373,25 @@ class OnwardReader:
 
 
 class ProgressReader:
-    """Keeps a ``Progress`` up to date. Not thread safe. ``only``: the links whose maps are wanted, where it is kept long."""
+    """Keeps a ``Progress`` up to date. Not thread safe. ``only``: the links whose maps are wanted, where it is kept long.
+    ``also`` is given every record after it was taken in."""
 
-    def __init__(self, reached: Reached, *, maps: bool = True, only: frozenset[str] | None = None) -> None:
+    def __init__(
+        self,
+        reached: Reached,
+        *,
+        maps: bool = True,
+        only: frozenset[str] | None = None,
+        also: Callable[[Record], None] = lambda record: None,
+    ) -> None:
         self.progress = Progress(only=only)
         topics = [CHECKPOINTS_TOPIC, MAP_TOPIC] if maps else [CHECKPOINTS_TOPIC]
-        self._onward = OnwardReader(reached, topics, self.progress.apply)
+
+        def take(record: Record) -> None:
+            self.progress.apply(record)
+            also(record)
+
+        self._onward = OnwardReader(reached, topics, take)
 
     def refresh(self, timeout_s: float = 20.0) -> Progress:
         """Read on up to the ends as they are now. Raises PeerError after ``timeout_s``, NotFound without the topics."""

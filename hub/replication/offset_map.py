@@ -279,6 +279,14 @@ def encode_runs(runs: Sequence[Run]) -> bytes:
     return bytes(encoded)
 
 
+def runs_in(encoded: bytes) -> int:
+    """How many runs ``decode_runs`` would give. Raises HubFault (HUB-5602)."""
+    if not encoded or encoded[0] != _FORMAT:
+        raise _damaged("an unknown format" if encoded else "nothing")
+    number, _ = _take(encoded, 1)
+    return number
+
+
 def decode_runs(encoded: bytes) -> tuple[Run, ...]:
     """The runs that ``encode_runs`` was given. Raises HubFault (HUB-5602) for any other bytes."""
     if not encoded or encoded[0] != _FORMAT:

@@ -52,6 +52,7 @@ _LOOK_EVERY_S = 0.5
 _QUIET_S = 1.0
 _SAY_EVERY_S = 5.0
 _STALE_MS = 30_000
+_FORGOTTEN_AT_ONCE = 10_000
 
 Say = Callable[[str], None]
 
@@ -511,8 +512,10 @@ def forget_both(
 def forget(link: Link, target: Reached, topics: Sequence[str] = ()) -> int:
     """Take over the shards, then delete checkpoints, gaps, maps, marks and status of a link (or of some topics of it).
     The copies stay. The number of partitions forgotten."""
-    for number in range(-1, link.mirror.shards):
+    for number in range(link.mirror.shards):
         target.kafka.writer(Shard(link.name, number).transactional_id).close()
+    # Kept open until the map is gone: chores that open it meanwhile, to fold what they have read of it, stop us.
+    chores = target.kafka.writer(Shard(link.name, -1).transactional_id)
     only = set(topics)
 
     def meant(topic: str) -> bool:
@@ -526,9 +529,17 @@ def forget(link: Link, target: Reached, topics: Sequence[str] = ()) -> int:
     keys += [gap.key for gap in progress.gaps.values() if gap.link == link.name and meant(gap.topic)]
     keys += [each.key for each in progress.rules_of(link.name) if meant(each.topic)]
     records = [NewRecord(CHECKPOINTS_TOPIC, key, None, partition=number) for key in keys for number in own]
-    for (name, topic, _, _), found in progress.keys.items():
-        if name == link.name and meant(topic):
-            records += [NewRecord(MAP_TOPIC, key, None, partition=number) for number, key in found]
+    runs = [
+        NewRecord(MAP_TOPIC, key, None, partition=number)
+        for (name, topic, _, _), found in progress.keys.items()
+        if name == link.name and meant(topic)
+        for number, key in found
+    ]
+    try:
+        for first in range(0, len(runs), _FORGOTTEN_AT_ONCE):
+            chores.append(runs[first : first + _FORGOTTEN_AT_ONCE])
+    finally:
+        chores.close()
     for (name, topic), synced in board.synced.items():
         if name == link.name and meant(topic):
             records.append(NewRecord(CONTROL_TOPIC, synced.record().key, None))

@@ -84,7 +84,7 @@ def test_folding_loses_nothing_wherever_it_stops(counts: list[int], most: int, s
         records.append(MapRecord("l", "t", "id", 0, (Run(source, target, count),)))
         source, target = source + count, target + count + 1
     table: dict[bytes | None, MapRecord] = {record.key: record for record in records}
-    for new in folded(records, most)[:stop]:
+    for new in folded(records, 0, most)[:stop]:
         read = map_record_of(as_read(new))
         if read is None:
             table.pop(new.key)
@@ -96,7 +96,7 @@ def test_folding_loses_nothing_wherever_it_stops(counts: list[int], most: int, s
 
 def test_maps_are_not_mixed() -> None:
     with pytest.raises(HubFault, match="several maps"):
-        folded([MapRecord("l", "t", "a", 0, (Run(0, 0, 1),)), MapRecord("l", "t", "b", 0, (Run(0, 0, 1),))])
+        folded([MapRecord("l", "t", topic_id, 0, (Run(0, 0, 1),)) for topic_id in ("a", "b")], 0)
 
 
 def test_what_was_forgotten_in_one_partition_may_have_begun_anew_in_another() -> None:

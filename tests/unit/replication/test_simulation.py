@@ -340,7 +340,7 @@ class World:
             mark, _ = self.progress(link, at)
             records = [found for r in target.latest(MAP_TOPIC) if (found := map_record_of(r)) is not None]
             mine = [r for r in records if mark and r.of == (link, at.topic, mark.topic_id, at.partition)]
-            for new in folded(sorted(mine, key=lambda r: r.runs[0].source)[:-2], 20):
+            for new in folded(sorted(mine, key=lambda r: r.runs[0].source)[:-2], 0, 20):
                 target.cluster.writer().append([new])
                 yield
             yield
