@@ -20,7 +20,8 @@ from hub.errors import HubError, PeerError
 from hub.log import TopicDescription
 from hub.observability.anchors import LIMIT, Ring, is_due, observed
 from hub.observability.connect import Connect
-from hub.observability.lag import Sample, lag_of_topic
+from hub.observability.consumers import STALE_MS
+from hub.observability.lag import Lag, Sample, lag_of_topic
 from hub.observability.overview import (
     Batch,
     KafkaHealth,
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 
 POLL_S = 1.0
 TOPICS_EVERY_S = 5.0
+# Clocks are corrected by less at a time.
+SET_BACK_MS = 1_000
 # In a large estate polls are rarer, and the anchors of all partitions together bounded (some 150 bytes each).
 BUSY_SHARE = 0.2
 ALL_ANCHORS = 1_500_000
@@ -79,6 +82,7 @@ class Collector:
     polling: threading.Lock = field(default_factory=threading.Lock)  # one poll at a time
     topic_ids: dict[str, str] = field(default_factory=dict)
     partitions: Sequence[TopicPartition] = ()
+    counts: dict[str, int] = field(default_factory=dict)  # partitions of each topic
     topics_at_ms: int | None = None
     rings: dict[str, dict[int, Ring]] = field(default_factory=dict)  # by topic and partition
     drawn: tuple[TopicLine, ...] | None = None
@@ -123,6 +127,8 @@ class Collector:
     def _ask_kafka(self, everything: bool) -> None:
         try:
             asked_ms = self.now_ms()
+            if self.answered_at_ms is not None and asked_ms < self.answered_at_ms - SET_BACK_MS:
+                self._begin_anew()
             if self.topics_at_ms is None or asked_ms - self.topics_at_ms >= TOPICS_EVERY_S * 1000:
                 self._know_topics(self.cluster.topics(), asked_ms)
                 asked_ms = self.now_ms()
@@ -131,6 +137,7 @@ class Collector:
             if self.kafka_error is None:
                 log.warning("%s", error.message)
             self.kafka_error = error.message
+            self._draw(self.now_ms())
             return
         if self.kafka_error is not None:
             log.info("Kafka answers again")
@@ -141,7 +148,18 @@ class Collector:
                 rings = self.rings.setdefault(tp.topic, {})
                 rings[tp.partition] = observed(rings.get(tp.partition, ()), end, asked_ms, answered_ms, most)
         self.kafka_error, self.answered_at_ms = None, answered_ms
-        self.drawn = topic_lines(self.rings, answered_ms, steps=0) if len(self.rings) > MANY_TOPICS else None
+        self._draw(answered_ms)
+
+    def _draw(self, now_ms: int) -> None:
+        """Of many topics; while Kafka is away, too: rates of before are none of now."""
+        self.drawn = topic_lines(self.rings, now_ms, steps=0) if len(self.rings) > MANY_TOPICS else None
+
+    def _begin_anew(self) -> None:
+        """Our clock was set back. By the times that were noted before, all that waits would look young, and nothing be due, until
+        the clock is there again; so it is as after a start."""
+        log.warning("the clock was set back: ends are watched anew")
+        with self.lock:
+            self.rings, self.windows, self.topics_at_ms = {}, {}, None
 
     def _ends(self, everything: bool, now_ms: int) -> Positions:
         due = [
@@ -159,6 +177,7 @@ class Collector:
     def _know_topics(self, topics: Mapping[str, TopicDescription], now_ms: int) -> None:
         """Forget what was seen of topics that are gone, or gone and made again."""
         found = {name: topic.topic_id for name, topic in topics.items()}
+        self.counts = {name: topic.partitions for name, topic in topics.items()}
         self.partitions = tuple(
             TopicPartition(name, partition)
             for name, topic in topics.items()
@@ -197,16 +216,23 @@ class Collector:
                 known.append(Batch(at_ms, batch_ms, report.input_rows))
         self.windows = {report.view: self.windows.get(report.view, {}) for report in self.reports}
         for report in self.reports:
-            if report.positions is None:
-                continue
-            for topic in report.topics:
-                offsets = {tp.partition: offset for tp, offset in report.positions if tp.topic == topic}
-                lag = lag_of_topic(self.rings.get(topic, {}), offsets, now_ms)
-                if lag is None:
-                    continue
-                position = sum(offsets.values())
-                window = self.windows[report.view].setdefault(topic, deque(maxlen=SAMPLES))
-                window.append(Sample(now_ms, position, lag))
+            before, windows = self.windows[report.view], dict[str, deque[Sample]]()
+            for topic in report.topics if report.positions is not None else ():
+                offsets = {tp.partition: offset for tp, offset in report.positions or () if tp.topic == topic}
+                lag = self._lag(topic, offsets, now_ms)
+                if lag is not None:
+                    windows[topic] = before.get(topic, deque(maxlen=SAMPLES))
+                    windows[topic].append(Sample(now_ms, sum(offsets.values()), lag))
+            # What is not measured now is not known: samples of before would look like ones of now.
+            self.windows[report.view] = windows
+
+    def _lag(self, topic: str, positions: Mapping[int, int], now_ms: int) -> Lag | None:
+        """None: some partition's end was never seen, or not for a while."""
+        rings = self.rings.get(topic, {})
+        heard_ms = min((ring[-1].still_ms for ring in rings.values() if ring), default=now_ms)
+        if len(rings) < self.counts.get(topic, 0) or now_ms - heard_ms > STALE_MS:
+            return None
+        return lag_of_topic(rings, positions, now_ms)
 
     # ---- what is known
 

@@ -133,7 +133,7 @@ def measure(
     """One reading; None: no partition's end is known, or one was not for ``STALE_MS``. Brings ``marks`` up to now, and adds to ``waits`` the partitions
     in which records wait. One pass, because an estate has hundred thousands of these pairs.
     """
-    known = False
+    known = past = False
     total = end_sum = records = lost = rewound = 0
     low_s, high_s, likely_s, unbounded = 0.0, 0.0, 0.0, False
     idle_s, idle_partition = 0.0, None
@@ -149,12 +149,15 @@ def measure(
         known = True
         total += committed
         end_sum += newest.end
+        past = past or committed > newest.end
         mark = marks.get(partition)
         if mark is None:
             mark = marks[partition] = Mark(committed, now_ms, committed)
         elif mark.position != committed:
             mark.position, mark.since_ms = committed, now_ms
             mark.high = max(mark.high, committed)
+        elif mark.since_ms > now_ms:  # our clock was set back
+            mark.since_ms = now_ms
         rewound += mark.high - committed
         about = partitions.get(partition, NOTHING_KNOWN)
         beginning = about.beginning
@@ -203,6 +206,7 @@ def measure(
         facts.retention_s,
         basis,
         likely_s,
+        past,
     )
 
 

@@ -167,7 +167,13 @@ class Monitor:
         described = self.estate.describe_groups(some)
         groups = [_group(name, offsets.get(name), described.get(name)) for name in some]
         known = {ConsumerId("group", name) for name in names} | {each.id for each in own}
-        self._forget({id for id in self.consumers if id not in known})
+        # With its topic Kafka deletes what a group has committed of it; the group stays listed for days, and reads nothing.
+        nobody = {
+            ConsumerId("group", name)
+            for name, each in zip(some, groups, strict=True)
+            if each is None and name in offsets and name not in self.unlisted
+        }
+        self._forget({id for id in self.consumers if id not in known or id in nobody})
         found = [*own, *(each for each in groups if each is not None)]
         self.consumers |= {each.id: each for each in found}
         return found
@@ -184,8 +190,12 @@ class Monitor:
         reader = Reader(report.state, report.reason, None, report.committed_at_ms)
         positions = _by_topic(report.positions) if report.positions is not None else {}
         # A partition that a view has not read from yet is read from its start.
+        counts = self.collector.counts
         whole = {
-            topic: {partition: read.get(partition, 0) for partition in self.collector.rings.get(topic, read)}
+            topic: {
+                partition: read.get(partition, 0)
+                for partition in (range(counts[topic]) if topic in counts else read)
+            }
             for topic, read in positions.items()
         }
         missing = {topic: "no batch is committed yet" for topic in report.topics if topic not in positions}
@@ -235,7 +245,12 @@ class Monitor:
         ]
         due.sort(key=lambda name: self.facts[name][1] if name in self.facts else 0)
         some = due[:TOPICS_A_ROUND]
-        for name, config in self.estate.effective_config(some).items():
+        try:
+            found = self.estate.effective_config(some)
+        except HubError as error:  # what is told without them is less sharp, and no reason to tell nothing
+            log.debug("settings of topics were not told: %s", error.message)
+            return
+        for name, config in found.items():
             self.facts[name] = (TopicFacts.of(config), now_ms)
 
     def _measured(self, consumers: Sequence[Consumer]) -> dict[ConsumerId, dict[str, Reading]]:
@@ -254,8 +269,12 @@ class Monitor:
                 if len(waits) > before:
                     late.append((consumer, topic))
         if waits:
-            self._learn_beginnings(waits)
-            self._ask_times(waits, now_ms)
+            try:
+                self._learn_beginnings(waits)
+                self._ask_times(waits, now_ms)
+            except HubError as error:
+                # Ends were told a moment ago: Kafka is there, and what alone waits may be a partition without a leader.
+                log.debug("what waits could not be narrowed down: %s", error.message)
             self._look_at(waits)
             for consumer, topic in late:
                 again = self._reading(consumer, topic, now_ms, [])
@@ -269,6 +288,11 @@ class Monitor:
         rings = self.collector.rings.get(topic)
         if rings is None or topic not in self.topic_ids:
             return None
+        many = self.collector.counts.get(topic, 0)
+        if len(rings) < many and any(
+            each < many and not rings.get(each) for each in consumer.positions[topic]
+        ):
+            return None  # one without a leader since the hub started: what waits there is not known, and not nothing
         marks = self.marks.setdefault(consumer.id, {}).setdefault(topic, {})
         return measure(
             topic,
@@ -309,6 +333,7 @@ class Monitor:
         open_ones, budget = sorted(waits, key=lambda wait: -wait.low_s), QUESTIONS
         for _ in range(STEPS):
             wanted: dict[TopicPartition, int] = {}
+            ends: dict[TopicPartition, int] = {}
             again: list[Wait] = []
             for wait in open_ones:
                 tp = TopicPartition(wait.topic, wait.partition)
@@ -317,16 +342,18 @@ class Monitor:
                 if facts.compacted and now_ms - about.answers_since_ms > COMPACTED_FOR_MS:
                     about.answers.clear()  # the records that were answered with may be gone by now
                     about.answers_since_ms = now_ms
+                if about.answers and about.answers[-1][0] > now_ms:
+                    about.answers.clear()  # asked before our clock was set back
                 at_ms = question(wait, ring, about, facts, now_ms) if ring else None
                 if at_ms is None:
                     continue
                 again.append(wait)
                 wanted.setdefault(tp, at_ms)
+                ends[tp] = ring[-1].end
                 if len(wanted) >= budget:
                     break
             if not wanted:
                 return
-            ends = {tp: self.collector.rings[tp.topic][tp.partition][-1].end for tp in wanted}
             for tp, offset in self.estate.offsets_by_time(wanted).items():
                 # None: no record is that young, so all there were are older.
                 found = ends[tp] if offset is None else offset
@@ -383,12 +410,7 @@ class Monitor:
             before = self.watched.get(key, Watched())
             reading = None if topic is None else readings.get(topic)
             own = consumer.id not in self.elsewhere
-            if (
-                own
-                and reading is not None
-                and reading.position > reading.end
-                and self._past(consumer, topic or "")
-            ):
+            if own and reading is not None and reading.past and self._past(consumer, topic or ""):
                 reading, why_not = None, "its position lies past the topic's end: was the topic made again?"
             self.watched[key] = watch(before, reading, consumer.reader_of(topic), now_ms, self.rules, why_not)
         for topic in known - said.keys():

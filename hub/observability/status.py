@@ -114,7 +114,7 @@ class Reading(Bracketed):
     upper bound known). ``lost``: records deleted before they were read. ``rewound``: records that will be read again.
     ``idle_s``: how long the longest waiting partition that does not move has neither moved nor been read to its end.
     ``headroom``: records between the log's beginning and the position, of the nearest partition. ``retention_s``: the
-    topic's, where records are deleted by age.
+    topic's, where records are deleted by age. ``past``: in some partition the position lies past the end that was seen.
     """
 
     at_ms: int
@@ -131,6 +131,7 @@ class Reading(Bracketed):
     retention_s: float | None = None
     basis: str = "arrival"
     likely_s: float | None = None
+    past: bool = False
 
 
 @dataclass(frozen=True, slots=True)

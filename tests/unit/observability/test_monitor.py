@@ -533,3 +533,81 @@ def test_the_api_filters_and_the_metrics_are_bounded(stage: Stage) -> None:
     assert text.count("\nhub_consumer_lag_seconds{") == 4
     assert 'hub_consumers{kind="group",state="STOPPED"} 9.0' in text
     assert 'hub_consumers{kind="group",state="OK"} 9.0' in text
+
+
+def test_a_group_whose_commits_went_with_their_topic_does_not_stand_there_for_ever(stage: Stage) -> None:
+    stage.publish("t", 10)
+    stage.commit("g", "t", 4)
+    stage.rounds(12)
+    assert stage.row("g").state == "STOPPED"
+    stage.estate.committed["g"] = Positions()  # still listed, and nobody is in it
+    stage.rounds(1)
+    assert not stage.monitor.rows()
+    stage.commit("g", "t", 10)
+    stage.rounds(1)
+    assert stage.row("g").state == "OK"
+
+
+def test_a_partition_that_never_answered_since_the_start_is_not_well(stage: Stage) -> None:
+    stage.estate.create_topic("p", partitions=2, config={}, replication_factor=1)
+    told = stage.estate.known_ends
+    stage.estate.known_ends = lambda those: told([tp for tp in those if tp != TopicPartition("p", 1)])  # type: ignore[method-assign]
+    stage.estate.committed["g"] = Positions.of([("p", 0, 0), ("p", 1, 0)])
+    stage.views.records = {"progress:v": {"sources": {"p": {"0": 0}}, "committed_at_ms": 1}}
+    stage.rounds(3)
+    for name, kind in (("g", "group"), ("v", "view")):
+        row = stage.row(name, kind)
+        assert (row.state, row.records, row.cause) == (
+            "UNKNOWN",
+            None,
+            "some of its partitions do not answer",
+        )
+    (view,) = stage.collector.overview().views
+    assert view.lag is None and view.sources[0].state == "UNKNOWN"
+    stage.estate.known_ends = told  # type: ignore[method-assign]
+    stage.rounds(1)
+    assert stage.row("g").state == stage.row("v", "view").state == "OK"
+
+
+def test_commits_of_partitions_that_are_no_more_hide_nothing(stage: Stage) -> None:
+    stage.estate.committed["g"] = Positions.of([("t", 0, 0), ("t", 1, 500)])
+    stage.rounds(2)
+    assert stage.row("g").state == "OK"
+
+
+def test_a_position_past_the_end_is_seen_behind_another_partition_that_lags(stage: Stage) -> None:
+    stage.estate.create_topic("p", partitions=2, config={}, replication_factor=1)
+    stage.estate.writer().append([NewRecord("p", b"k", b"v", partition=1)] * 50)
+    stage.estate.committed["g"] = Positions.of([("p", 0, 20), ("p", 1, 10)])
+    stage.rounds(2)
+    assert stage.row("g").state == "UNKNOWN" and "past the topic's end" in stage.row("g").cause
+
+
+def test_what_only_narrows_and_does_not_answer_leaves_everybody_measured(stage: Stage) -> None:
+    def away(*_: object) -> Any:
+        raise PeerError("no leader")
+
+    stage.publish("t", 10)
+    stage.commit("g", "t", 4)
+    stage.commit("h", "t", 10)
+    stage.estate.beginnings_of = stage.estate.offsets_by_time = away  # type: ignore[method-assign]
+    stage.estate.effective_config = away  # type: ignore[method-assign]
+    stage.rounds(3)
+    assert (stage.row("h").state, stage.row("g").records, stage.monitor.error) == ("OK", 6, None)
+
+
+def test_a_clock_that_is_set_back_does_not_make_a_reader_that_stands_look_well(stage: Stage) -> None:
+    stage.commit("g", "t", 0)
+    stage.rounds(2)
+    stage.publish("t", 10)
+    stage.rounds(9)
+    assert stage.row("g").state == "STOPPED"
+    stage.estate.now_ms -= 3_600_000
+    for _ in range(30):
+        stage.rounds(1)
+        row = stage.row("g")
+        assert row.state != "OK" and (row.seconds or row.error_s is None)
+    assert row.state == "STOPPED" and (row.seconds or 0) >= 200
+    stage.topic("later")
+    stage.rounds(1)
+    assert "later" in stage.collector.names()

@@ -10,6 +10,7 @@ import pytest
 
 from hub.errors import PeerError
 from hub.log import MemoryCluster
+from hub.observability import collector as collector_module
 from hub.observability.collector import TOPICS_EVERY_S, Collector
 from hub.observability.overview import TopicKind, kind_of
 from hub.observability.reports import reports_of
@@ -256,3 +257,39 @@ def test_reports_join_state_and_progress() -> None:
         ("t.z",),
         Positions.of([("t.z", 0, 4)]),
     )
+
+
+def test_a_view_is_not_well_while_nobody_knows_how_far_its_topic_reaches(stage: Stage) -> None:
+    stage.commit("v", "shop.orders", 0)
+    stage.pass_s(3)
+    (view,) = stage.collector.overview().views
+    assert view.lag is not None and view.lag.state == LagState.OK
+    stage.cluster.down = True
+    stage.pass_s(90)
+    (view,) = stage.collector.overview().views
+    assert view.lag is None and view.sources[0].state == LagState.UNKNOWN
+    stage.cluster.down = False
+    stage.pass_s(2)
+    (view,) = stage.collector.overview().views
+    assert view.lag is not None and view.lag.state == LagState.OK
+
+
+def test_rates_of_many_topics_are_not_of_now_when_kafka_is_away(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collector_module, "MANY_TOPICS", 0)
+    for _ in range(5):
+        stage.publish("shop.orders", 10)
+        stage.pass_s(1)
+    assert stage.collector.overview().events_per_second == pytest.approx(10.0)
+    stage.cluster.down = True
+    stage.pass_s(90)
+    assert stage.collector.overview().events_per_second is None
+
+
+def test_what_a_view_reads_no_more_is_not_remembered(stage: Stage) -> None:
+    for number in range(5):
+        stage.topic(f"day.{number}")
+        stage.views.records["progress:v"] = {"sources": {f"day.{number}": {"0": 0}}, "committed_at_ms": 1}
+        stage.pass_s(int(TOPICS_EVERY_S) + 1)
+    assert set(stage.collector.windows["v"]) <= {"day.4", "shop.orders"}
