@@ -585,7 +585,10 @@ class Gateway:
                 self._topics.pop(new.topic, None)
             batch.refuse(index, _unknown(error) if isinstance(error, PeerError) else error)
 
-        sender = self._open()
+        try:
+            sender = self._open()
+        except HubError as error:  # of this record alone: those before it are on their way
+            return batch.refuse(index, error)
         try:
             sender.send(new, acknowledged)
         except CallerError as error:

@@ -219,6 +219,8 @@ def headers_of(given: Any) -> Headers:
         name = each.get("name") if isinstance(each, dict) else None
         if not isinstance(name, str) or not name:
             raise Unprocessable(f"headers[{number}]: has no name")
+        if "\0" in name:  # the producer would end the name there
+            raise Unprocessable(f"headers[{number}]: the name has a null character")
         if name.startswith("hub.") and name != PRODUCER_HEADER:
             raise Unprocessable(
                 f'headers[{number}]: "{name[:80]}": names that begin with "hub." are the hub\'s'

@@ -305,3 +305,30 @@ def test_a_record_that_was_not_sent_leaves_no_outcome_open(late: tuple[Late, Cal
     again = produced("a", body)
     assert [line["error_code"] for line in again.lines] == [200, 200]
     assert len(kafka.log) == 2
+
+
+def test_a_producer_that_cannot_be_opened_refuses_its_record_and_not_those_before_it() -> None:
+    class Broken(Late):
+        opened = 0
+
+        def sender(self, **_: object) -> Late:
+            self.opened += 1
+            if self.opened > 1:
+                raise PeerError("no producer can be opened")
+            return self
+
+        def send(self, new: NewRecord, acknowledged: Callable[..., None]) -> None:
+            if new.value == b"2":
+                raise PeerError("the producer is broken")
+            super().send(new, acknowledged)
+
+        def drop(self) -> None: ...
+
+    kafka = Broken()
+    gateway = Gateway(cast(Any, kafka), cast(Any, NoSchemas()))
+    gateway.start()
+    body = b"".join(b'{"value": {"type": "JSON", "data": %d}}' % number for number in (1, 2, 3))
+    answer = gateway.submit(Request("t", body, idempotency_key="k"), gateway.admit(len(body))).result(5.0)
+    assert [line["error_code"] for line in answer.lines] == [200, 503, 503]
+    assert [record.value for record in kafka.log] == [b"1"] and not gateway._batches
+    gateway.stop()

@@ -104,6 +104,7 @@ def test_a_record_with_all_its_parts() -> None:
         ({"value": {"subject_name_strategy": "RECORD_NAME"}}, "TOPIC_NAME is served"),
         ({"headers": {}}, "headers: a list"),
         ({"headers": [{}]}, "headers[0]: has no name"),
+        ({"headers": [{"name": "a\0b", "value": ""}]}, "headers[0]: the name has a null"),
         ({"headers": [{"name": "a", "value": "é"}]}, "headers[0].value"),
         ({"headers": [{"name": "hub.version", "value": ""}]}, "are the hub's"),
         ({"timestamp": "2024-02-29"}, "timestamp"),
