@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -741,6 +742,39 @@ def test_compatibility_of_an_import_is_judged_as_it_is(http: Http) -> None:
     http.register("s", A, metadata={"properties": {"major": "1"}})
     http.ok("PUT", "/mode/s?force=true", {"mode": "IMPORT"})
     assert http.ok("POST", "/compatibility/subjects/s/versions", {"schema": BROKEN})["is_compatible"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_compatibility_says_of_a_new_schema_is_what_registration_does(http: Http, seed: int) -> None:
+    """With any settings and metadata. A schema that is a version already is not judged when it is registered again."""
+    chance = random.Random(seed)
+    settings: list[dict[str, Any]] = [
+        {"compatibilityGroup": "major"},
+        {"validateFields": True},
+        {"defaultMetadata": {"properties": {"major": "1"}}},
+        {"overrideMetadata": {"properties": {"confluent:reserved": "c"}}},
+        *({"compatibility": level} for level in ("BACKWARD", "FULL_TRANSITIVE", "NONE")),
+    ]
+    judged = 0
+    for _ in range(80):
+        subject = chance.choice(["s", ":.ctx:s"])
+        if chance.random() < 0.2:
+            http.ok("PUT", f"/config/{subject}", chance.choice(settings))
+        fields = [
+            {"name": name, "type": "int", **({"default": 0} if chance.random() < 0.5 else {})}
+            for name in chance.sample("abcd", chance.randint(0, 3))
+        ]
+        asked: dict[str, Any] = {"schema": json.dumps({"type": "record", "name": "R", "fields": fields})}
+        if chance.random() < 0.4:
+            of = {"major": chance.choice("12"), "confluent:reserved": chance.choice("abcd")}
+            asked["metadata"] = {"properties": dict(chance.sample(sorted(of.items()), chance.randint(0, 2)))}
+        if http("POST", f"/subjects/{subject}", asked).status_code == 200:
+            continue
+        judged += 1
+        said = http.ok("POST", f"/compatibility/subjects/{subject}/versions?verbose=true", asked)
+        done = http("POST", f"/subjects/{subject}/versions", asked)
+        assert said["is_compatible"] == (done.status_code == 200), (asked, said, done.text)
+    assert judged > 20
 
 
 # ---- other formats, by one entry each
