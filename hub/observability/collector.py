@@ -139,6 +139,9 @@ class Collector:
             self.kafka_error = error.message
             self._draw(self.now_ms())
             return
+        except Exception as error:  # whatever it is: what was heard before is not of now
+            self.kafka_error = f"{type(error).__name__}: {error}"
+            raise
         if self.kafka_error is not None:
             log.info("Kafka answers again")
         answered_ms = self.now_ms()
@@ -199,6 +202,9 @@ class Collector:
         except HubError as error:
             self.store_error = error.message
             return
+        except Exception as error:
+            self.store_error = f"{type(error).__name__}: {error}"
+            raise
         with self.lock:
             self.records = records
             self.reports, self.rows, self.subscribers = reports, rows, subscribers

@@ -48,6 +48,8 @@ class HealthWatch:
     _processes: tuple[Process, ...] = ()
     _dirs: dict[int, tuple[LogDir, ...] | str] = field(default_factory=dict)
     _dirs_at_s: float | None = None
+    _turn: int = 0
+    _turns: dict[int, int] = field(default_factory=dict)  # in which round a broker's folders were asked
     _took_s: float = 0.0  # the last answer
 
     @contextmanager
@@ -67,14 +69,22 @@ class HealthWatch:
 
     def step(self) -> None:
         """Ask once."""
-        if self.costs is not None:
-            self._processes = tuple(self.costs.look())
+        try:
+            self._ask()
+        finally:  # the lesser part: that it cannot be told must not keep the cluster from being asked
+            if self.costs is not None:
+                self._processes = tuple(self.costs.look())
+
+    def _ask(self) -> None:
         began_s = self.now_s()
         try:
             placement = self.cluster.placement()
         except HubError as error:
             self._health, self._took_s = replace(self._health, error=error.message), 0.0
             return
+        except Exception as error:  # whatever it is: what was heard before is not of now
+            self._health, self._took_s = replace(self._health, error=f"{type(error).__name__}: {error}"), 0.0
+            raise
         self._took_s = self.now_s() - began_s
         # First what is known at once: a folder may take its time to answer.
         self._health = health_of(placement, self._dirs, self.now_ms())
@@ -86,7 +96,13 @@ class HealthWatch:
     def _ask_dirs(self, brokers: Mapping[int, tuple[str, int]]) -> None:
         for gone in self._dirs.keys() - brokers.keys():
             del self._dirs[gone]
-        for id, (host, port) in sorted(brokers.items())[:MOST_BROKERS]:
+        # Of more than can be asked in a round those go first that were not asked for longest.
+        self._turns = {id: turn for id, turn in self._turns.items() if id in brokers}
+        some = sorted(brokers, key=lambda id: (self._turns.get(id, 0), id))[:MOST_BROKERS]
+        self._turn += 1
+        for id in some:
+            self._turns[id] = self._turn
+            host, port = brokers[id]
             try:
                 self._dirs[id] = self.ask_dirs(host, port, DIRS_S)
             except HubError as error:

@@ -97,6 +97,8 @@ class Track:
     states: deque[tuple[int, Histogram]] = field(default_factory=deque)
 
     def update(self, counts: Histogram, at_ms: int, since_ms: int) -> None:
+        if self.states and at_ms < self.states[-1][0]:  # our clock was set back
+            self.states.clear()
         begun_anew = counts.edges != self.now.edges or counts.count < self.now.count
         if begun_anew or since_ms != self.since_ms:
             self.states.clear()
@@ -122,6 +124,9 @@ class Tracks:
 
     series: dict[Series, Track] = field(default_factory=dict)
     heard: dict[str, int] = field(default_factory=dict)  # when each store's counts were last taken in
+    told: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # when each store told last: by its clock, by ours
     left_out: int = 0
 
     def hear(self, records: Mapping[str, Mapping[str, Any]], now_ms: int) -> None:
@@ -133,6 +138,11 @@ class Tracks:
     def _hear(self, store: str, body: Mapping[str, Any], now_ms: int) -> None:
         try:
             at_ms, since_ms = int(body["at_ms"]), int(body["since_ms"])
+            # Its clock tells only whether it has told again: one that is ahead would let a dead applier look alive for as long,
+            # one that is behind a living one look dead. What is read first may be old.
+            before = self.told.get(store)
+            if before is None or before[0] != at_ms:
+                self.told[store] = (at_ms, now_ms if before is not None else min(at_ms, now_ms))
             # Before that nothing had been counted; None: it may be hours of counts, only what comes after is of now.
             zero_ms = since_ms if since_ms >= now_ms - WINDOW_MS else self.heard.get(store)
             for view, told in body["views"].items():
@@ -149,7 +159,7 @@ class Tracks:
                         objective_s=told["objective_s"],
                         sampled=bool(told["sampled"]),
                         skewed=int(told["skewed"]),
-                        heard_ms=at_ms,
+                        heard_ms=self.told[store][1],
                         since_ms=since_ms,
                         zero_ms=zero_ms,
                     )

@@ -121,6 +121,9 @@ class LatencyBoard:
                 self.pushes.named(view, TopicPartition(topic, partition), offset, event_ms, self.now_ms())
             place = (view, topic, partition)
             ring = self.facts.rings.get(topic, {}).get(partition, ())
+            if ring and ring[-1].end < self.appended_to.get(place, 0):
+                del self.appended_to[place]  # another log of that name: its offsets begin anew
+                self.pushes.begun_anew(view, TopicPartition(topic, partition))
             if offset < self.appended_to.get(place, 0) or not ring:
                 continue
             seen = arrival(ring, offset)

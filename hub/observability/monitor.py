@@ -149,6 +149,9 @@ class Monitor:
         except PeerError as error:
             self._away(error.message)
             return
+        except Exception as error:  # whatever it is: rows of before would look like rows of now
+            self._away(f"{type(error).__name__}: {error}")
+            raise
         self.error = None
         now_ms = self.collector.now_ms()
         for consumer in consumers:

@@ -42,7 +42,7 @@ def seen_of_readers(rows: Sequence[LagRow], tree: Tree, changes: Changes, *, mea
         labels = _whose(spec, "slo.lag", row.owner)
         known = row.state != LagState.UNKNOWN
         reader = f"{row.kind} {row.name}"
-        if not known or row.seconds is None:
+        if not known or row.seconds is None or _may_be_more(row, promised_s):
             late.append(Observation(about, Verdict.UNKNOWN, labels=labels, detail=row.cause))
         else:
             if row.seconds <= promised_s:
@@ -63,6 +63,13 @@ def seen_of_readers(rows: Sequence[LagRow], tree: Tree, changes: Changes, *, mea
         Seen(changes.rule("lag"), tuple(late), whole=measured),
         Seen(changes.rule("loss"), tuple(losing), whole=measured),
     ]
+
+
+def _may_be_more(row: LagRow, promised_s: float) -> bool:
+    """Whether it may be later than it is known to be, and than promised: right after a start, say, of what waited before. To call that
+    well would end an alert that fires, and begin it anew a minute later."""
+    bounded = row.error_s is not None or row.state == LagState.OK
+    return not bounded and row.seconds is not None and row.seconds <= promised_s
 
 
 def seen_of_topics(rings: Rings, tree: Tree, changes: Changes, now_ms: int) -> Seen:
@@ -95,6 +102,8 @@ def _freshness(rings: Mapping[int, Ring], promised_ms: int, now_ms: int) -> tupl
     if now_ms - max(each.still_ms for each in last) > STALE_MS:
         return Verdict.UNKNOWN, None, "Kafka does not answer"
     age_ms = max(0, now_ms - max(each.seen_ms for each in last))
+    if age_ms > promised_ms and now_ms - min(each.still_ms for each in last) > STALE_MS:
+        return Verdict.UNKNOWN, None, "some of its partitions do not answer"
     if age_ms > promised_ms:
         return Verdict.BAD, age_ms, "its end has not moved since"
     came = any(len(ring) > 1 and now_ms - ring[-1].seen_ms <= promised_ms for ring in rings.values())
@@ -283,7 +292,12 @@ def _latency(
 def _age(
     promise: Promise, lag: LagRow | None, promised_ms: int, about: Labels, labels: Labels
 ) -> Observation:
-    if lag is None or lag.state == LagState.UNKNOWN or lag.seconds is None:
+    if (
+        lag is None
+        or lag.state == LagState.UNKNOWN
+        or lag.seconds is None
+        or _may_be_more(lag, promised_ms / 1000)
+    ):
         return Observation(about, Verdict.UNKNOWN, labels=labels, detail=lag.cause if lag else "")
     summary = (
         f"{promise.view} does not show an event that is {format.seconds(lag.seconds)} old; promised are "

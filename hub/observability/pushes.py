@@ -88,6 +88,14 @@ class Pushes:
             known.named_to[place] = offset + 1
             known.waiting.append(_Named(place, offset, event_ms, now_ms))
 
+    def begun_anew(self, view: str, place: TopicPartition) -> None:
+        """The partition is another log now: what was named and told of it is of the former one."""
+        known = self.views.get(view)
+        if known is not None:
+            known.named_to.pop(place, None)
+            known.waiting = deque((each for each in known.waiting if each.place != place), MOST_NAMED)
+            known.told = {}
+
     def met(self, now_ms: int) -> list[Pushed]:
         """Events and when a subscriber had them, each pair once."""
         found: list[Pushed] = []

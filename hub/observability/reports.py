@@ -73,11 +73,19 @@ def reports_of(records: Mapping[str, Mapping[str, Any]]) -> tuple[Report, ...]:
     tells how much of a changelog it has, ``applied:<view>``."""
     names = sorted({key.partition(":")[2] for key in records if key.startswith(("state:", "progress:"))})
     return tuple(
-        _report(
+        _report_or_why_not(
             name, *(records.get(f"{kind}:{name}", {}) for kind in ("state", "progress", "seen", "applied"))
         )
         for name in names
     )
+
+
+def _report_or_why_not(view: str, *said: Mapping[str, Any]) -> Report:
+    """One view whose records nobody understands must not hide all the others."""
+    try:
+        return _report(view, *said)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return Report(view, "unknown", f"its records in _hub.progress are not understood: {error!r}"[:300])
 
 
 def _report(

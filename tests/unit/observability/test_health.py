@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from browser.staged_estate import staged_health
@@ -15,6 +16,7 @@ from browser.staged_estate import staged_health
 from hub.alerts.rules import CLUSTER_RULES, RULES, Changes, Seen, Verdict
 from hub.errors import PeerError
 from hub.log import LogDir, PartitionReplicas, Placement
+from hub.observability import health_watch
 from hub.observability.health import MOST_TROUBLES, Health, health_of
 from hub.observability.health_series import families
 from hub.observability.health_watch import DIRS_EVERY_S, HealthWatch
@@ -243,3 +245,35 @@ def test_folders_are_read_with_their_disks_and_of_older_brokers_without() -> Non
 def test_what_cannot_be_read_is_an_error_with_the_broker(body: bytes | None) -> None:
     with broker(lambda _version: body) as port, pytest.raises(PeerError, match="does not tell its folders"):
         log_dirs("127.0.0.1", port, 5.0)
+
+
+def test_folders_of_more_brokers_than_fit_a_round_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_watch, "MOST_BROKERS", 2)
+    brokers = {id: ("k", id) for id in range(5)}
+    placement, now_s = Placement(brokers, 1, {}), [0.0]
+
+    class Five:
+        def placement(self) -> Placement:
+            return placement
+
+    watch = HealthWatch(Five(), None, lambda *_: (LogDir("/l", 1),), now_s=lambda: now_s[0])
+    for _ in range(3):
+        watch.step()
+        now_s[0] += DIRS_EVERY_S
+    assert all(each.dirs is not None for each in watch.known().brokers)
+
+
+def test_what_breaks_beside_the_cluster_does_not_leave_its_health_as_it_was() -> None:
+    class Costs:
+        def look(self) -> list[Any]:
+            raise RuntimeError("no such process")
+
+    kafka = Staged()
+    watch = HealthWatch(kafka, Costs(), lambda *_: (LogDir("/l", 1),))  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError):
+        watch.step()
+    assert watch.known().state == "ok"
+    kafka.placement = lambda: {}["odd"]  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError):
+        watch.step()
+    assert watch.known().state == "down" and "odd" in (watch.known().error or "")

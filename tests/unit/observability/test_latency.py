@@ -329,3 +329,40 @@ def test_a_traced_event_is_the_exemplar_of_its_series_and_of_its_bucket() -> Non
     body["views"]["v"]["exemplars"] = [{**named, "stage": "changelog"}]
     made.step()
     assert readable(made.rows()).exemplar == row.exemplar  # what was traced last stays named
+
+
+def test_who_is_silent_is_told_by_our_clock_alone() -> None:
+    tracks = Tracks()
+    for tick in range(4):  # its clock is an hour behind
+        tracks.hear({"latency:serving": told([0.1], NOW - 3_600_000 + tick * 5_000)}, NOW + tick * 5_000)
+    assert not readable(rows_of(tracks, ["v"], [], NOW + 15_000)).silent
+    tracks = Tracks()
+    ahead = {"latency:serving": told([0.1], NOW + 3_600_000)}
+    for tick in range(60):  # and of a dead one, an hour ahead
+        tracks.hear(ahead, NOW + tick * 5_000)
+    assert readable(rows_of(tracks, ["v"], [], NOW + 300_000)).silent
+
+
+def test_a_clock_that_is_set_back_leaves_no_window_of_the_future() -> None:
+    tracks, counts = Tracks(), Histogram()
+    series = Series("v", "pushed", "", "live")
+    tracks.put(series, counts.copy(), NOW, zero_ms=NOW)
+    counts.add(0.1)
+    tracks.put(series, counts.copy(), NOW + 20_000)
+    for tick in range(40):
+        counts.add(0.1)
+        tracks.put(series, counts.copy(), NOW - 3_600_000 + tick * 10_000)
+    (row,) = rows_of(tracks, ["v"], [], NOW - 3_600_000 + 390_000)
+    assert 0 < row.window_s <= 310 and (row.events or 0) <= 31
+
+
+def test_a_topic_made_again_is_sampled_from_its_start() -> None:
+    facts = Facts()
+    made = board(facts)
+    facts.records = {"latency:serving": told([], NOW, named=[["t", 0, 11, NOW - 3_500]])}
+    made.step()
+    facts.rings = {"t": {0: (Anchor(0, NOW - 5_000, NOW - 4_000), Anchor(2, NOW - 3_000, NOW))}}
+    facts.records = {"latency:serving": told([], NOW, named=[["t", 0, 1, NOW - 3_500]])}
+    made.step()
+    made.step()
+    assert made.counted[Series("v", "appended", "", "live")].count == 2

@@ -611,3 +611,24 @@ def test_a_clock_that_is_set_back_does_not_make_a_reader_that_stands_look_well(s
     stage.topic("later")
     stage.rounds(1)
     assert "later" in stage.collector.names()
+
+
+def test_a_round_that_breaks_does_not_leave_rows_that_look_like_those_of_now(stage: Stage) -> None:
+    def broken(*_: object) -> Any:
+        raise RuntimeError("never seen before")
+
+    stage.commit("g", "t", 0)
+    stage.rounds(1)
+    assert stage.row("g").state == "OK"
+    stage.estate.describe_groups = broken  # type: ignore[method-assign]
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            stage.rounds(1)
+    assert stage.row("g").state == "UNKNOWN" and "never seen before" in stage.row("g").cause
+    stage.collector.views.row_counts = broken  # type: ignore[method-assign]
+    stage.estate.known_ends = broken  # type: ignore[method-assign]
+    for step in (stage.collector.ask_store, stage.collector.ask_kafka):
+        with pytest.raises(RuntimeError):
+            step()
+    overview = stage.collector.overview()
+    assert overview.kafka.state == "down" and "never seen before" in (overview.error or "")
