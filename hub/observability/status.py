@@ -183,9 +183,12 @@ def watch(
 ) -> Watched:
     """One more reading (None: there is none, ``why_not`` says why)."""
     if reading is None:
-        proposed = _spoken(reader) or Verdict(
-            LagState.UNKNOWN, reader.silent or why_not or "nothing measured yet"
-        )
+        spoken = _spoken(reader)
+        if (
+            spoken is not None
+        ):  # it is shown at once, and beside it the numbers of before would look like those of now
+            watched = replace(watched, window=())
+        proposed = spoken or Verdict(LagState.UNKNOWN, reader.silent or why_not or "nothing measured yet")
         return _settled(watched, proposed, now_ms, rules, sure=bool(reader.silent))
     last = watched.last
     moves = watched.moves

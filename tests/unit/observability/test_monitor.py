@@ -632,3 +632,18 @@ def test_a_round_that_breaks_does_not_leave_rows_that_look_like_those_of_now(sta
             step()
     overview = stage.collector.overview()
     assert overview.kafka.state == "down" and "never seen before" in (overview.error or "")
+
+
+def test_a_view_that_failed_keeps_no_numbers_that_nobody_measures(stage: Stage) -> None:
+    stage.publish("t", 10)
+    stage.views.records = {
+        "state:v": {"state": "failed", "reason": "out of memory"},
+        "progress:v": {"sources": {"t": {"0": 9}}, "committed_at_ms": 1},
+    }
+    stage.rounds(2)
+    assert stage.row("v", "view").records == 1
+    stage.estate.known_ends = lambda those: Positions.of([("other", 0, 0)])  # type: ignore[method-assign]
+    stage.rounds(9)
+    row = stage.row("v", "view")
+    assert (row.state, row.cause) == ("STOPPED", "failed: out of memory")
+    assert (row.records, row.seconds) == (None, None)
