@@ -36,6 +36,7 @@ from hub.replication.clusters import (
     topics_of,
 )
 from hub.replication.compare import complete_tables
+from hub.replication.copied import Copied
 from hub.replication.failover import Control, Declared, Operation, Partition, Report, Step, assess
 from hub.replication.groups import Carried, Mark, Seen, carry, marks_for
 from hub.replication.joint_map import JointMap
@@ -375,9 +376,11 @@ class Operator:
     ) -> tuple[dict[str, int], Positions]:
         """By topic how many offsets are to be carried yet (none is left out), and the source's ends."""
         positions: dict[TopicPartition, int] = {}
-        carried = self._carried(home, source, target)
+        carried, there = self._carried(home, source, target), topics_of(self.clusters[source])
         for link in self.ways(home, source, target):
             for tp, mark in progress.of(link.name).items():
+                if tp.topic in there and mark.topic_id not in ("", there[tp.topic].topic_id):
+                    continue  # made again: that mark's offsets are another log's
                 positions[tp] = max(mark.source_next, positions.get(tp, 0))
         ends = self.clusters[source].kafka.end_offsets(sorted(carried), committed=False)
         begins = self.clusters[source].kafka.beginning_offsets(sorted(carried))
@@ -527,6 +530,7 @@ def forget(link: Link, target: Reached, topics: Sequence[str] = ()) -> int:
     own = range(target.kafka.topics()[CHECKPOINTS_TOPIC].partitions)
     keys = [f"checkpoint|{link.name}|{tp.topic}|{tp.partition}".encode() for tp in known]
     keys += [gap.key for gap in progress.gaps.values() if gap.link == link.name and meant(gap.topic)]
+    keys += [Copied(link.name, *tp, "", 0).key for tp in known]
     keys += [each.key for each in progress.rules_of(link.name) if meant(each.topic)]
     records = [NewRecord(CHECKPOINTS_TOPIC, key, None, partition=number) for key in keys for number in own]
     runs = [

@@ -22,11 +22,12 @@ from datetime import UTC, datetime
 
 from hub.errors import HubError
 from hub.log import WriterFenced
-from hub.record import NewRecord, TopicPartition
+from hub.record import NewRecord, Record, TopicPartition
 from hub.replication.batch_engine import BatchEngine, EngineSettings, NotYet, PartitionProgress
 from hub.replication.board import CarriedTopic, Carries
 from hub.replication.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, Gap, checkpoint_partition
-from hub.replication.clusters import Reached, read_progress, topics_of
+from hub.replication.clusters import Reached, read_progress, read_to_end, topics_of
+from hub.replication.copied import Copied, born_from, copied_of
 from hub.replication.joint_map import foreign_ranges
 from hub.replication.lag import Bucket
 from hub.replication.links import Link
@@ -172,8 +173,8 @@ class ShardRun(threading.Thread):
         partitions = [tp for tp in wish.partitions if tp.topic in allowed]
         if not partitions:
             raise NotYet("another side acts for these topics now")
-        foreign = self._foreign(wish, partitions)
-        self._seed(wish, partitions, frozenset(foreign))
+        foreign, born = self._foreign(wish, partitions)
+        self._seed(wish, partitions, born)
         engine = BatchEngine(
             self.source.access,
             self.target.access,
@@ -274,12 +275,14 @@ class ShardRun(threading.Thread):
 
     def _foreign(
         self, wish: Wish, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, list[tuple[int, int]]]:
-        """What of the source came from the target, by the map of the other direction, where that has carried anything."""
-        if not any(tp.topic in wish.opposites for tp in partitions):
-            return {}
-        theirs = read_progress(self.source)
+    ) -> tuple[dict[TopicPartition, list[tuple[int, int]]], dict[TopicPartition, int]]:
+        """What of the source came from the target, by the map of the other direction, where that has carried anything; and
+        from where on the rest was born at the source: before that are copies that are in no map."""
         found: dict[TopicPartition, list[tuple[int, int]]] = {}
+        born: dict[TopicPartition, int] = {}
+        if not any(tp.topic in wish.opposites for tp in partitions):
+            return found, born
+        theirs, copied = read_progress(self.source), self._copied()
         for tp in partitions:
             back = wish.opposites.get(tp.topic)
             if back is None or tp not in theirs.of(back):
@@ -288,15 +291,28 @@ class ShardRun(threading.Thread):
             if table is None:
                 raise NotYet(f"the map of {back} is not readable yet")
             found[tp] = foreign_ranges(table, 0, table.target_next)
-        return found
+            born[tp] = born_from(theirs.of(back)[tp], copied.get((back, *tp)))
+        return found, born
+
+    def _copied(self) -> dict[tuple[str, str, int], Copied]:
+        """What imports noted at the source."""
+        found: dict[bytes, Copied | None] = {}
+
+        def take(record: Record) -> None:
+            if record.key is not None:
+                found[record.key] = copied_of(record)
+
+        read_to_end(self.source, [CHECKPOINTS_TOPIC], take)
+        return {(each.link, each.topic, each.partition): each for each in found.values() if each is not None}
 
     def _seed(
-        self, wish: Wish, partitions: Sequence[TopicPartition], brought: frozenset[TopicPartition]
+        self, wish: Wish, partitions: Sequence[TopicPartition], brought: Mapping[TopicPartition, int]
     ) -> None:
         """Checkpoints for partitions that begin elsewhere than an engine would by itself: written under the shard's
         own fence, so that no other worker's newer ones are overwritten.
 
-        ``brought``: the other direction has carried it, so the target has records of its own. Of all else a target that
+        ``brought``: the other direction has carried it, so the target has records of its own; and from where on what the
+        source has is its own. Of all else a target that
         has records and no checkpoint is not begun, or what it has would come twice (a mirror that was dropped).
         """
         known = read_progress(self.target, maps=False).of(self.shard.link)
@@ -328,7 +344,7 @@ class ShardRun(threading.Thread):
         wish: Wish,
         needed: Sequence[TopicPartition],
         known: Mapping[TopicPartition, Checkpoint],
-        brought: frozenset[TopicPartition],
+        brought: Mapping[TopicPartition, int],
     ) -> list[NewRecord]:
         topics = sorted({tp.topic for tp in needed})
         if not topics:
@@ -348,7 +364,13 @@ class ShardRun(threading.Thread):
                 raise NotYet(
                     f'topic "{tp.topic}" partition {tp.partition}: the target has records and no checkpoint of this mirror'
                 )
-            first = max(begins.get(tp), starts.get(tp, 0)) if before is None else begins.get(tp)
+            first, end = begins.get(tp), ends.get(tp)
+            if before is None:
+                first = max(first, starts.get(tp, 0), brought.get(tp, 0))
+            else:
+                # Where the former copy ended: what follows was born there while it acted, and must go home one day.
+                same = before.target_topic_id in ("", there[tp.topic].topic_id)
+                end = min(end, before.target_next) if same else there_from.get(tp)
             after = Checkpoint(
                 self.shard.link,
                 self.shard.number,
@@ -356,11 +378,11 @@ class ShardRun(threading.Thread):
                 topic.topic_id,
                 first,
                 -1,
-                ends.get(tp),
+                end,
                 target_topic_id=there[tp.topic].topic_id,
                 generation=topic.generation if before is not None else 0,
                 source_start=first,
-                target_start=ends.get(tp),
+                target_start=end,
                 committed_at_ms=now_ms,
             )
             if before is not None:

@@ -32,6 +32,7 @@ from hub.replication.checkpoint import (
 from hub.replication.chores import GroupCarrier, commit_group
 from hub.replication.clusters import Reached, own_topics, read_board, read_progress, read_to_end, topics_of
 from hub.replication.compare import complete_tables
+from hub.replication.copied import Copied
 from hub.replication.failover import Control
 from hub.replication.groups import Carried, Seen, carry, marks_for
 from hub.replication.links import Link, carries
@@ -87,6 +88,13 @@ class Place:
     target_next: int = 0
     reason: str = ""
     hint: str = ""
+
+    @property
+    def mapped_to(self) -> int:
+        """The end of the map at the target. The copy may go on with a marker or with what came twice: no map reaches beyond
+        its last record, and one that does not reach its checkpoint is taken for unreadable."""
+        runs = self.alignment.runs
+        return runs[-1].target_end if runs else self.target_next
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,6 +439,7 @@ class Importer:
                     part = runs[first : first + _RUNS_A_RECORD]
                     records.append(MapRecord(self.link.name, topic, ids[0], partition, part).record(at))
                 records.append(self._checkpoint(each, *ids, number).record(at))
+                records.append(Copied(self.link.name, *each.place, ids[1], each.target_next).record(at))
             writer.append(records)
         finally:
             writer.close()
@@ -445,7 +454,7 @@ class Importer:
             topic_id,
             found.source_next,
             -1,
-            each.target_next,
+            each.mapped_to,
             target_topic_id=target_topic_id,
             source_start=first.source,
             target_start=first.target,
@@ -475,7 +484,7 @@ def _table(each: Place) -> OffsetMap:
         source_start=None if found.runs else found.source_next,
         target_start=None if found.runs else each.target_next,
         source_next=found.source_next,
-        target_next=each.target_next,
+        target_next=each.mapped_to,
     )
 
 
