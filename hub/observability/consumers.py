@@ -83,6 +83,7 @@ class Partition:
     answers: Answers = field(default_factory=list)
     answers_since_ms: int = 0
     hollow: Hollow | None = None
+    looked_at_ms: int = 0  # when it was last asked which record is the next
 
     def skipped(self, position: int) -> int:
         """The position moved over what is known to hold nothing."""

@@ -160,15 +160,16 @@ def _connect(connect: Connect | None) -> Iterator[Metric]:
     """Numbers by state, and connectors that failed by themselves, the first hundred. No number of what was never heard, and
     none of failures while no worker answers."""
     workers = connect.workers if connect is not None else ()
+    # An address may stand there twice, with two names to sign in; a series twice would void the whole answer.
+    up_by_url: dict[str, bool] = {}
+    for worker in workers:
+        if worker.state != "connecting":
+            up_by_url[worker.url] = up_by_url.get(worker.url, False) or worker.state == "up"
     yield gauge(
         "hub_connect_up",
         "1 while a worker of Kafka Connect answers",
         ["worker"],
-        (
-            ([worker.url], worker.state == "up")
-            for worker in dict.fromkeys(workers)
-            if worker.state != "connecting"
-        ),
+        (([url], up) for url, up in up_by_url.items()),
     )
     for what, numbers in (
         ("connectors", connect.connectors_by_state if connect is not None else None),

@@ -278,7 +278,7 @@ class Monitor:
             except HubError as error:
                 # Ends were told a moment ago: Kafka is there, and what alone waits may be a partition without a leader.
                 log.debug("what waits could not be narrowed down: %s", error.message)
-            self._look_at(waits)
+            self._look_at(waits, now_ms)
             for consumer, topic in late:
                 again = self._reading(consumer, topic, now_ms, [])
                 if again is not None:
@@ -366,7 +366,7 @@ class Monitor:
             if budget <= 0:
                 return
 
-    def _look_at(self, waits: Sequence[Wait]) -> None:
+    def _look_at(self, waits: Sequence[Wait], now_ms: int) -> None:
         """Where nothing moves: which is the next record at all? A short wait may be transaction markers only, and on a
         compacted topic many offsets may be gone."""
         suspects: dict[TopicPartition, Wait] = {}
@@ -378,10 +378,13 @@ class Monitor:
             if about.hollow is not None and about.hollow == Hollow(wait.position, wait.position):
                 continue
             suspects.setdefault(TopicPartition(wait.topic, wait.partition), wait)
-            if len(suspects) == SUSPECTS:
-                break
         if not suspects:
             return
+        # Those that were not looked at for longest: some may never answer, and the others must have their turn.
+        some = sorted(suspects, key=lambda tp: self._about(*tp).looked_at_ms)[:SUSPECTS]
+        suspects = {tp: suspects[tp] for tp in some}
+        for tp in some:
+            self._about(*tp).looked_at_ms = now_ms
         asked = Positions({tp: wait.position for tp, wait in suspects.items()})
         try:
             found = self.estate.next_records(asked, PROBE_S)

@@ -344,3 +344,13 @@ def test_addresses_are_checked_and_passwords_not_shown() -> None:
     with pytest.raises(ValidationError) as refused:
         Settings(connect_urls=["http//ada:s3cret@c:8083"])
     assert "no address" in str(refused.value)
+
+
+def test_an_address_with_two_names_to_sign_in_is_one_series() -> None:
+    heard = [Heard("http://a:1@connect:8083", (), NOW), Heard("http://b:2@connect:8083", error="HTTP 401")]
+    text = exposition(
+        Overview(NOW, KafkaHealth("b", NOW, None), None, (), (), connect_of(heard, NOW))
+    ).decode()
+    assert [line for line in text.splitlines() if line.startswith("hub_connect_up{")] == [
+        'hub_connect_up{worker="http://connect:8083"} 1.0'
+    ]

@@ -647,3 +647,23 @@ def test_a_view_that_failed_keeps_no_numbers_that_nobody_measures(stage: Stage) 
     row = stage.row("v", "view")
     assert (row.state, row.cause) == ("STOPPED", "failed: out of memory")
     assert (row.records, row.seconds) == (None, None)
+
+
+def test_suspects_that_never_answer_keep_no_others_waiting(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monitor_module, "SUSPECTS", 1)
+    stage.topic("marks")
+    stage.publish("t", 2)
+    stage.publish("marks", 2)
+    stage.commit("a", "t", 1)
+    stage.commit("b", "marks", 1)
+    looked = stage.estate.next_records
+
+    def next_records(positions: Positions, timeout_s: float) -> Positions:
+        return looked(Positions({tp: at for tp, at in positions if tp.topic != "t"}), timeout_s)
+
+    stage.estate.next_records = next_records  # type: ignore[method-assign]
+    stage.estate.hollow["marks"] = 2
+    stage.rounds(6)
+    assert (stage.row("a").records, stage.row("b").records) == (1, 0)
