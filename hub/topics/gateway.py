@@ -697,7 +697,7 @@ class Gateway:
                         f'topic "{topic}": its last records are not read in {_SEARCH_S:g} s, so nobody knows whether '
                         "the request was written; nothing was written now",
                         hint="try again",
-                        code="HUB-3041",
+                        code="HUB-3043",
                     )
                 found = reader.poll(1_000, 0.2)
                 records += (_marked(record) for record in found if record.header(IDEMPOTENCY_HEADER))
@@ -734,7 +734,7 @@ def _still_open(topic: str, why: str) -> PeerError:
     return PeerError(
         f'topic "{topic}": the outcome of an earlier try is still open, {why}; nothing was written now',
         hint="send it again with the same Idempotency-Key in a second or two",
-        code="HUB-3041",
+        code="HUB-3043",
     )
 
 

@@ -46,7 +46,7 @@ def test_a_retry_waits_for_what_is_still_on_its_way_and_finds_it(node: LinkedNod
         while (again := _tried(written, "a")).lines[0]["code"] == "HUB-3010":
             time.sleep(0.2)  # the gateway takes nothing for a moment after Kafka did not answer
         node.link.heal()
-        assert (again.status, again.lines[0]["code"]) == (503, "HUB-3041")
+        assert (again.status, again.lines[0]["code"]) == (503, "HUB-3043")
         deadline = time.monotonic() + 20.0
         while again.status != 200 and time.monotonic() < deadline:
             time.sleep(0.5)

@@ -231,7 +231,7 @@ def test_a_retry_is_refused_while_its_record_may_still_come(
     produced("a")
     kafka.loses = False
     early = produced("a")
-    assert (early.status, early.lines[0]["code"]) == (503, "HUB-3041") and "hint" in early.lines[0]
+    assert (early.status, early.lines[0]["code"]) == (503, "HUB-3043") and "hint" in early.lines[0]
     assert "on their way" in early.lines[0]["message"] and not kafka.log
     time.sleep(0.25)
     kafka.land()
