@@ -96,6 +96,9 @@ class Collector:
     store_heard: bool = False
     windows: dict[str, dict[str, deque[Sample]]] = field(default_factory=dict)
     committed: dict[str, deque[Batch]] = field(default_factory=dict)
+    past: dict[tuple[str, str], int] = field(
+        default_factory=dict
+    )  # since when a view lies past a topic's end
 
     @contextmanager
     def running(self) -> Iterator[Collector]:
@@ -162,7 +165,7 @@ class Collector:
         the clock is there again; so it is as after a start."""
         log.warning("the clock was set back: ends are watched anew")
         with self.lock:
-            self.rings, self.windows, self.topics_at_ms = {}, {}, None
+            self.rings, self.windows, self.past, self.topics_at_ms = {}, {}, {}, None
 
     def _ends(self, everything: bool, now_ms: int) -> Positions:
         due = [
@@ -221,16 +224,25 @@ class Collector:
             if at_ms is not None and batch_ms is not None and (not known or known[-1].at_ms != at_ms):
                 known.append(Batch(at_ms, batch_ms, report.input_rows))
         self.windows = {report.view: self.windows.get(report.view, {}) for report in self.reports}
+        self.past = {key: at_ms for key, at_ms in self.past.items() if key[0] in self.windows}
         for report in self.reports:
             before, windows = self.windows[report.view], dict[str, deque[Sample]]()
             for topic in report.topics if report.positions is not None else ():
                 offsets = {tp.partition: offset for tp, offset in report.positions or () if tp.topic == topic}
                 lag = self._lag(topic, offsets, now_ms)
-                if lag is not None:
+                if lag is not None and not self._is_past(report.view, topic, offsets, now_ms):
                     windows[topic] = before.get(topic, deque(maxlen=SAMPLES))
                     windows[topic].append(Sample(now_ms, sum(offsets.values()), lag))
             # What is not measured now is not known: samples of before would look like ones of now.
             self.windows[report.view] = windows
+
+    def _is_past(self, view: str, topic: str, positions: Mapping[int, int], now_ms: int) -> bool:
+        """Whether a view, which reads what is committed, lies past the end for longer than polls take: the topic was made again."""
+        rings = self.rings.get(topic, {})
+        if not any(ring and positions.get(partition, 0) > ring[-1].end for partition, ring in rings.items()):
+            self.past.pop((view, topic), None)
+            return False
+        return now_ms - self.past.setdefault((view, topic), now_ms) > STALE_MS
 
     def _lag(self, topic: str, positions: Mapping[int, int], now_ms: int) -> Lag | None:
         """None: some partition's end was never seen, or not for a while."""

@@ -293,3 +293,18 @@ def test_what_a_view_reads_no_more_is_not_remembered(stage: Stage) -> None:
         stage.views.records["progress:v"] = {"sources": {f"day.{number}": {"0": 0}}, "committed_at_ms": 1}
         stage.pass_s(int(TOPICS_EVERY_S) + 1)
     assert set(stage.collector.windows["v"]) <= {"day.4", "shop.orders"}
+
+
+def test_a_view_past_the_end_of_a_topic_made_again_has_not_read_everything(stage: Stage) -> None:
+    stage.publish("shop.orders", 4)
+    stage.commit("v", "shop.orders", 9)
+    stage.pass_s(30)  # a view may be ahead of a poll
+    (view,) = stage.collector.overview().views
+    assert view.lag is not None and view.lag.state == LagState.OK
+    stage.pass_s(60)
+    (view,) = stage.collector.overview().views
+    assert view.lag is None and view.sources[0].state == LagState.UNKNOWN
+    stage.publish("shop.orders", 6)
+    stage.pass_s(2)
+    (view,) = stage.collector.overview().views
+    assert view.lag is not None and view.lag.records == 1
