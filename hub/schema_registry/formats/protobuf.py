@@ -35,7 +35,8 @@ MOST_MESSAGES = 2_000
 MOST_FIELDS = 5_000
 MOST_VALUES = 50_000
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/\s]+=*\s*")
+# An "=" ends the letters: were spaces of two parts, a long run of them would be tried at each of its places.
+_BASE64 = re.compile(r"[A-Za-z0-9+/\s]+(?:=[=\s]*)?")
 _KEPT_BELOW = 65_536  # characters; the longer ones would fill the memory
 _BROUGHT_ALONG = re.compile(r"google/protobuf/[a-z0-9_/]+\.proto")  # by protoc
 
