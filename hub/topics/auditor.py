@@ -165,7 +165,9 @@ class Auditor:
         self._followed: frozenset[TopicPartition] = frozenset()
         self._topic_ids: dict[str, str] = {}
         self._modes: dict[str, Mode] = {}
-        self._largest: dict[str, int] = {}  # quarantine topics that are there -> bytes of a record they take
+        self._largest: dict[
+            str, int
+        ] = {}  # by source topic: bytes of a record that its quarantine takes, -1: it cannot be
         self._dirty: set[TopicPartition] = set()
         self._rescan_at_s = self._tally_at_s = float("-inf")
 
@@ -217,7 +219,17 @@ class Auditor:
     def _copy(self, record: Record, violation: Violation, copies: list[NewRecord]) -> bool:
         copy = copy_of(record, violation)
         if record.topic not in self._largest:
-            self._largest[record.topic] = self._quarantine(record.topic)
+            try:
+                self._largest[record.topic] = self._quarantine(record.topic)
+            except CallerError as error:
+                # Kafka will not have such a topic (its name collides with another's, or is too long): that ends the
+                # copies of this one, not the audit of all the others.
+                log.error(
+                    "%s: no quarantine, its violations are only counted: %s", record.topic, error.message
+                )
+                self._largest[record.topic] = -1
+        if self._largest[record.topic] < 0:
+            return False
         if size_of(copy) > self._largest[record.topic]:
             log.error(
                 "%s partition %d offset %d: too large for quarantine",

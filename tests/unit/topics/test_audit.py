@@ -13,7 +13,7 @@ from failing_log import FailingCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hub.errors import HubFault, NotFound, PeerError
+from hub.errors import CallerError, HubFault, NotFound, PeerError
 from hub.observability.metrics import exposition
 from hub.observability.overview import KafkaHealth, Overview
 from hub.record import NewRecord, Record, TopicPartition
@@ -236,6 +236,25 @@ def test_a_topic_made_anew_is_judged_from_its_start() -> None:
     running.step()
     assert running.tallies[TopicPartition("t", 0)].checked == 1
     assert copied(log) == [(0, 0), (0, 1), (0, 0), (1, 0), (1, 1)]
+
+
+def test_a_quarantine_that_kafka_refuses_ends_its_copies_and_no_audit() -> None:
+    """Kafka refuses "t.quarantine" beside "t_quarantine": the audit of all topics once waited for ever."""
+
+    class Refusing(Cluster):
+        def create_topic(self, name: str, **said: Any) -> None:
+            if name == "t.quarantine":
+                raise CallerError(f'topic "{name}": collides with existing topics: t_quarantine')
+            super().create_topic(name, **said)
+
+    log = Refusing()
+    log.failures = []
+    log.create_topic("t", partitions=1, config={}, replication_factor=1)
+    log.writer().append([NewRecord("t", b"k", value, partition=0) for value in (b"wild", GOOD, b"wild")])
+    running = auditor(log)
+    running.step()
+    tally = running.tallies[TopicPartition("t", 0)]
+    assert (tally.position, tally.checked, tally.uncopied, tally.quarantined) == (3, 3, 2, 0)
 
 
 def test_a_gap_is_counted_and_a_topic_grows() -> None:
