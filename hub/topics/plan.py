@@ -409,7 +409,7 @@ def _schema_steps(topic: TopicSpec, text: str, schemas: Schemas, refusals: list[
     level = topic.compatibility or now
     if level != now:
         steps.append(SetCompatibility(topic, level, now))
-    versions = [_canonical(version) for version in schemas.versions(topic.subject)]
+    versions = [_canonical_or_none(version) for version in schemas.versions(topic.subject)]
     wanted = _canonical(text)
     if versions and versions[-1] == wanted:
         return steps
@@ -427,7 +427,21 @@ def _schema_steps(topic: TopicSpec, text: str, schemas: Schemas, refusals: list[
         )
         return steps
     # The level of the tree decides, for it is set before the schema is registered.
-    for reason in schemas.incompatibilities(topic.subject, text, level) if versions else ():
+    try:
+        reasons = schemas.incompatibilities(topic.subject, text, level) if versions else ()
+    except InvalidSchema as error:  # only the registry can judge it, and it does so by the level that it has
+        refusals.append(
+            Refusal(
+                topic.name,
+                f"its schema cannot be compared with the registered ones at {level}: {error.message}",
+                f"set the subject's level to {level} in the registry first, then the registry judges",
+                "schema",
+                "a new version",
+                f"version {len(versions)}",
+            )
+        )
+        return steps
+    for reason in reasons:
         refusals.append(
             Refusal(
                 topic.name,
@@ -439,6 +453,15 @@ def _schema_steps(topic: TopicSpec, text: str, schemas: Schemas, refusals: list[
             )
         )
     return [*steps, RegisterSchema(topic, text, not versions)]
+
+
+def _canonical_or_none(text: str) -> str | None:
+    """None for what somebody else registered and is no Avro that stands alone: of another format, or with references.
+    No schema of the tree is that one."""
+    try:
+        return _canonical(text)
+    except InvalidSchema:
+        return None
 
 
 def _canonical(text: str) -> str:

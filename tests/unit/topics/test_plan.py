@@ -226,6 +226,17 @@ def test_white_space_makes_no_version_and_an_old_version_is_not_the_latest() -> 
     assert "version 1 of 2" in back.refusals[0].reason
 
 
+def test_what_others_registered_stops_no_plan() -> None:
+    """A version of another format, or with references, that the plan cannot read itself."""
+    refers = record(a="shop.Address")
+    earlier = MemorySchemas({"t-value": [refers, ONE]})
+    assert planned([spec("t")], [described("t")], {"t": ONE}, earlier).steps == ()
+    latest = MemorySchemas({"t-value": [refers], "u-value": [ONE]})
+    made = planned([spec("t"), spec("u")], [described("t")], {"t": ONE, "u": ONE}, latest)
+    assert [each.topic for each in made.refusals] == ["t"]
+    assert "shop.Address" in made.refusals[0].reason
+
+
 def test_what_the_tree_does_not_name_is_kept_and_destroyed_only_by_its_name() -> None:
     actual = [described(name) for name in ("t", "box.x", "else", "_schemas", "views.v", "t.dlq")]
     made = planned([spec("t")], actual)
