@@ -6,6 +6,7 @@ Bytes are anybody's: nothing of them is trusted or run, long ones are cut, and w
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -146,12 +147,28 @@ def _json(value: Any, size: int, most: int, schema: Schema | None = None) -> Par
 
 
 def _spelled(value: Any, *, indent: bool) -> str:
-    """JSON text that every output can carry: half a surrogate, which JSON can spell, is written as it is spelled."""
+    """JSON text that every output can carry: half a surrogate, which JSON can spell, is written as it is spelled.
+    What is no number stays NaN or Infinity, for a null would be another value."""
     try:
-        return orjson.dumps(value, default=_told, option=orjson.OPT_INDENT_2 if indent else None).decode()
+        text = orjson.dumps(value, default=_told, option=orjson.OPT_INDENT_2 if indent else None).decode()
+        if "null" not in text or not _has_no_number(value):  # orjson writes those as null
+            return text
     except TypeError:  # numbers of more than 64 bits, half surrogates
-        text = json.dumps(value, ensure_ascii=False, indent=2 if indent else None, default=_told)
-        return _clean(text)
+        pass
+    return _clean(json.dumps(value, ensure_ascii=False, indent=2 if indent else None, default=_told))
+
+
+def _has_no_number(value: Any) -> bool:
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, float) and not math.isfinite(each):
+            return True
+        if isinstance(each, dict):
+            left.extend(each.values())
+        elif isinstance(each, list | tuple):
+            left.extend(each)
+    return False
 
 
 def _told(value: object) -> object:

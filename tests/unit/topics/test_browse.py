@@ -210,6 +210,11 @@ def test_bytes_are_shown_as_what_they_are(browser: Browser) -> None:
     assert form == "hex" and problem.startswith("its schema does not read it")
 
 
+def test_what_is_no_number_is_not_shown_as_null() -> None:
+    found = part(b'{"a": [NaN, -Infinity, null], "b": 1.5}', None)
+    assert (found.form, found.line) == ("json", '{"a": [NaN, -Infinity, null], "b": 1.5}')
+
+
 def test_huge_values_are_cut_and_say_so() -> None:
     text = part(b"x" * 90_000, None)
     assert len(text.text) == MOST_CHARACTERS and text.cut == "86,000 of 90,000 characters are not shown"
