@@ -213,6 +213,10 @@ class _Run:
             if not room:
                 break
             self._windows({tp: (max(first, last - room), last) for tp, (first, last) in windows.items()})
+            if step > 1 and self._ended_at_once(tops):
+                # Even the first few were too large together. One is given whatever its size, or nobody gets past them.
+                self.ended_by, self.records, self.bytes, step = "", 0, 0, 1
+                continue
             step = max(step * 10, wanted.limit)
         shown, left = _merged(self.found, wanted.limit, newest=True)
         older = {each.partition: each.first for each in self.scanned.values()}
@@ -222,6 +226,9 @@ class _Run:
         newer = {tp.partition: top for tp, top in tops.items()}
         is_last = all(tops[tp] >= end for tp, end in self.ends)
         return self._told(shown, older if more else None, None if is_last else newer, more)
+
+    def _ended_at_once(self, tops: Mapping[TopicPartition, int]) -> bool:
+        return self.ended_by == "bytes" and all(self.scanned[tp].first == top for tp, top in tops.items())
 
     # ---- from a place on
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
 from hub.errors import CallerError, NotFound
-from hub.log import MemoryCluster
-from hub.record import NewRecord
+from hub.log import MemoryCluster, MemoryReader
+from hub.record import NewRecord, Record
 from hub.schema_registry.codec import encode, parsed
 from hub.schema_registry.sources import Source
 from hub.topics.browse import Bounds, Browser, Found, Tail, Wanted
@@ -142,6 +143,25 @@ def test_large_messages_are_read_a_few_at_a_time(log: MemoryCluster) -> None:
     found = Browser(log, Schemas(), Bounds(bytes=20_000_000)).find(Wanted("large", limit=100))
     assert len(found.messages) == 19 and found.ended_by == "bytes" and found.older == {0: 181}
     assert found.bytes <= 21_000_000
+
+
+def test_messages_of_which_a_few_are_too_large_come_one_by_one() -> None:
+    """They once came not at all, and `older` was where it had begun."""
+
+    class OneAPoll(MemoryReader):
+        def poll(self, limit: int, timeout_s: float) -> Sequence[Record]:
+            return super().poll(1, timeout_s)
+
+    class Log(MemoryCluster):
+        def reader(self) -> MemoryReader:
+            return OneAPoll(self)
+
+    log = Log()
+    log.create_topic("large", partitions=1, config={}, replication_factor=1)
+    log.writer().append([NewRecord("large", b"k", b"x" * 1_500, partition=0) for _ in range(20)])
+    found = Browser(log, Schemas(), Bounds(bytes=2_000)).find(Wanted("large"))
+    assert [each.offset for each in found.messages] == [19]
+    assert (found.ended_by, found.older) == ("bytes", {0: 19})
 
 
 def test_words_are_sought_behind_what_is_cut(log: MemoryCluster, browser: Browser) -> None:
