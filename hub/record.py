@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from hub.errors import CallerError
 
-Headers = tuple[tuple[str, bytes], ...]
+# As Kafka has them: a header may have a name and no value.
+Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class TopicPartition(NamedTuple):

@@ -23,7 +23,7 @@ import orjson
 
 from hub.errors import ConfigError, Conflict, HubFault
 from hub.log import Cluster, Reader, Writer
-from hub.record import NewRecord, Record, TopicPartition
+from hub.record import Headers, NewRecord, Record, TopicPartition
 from hub.schema_registry.facts import SCHEMAS_TOPIC, fact_of
 from hub.schema_registry.registry import Registry
 from hub.schema_registry.state import RegistryState, state_of
@@ -54,7 +54,7 @@ class Kept:
     key: bytes | None
     value: bytes | None
     timestamp_ms: int
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: Headers = ()
 
 
 # ---- the file
@@ -117,7 +117,10 @@ def _as_json(kept: Kept) -> dict[str, Any]:
     made: dict[str, Any] = {"timestamp_ms": kept.timestamp_ms}
     made |= {**_bytes("key", kept.key), **_bytes("value", kept.value)}
     if kept.headers:
-        made["headers"] = [[name, base64.b64encode(value).decode()] for name, value in kept.headers]
+        made["headers"] = [
+            [name, None if value is None else base64.b64encode(value).decode()]
+            for name, value in kept.headers
+        ]
     return made
 
 
@@ -137,7 +140,9 @@ def _kept(value: dict[str, Any]) -> Kept:
         text = value[name]
         return None if text is None else text.encode()
 
-    headers = tuple((str(name), _decoded(each)) for name, each in value.get("headers", ()))
+    headers = tuple(
+        (str(name), None if each is None else _decoded(each)) for name, each in value.get("headers", ())
+    )
     return Kept(of("key"), of("value"), int(value["timestamp_ms"]), headers)
 
 

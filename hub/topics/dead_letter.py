@@ -110,8 +110,8 @@ class Letter:
 
     @property
     def producer(self) -> str:
-        found = next((value for name, value in reversed(self.headers) if name == PRODUCER_HEADER), b"")
-        return found.decode(errors="replace")[:100] or UNKNOWN
+        found = next((value for name, value in reversed(self.headers) if name == PRODUCER_HEADER), None)
+        return (found or b"").decode(errors="replace")[:100] or UNKNOWN
 
     @property
     def everywhere(self) -> bool:

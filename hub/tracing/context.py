@@ -14,7 +14,7 @@ TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _MOST_STATE = 512
 
-Headers = tuple[tuple[str, bytes], ...]
+Headers = tuple[tuple[str, bytes | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def parse(traceparent: str | bytes | None, tracestate: str | bytes | None = None
     return Trace(trace_id, span_id, bool(int(flags, 16) & 1), state if len(state) <= _MOST_STATE else "")
 
 
-def of_headers(headers: Iterable[tuple[str, bytes]]) -> Trace | None:
+def of_headers(headers: Iterable[tuple[str, bytes | None]]) -> Trace | None:
     """The context of a record; of several the last, as Kafka's clients read headers."""
     told = dict(headers)
     return parse(told.get(TRACEPARENT), told.get(TRACESTATE))

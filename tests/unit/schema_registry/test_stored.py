@@ -247,6 +247,11 @@ def test_a_backup_is_restored_byte_for_byte_and_only_into_nothing() -> None:
     assert len(target.logs[SCHEMAS_TOPIC][0]) == 6
 
 
+def test_a_backup_keeps_headers_without_a_value() -> None:
+    kept = backup.Kept(b"k", None, 5, (("empty", b""), ("none", None)))
+    assert backup.records(list(backup.lines([kept])), "f") == [kept]
+
+
 def test_a_backup_is_a_state_without_kafka() -> None:
     state = backup.state_in(written(registry_log()), "f")
     assert [(each.version, each.schema_id) for each in state.subjects["s"].versions] == [(1, 7), (2, 9)]

@@ -457,6 +457,12 @@ def test_a_record_of_the_ledger_that_is_none_is_told() -> None:
         letter_of(record)
 
 
+def test_a_header_without_a_value_is_nobody() -> None:
+    said = (("hub.dlq.topic", b"t"), ("hub.producer", b"ann"), ("hub.producer", None), ("mine", None))
+    letter = letter_of(Record("t.dlq", 0, 1, 0, b"k", b"v", said))
+    assert letter.producer == "unknown" and letter.headers[-1] == ("mine", None)
+
+
 @given(
     st.fixed_dictionaries(
         {
