@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from hub.errors import HubError, PeerError
 from hub.kafka.connection import Connection
 from hub.kafka.writer import KafkaSender
+from hub.log import WriterFenced
 from hub.record import NewRecord, TopicPartition
 
 PLACE = TopicPartition("orders", 1)
@@ -87,3 +89,21 @@ def test_many_records_are_answered_for_each(monkeypatch: pytest.MonkeyPatch) -> 
     assert {tp for tp, _, _ in heard} == {PLACE}
     assert [str(error) for _, _, error in heard if error is not None] == [str(heard[1_200][2])]
     assert broker.most_waiting <= 500, "answers are served while records are queued"
+
+
+class Replaced:
+    """A producer that was fenced after it was last polled: it says "fatal" to a record, and why to a transaction."""
+
+    def produce(self, *_: Any, **__: Any) -> None:
+        raise KafkaException(KafkaError(KafkaError._FATAL, "Local: Fatal error"))
+
+    def begin_transaction(self) -> None:
+        raise KafkaException(KafkaError(KafkaError._FENCED, "fenced by a newer instance", fatal=True))
+
+
+def test_who_was_replaced_in_the_middle_of_an_append_hears_of_it() -> None:
+    """A fault that may be tried again would have the writer opened anew, and the name taken back."""
+    sender = KafkaSender(Connection("127.0.0.1:1", 1.0), "test")
+    sender.producer = cast(Any, Replaced())
+    with pytest.raises(WriterFenced):
+        sender.send_all([NewRecord(PLACE.topic, None, b"v")], lambda *_: None)
