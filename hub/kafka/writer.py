@@ -122,11 +122,10 @@ class KafkaSender:
                     raise self.cluster.down("append", "the queue is full and does not drain") from None
                 self.poll(0.1)
             except KafkaException as error:
-                if (
-                    error.args[0].code() == KafkaError._FATAL
-                ):  # broken since the last poll, which would have told why
+                code = error.args[0].code()
+                if code == KafkaError._FATAL:  # since the last poll, which would have told why
                     self.fatal = self._why_broken().args[0]
-                grown = error.args[0].code() == KafkaError._UNKNOWN_PARTITION and self._has_grown(new)
+                grown = code == KafkaError._UNKNOWN_PARTITION and self._has_grown(new)
                 if not grown or time.monotonic() > deadline:
                     raise self.error(error.args[0], _target(new)) from None
                 self.poll(0.02)

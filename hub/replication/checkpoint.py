@@ -198,7 +198,7 @@ def checkpoint_of(record: Record) -> Checkpoint | Gap | None:
             link=link, topic=topic, partition=int(partition), topic_id=topic_id, first=int(first), **body
         )
     except (ValueError, TypeError) as error:
-        raise _unknown(record, error) from None
+        raise not_ours(record, error) from None
 
 
 def map_record_of(record: Record) -> MapRecord | None:
@@ -211,7 +211,7 @@ def map_record_of(record: Record) -> MapRecord | None:
         if not found.runs or found.runs[0].source != int(first):
             raise ValueError("its key and its runs differ")
     except (ValueError, HubFault) as error:
-        raise _unknown(record, error) from None
+        raise not_ours(record, error) from None
     return found
 
 
@@ -277,7 +277,8 @@ def folded(records: Sequence[MapRecord], partition: int, most_runs: int = 10_000
     return written + tombstones
 
 
-def _unknown(record: Record, error: Exception) -> HubFault:
+def not_ours(record: Record, error: object) -> HubFault:
+    """What to raise (HUB-5603) where a record of the mirrors' topics is none that this version of the hub writes."""
     return HubFault(
         f"{record.topic}, partition {record.partition}, offset {record.offset}: not a record of a mirror ({error})",
         hint="something else writes to this topic, or a newer hub did: upgrade every worker, or find the writer",

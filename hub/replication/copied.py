@@ -11,9 +11,8 @@ from typing import Any
 
 import orjson
 
-from hub.errors import HubFault
 from hub.record import NewRecord, Record
-from hub.replication.checkpoint import CHECKPOINTS_TOPIC, Checkpoint
+from hub.replication.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, not_ours
 
 _KIND = b"copied|"
 
@@ -48,11 +47,7 @@ def copied_of(record: Record) -> Copied | None:
         body: dict[str, Any] = orjson.loads(record.value)
         return Copied(link, topic, int(partition), str(body["target_topic_id"]), int(body["end"]))
     except (ValueError, TypeError, KeyError) as error:
-        raise HubFault(
-            f"{record.topic}, partition {record.partition}, offset {record.offset}: not a record of a mirror ({error!r})",
-            hint="something else writes to this topic, or a newer hub did: upgrade every worker, or find the writer",
-            code="HUB-5603",
-        ) from None
+        raise not_ours(record, repr(error)) from None
 
 
 def born_from(mark: Checkpoint, copied: Copied | None) -> int:

@@ -20,9 +20,8 @@ from typing import Any
 
 import orjson
 
-from hub.errors import HubFault
 from hub.record import NewRecord, Record
-from hub.replication.checkpoint import CHECKPOINTS_TOPIC
+from hub.replication.checkpoint import CHECKPOINTS_TOPIC, not_ours
 from hub.replication.mirrors import Mirror, Where
 from hub.replication.shape import Shape, shape_of
 
@@ -116,11 +115,7 @@ def ruled_of(record: Record) -> Ruled | None:
         rules = Rules(_shape(topic, body["rules"]), dict(body["signs"]))
         return Ruled(link, topic, int(partition), topic_id, int(first), rules, int(body["at_ms"]))
     except (ValueError, TypeError, KeyError) as error:
-        raise HubFault(
-            f"{record.topic}, partition {record.partition}, offset {record.offset}: not a record of a mirror ({error!r})",
-            hint="something else writes to this topic, or a newer hub did: upgrade every worker, or find the writer",
-            code="HUB-5603",
-        ) from None
+        raise not_ours(record, repr(error)) from None
 
 
 def in_force(ruled: Iterable[Ruled]) -> Rules:
