@@ -85,7 +85,9 @@ class Scripted:
                         {name.lower(): v for name, v in fields.items()}.get("last-event-id")
                     )
                     if isinstance(part, int):
-                        line.sendall(f"HTTP/1.1 {part} No\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+                        line.sendall(
+                            f"HTTP/1.1 {part} No\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{{}}".encode()
+                        )
                         continue
                     line.sendall(
                         b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
