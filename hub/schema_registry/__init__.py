@@ -23,7 +23,7 @@ two schemas; ids of deleted schemas are never given again.
         policy.py  rules on the tree of topics: which hold    policy_rules.py  the rules, and what "stricter" means
         policy_checks.py  where a schema breaks them          label_patterns.py, subjects.py  from a subject to its nodes
         describe/  a schema of any format as rules see it, and what changed without any level's word
-        openapi.py what every route takes and answers, in OpenAPI
+        openapi.py what every route takes and answers, in OpenAPI     exact_json.py  long integers
 [shell] node.py    reads the log, fences, appends
 [edge]  routes.py  HTTP as Confluent has it             exchange.py  ASGI requests and answers
         client.py, remote.py  the same from Python      tables.py  SQL tables as a cache, of rows by table_rows.py [core]

@@ -12,30 +12,40 @@ from __future__ import annotations
 
 import re
 import struct
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from decimal import Decimal, InvalidOperation
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, InvalidOperation
+from itertools import islice
 from typing import Any
 
 import fastavro
 import orjson
 
 from hub.errors import CallerError, nearest
+from hub.schema_registry.exact_json import dumped
 
 # A level costs two frames of Python's 1,000; schemas are at most 64 types deep.
 MOST_DEPTH = 200
 # Values looked at for one encoding, repetitions for the branches of unions included; 1 MiB of JSON has less.
 MOST_STEPS = 2_000_000
 
+# Names that are compared with a wrong one for a hint: of a thousand records each may have one.
+_MOST_GUESSES = 200
+# Digits of a decimal: a schema may say any precision, and a text of a few characters ("1E9") any number of them.
+_MOST_DIGITS = 10_000
+
 _INT, _LONG = 1 << 31, 1 << 63
 _FLOAT_MOST = 3.4028235677973366e38  # rounds to infinity from here on (IEEE 754, ties to even)
+_LARGEST_DOUBLE = int(sys.float_info.max)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _TIME = r"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?"
 _TIME_OF_DAY = re.compile(_TIME, re.ASCII)
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
 _DATE_TIME = re.compile(rf"(\d{{4}})-(\d\d)-(\d\d)[Tt ]{_TIME}([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _UNITS_NS = {"millis": 1_000_000, "micros": 1_000, "nanos": 1}
 _BY_NAME = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _NAMED = ("record", "error", "enum", "fixed")
@@ -75,7 +85,8 @@ class JsonEncoder:
             self._encode(value, out, 0)
         except _Misfit as misfit:
             path = place + "".join(reversed(misfit.path))
-            raise Unfit(f"{path}: {misfit.said}", hint=misfit.hint) from None
+            hint = misfit.hint() if callable(misfit.hint) else misfit.hint
+            raise Unfit(f"{path}: {misfit.said}", hint=hint) from None
         return bytes(out)
 
 
@@ -88,10 +99,14 @@ class _Out(bytearray):
 Encode = Callable[[Any, _Out, int], None]
 
 
-class _Misfit(Exception):
-    """A value that does not fit; ``path`` is collected on the way up, innermost first."""
+Hint = str | Callable[[], str] | None
 
-    def __init__(self, said: str, hint: str | None = None, *, of_default: bool = False) -> None:
+
+class _Misfit(Exception):
+    """A value that does not fit; ``path`` is collected on the way up, innermost first. A hint that is a function is asked
+    once it is shown: those of tried branches are not."""
+
+    def __init__(self, said: str, hint: Hint = None, *, of_default: bool = False) -> None:
         super().__init__(said)
         self.said = said
         self.hint = hint
@@ -99,7 +114,7 @@ class _Misfit(Exception):
         self.path: list[str] = []
 
 
-def _wrong(value: Any, wanted: str, hint: str | None = None) -> _Misfit:
+def _wrong(value: Any, wanted: str, hint: Hint = None) -> _Misfit:
     return _Misfit(f"is {_shown(value)}, the schema wants {wanted}", hint)
 
 
@@ -111,7 +126,7 @@ def _shown(value: Any) -> str:
         return f"an object of {len(value)} fields"
     if isinstance(value, list):
         return f"an array of {len(value)}"
-    text = orjson.dumps(value[:80] if isinstance(value, str) else value).decode()
+    text = dumped(value[:80] if isinstance(value, str) else value).decode()
     article = {str: "the text", bool: "the boolean", int: "the integer", float: "the number"}[type(value)]
     return f"{article} {text if len(text) <= 60 else text[:57] + '…'}"
 
@@ -171,7 +186,7 @@ def _floating(value: Any, wanted: str) -> float:
     if type(value) is float:
         return value
     if type(value) is int:
-        number = float(value)
+        number = float(value) if abs(value) <= _LARGEST_DOUBLE else 0.0
         if int(number) != value:
             raise _wrong(value, f"{wanted}, which cannot hold it exactly")
         return number
@@ -234,12 +249,16 @@ def _enum(name: str, symbols: Sequence[str]) -> Encode:
         if type(value) is not str:
             raise _wrong(value, f'enum "{name}"')
         if value not in index:
-            guess = nearest(value[:80], symbols)
             known = ", ".join(list(symbols)[:10])
-            raise _wrong(value, f'enum "{name}"', f'did you mean "{guess}"?' if guess else f"it has {known}")
+            raise _wrong(value, f'enum "{name}"', lambda: _guess(value, symbols, f"it has {known}"))
         _put_long(index[value], out)
 
     return encode
+
+
+def _guess(wrong: str, names: Iterable[str], otherwise: str) -> str:
+    guess = nearest(wrong[:80], islice(names, _MOST_GUESSES))
+    return f'did you mean "{guess}"?' if guess else otherwise
 
 
 # ---- logical types
@@ -365,19 +384,17 @@ def _decimal(precision: int, scale: int, size: int | None) -> Encode:
             raise _wrong(value, f"{wanted} as text") from None
         if not number.is_finite():
             raise _wrong(value, f"{wanted} as text")
-        sign, digits, exponent = number.as_tuple()
+        number = number.normalize(_EXACT)  # 12.500 is 12.5
+        exponent = number.as_tuple().exponent
         assert isinstance(exponent, int)
-        while len(digits) > 1 and digits[-1] == 0:  # 12.500 is 12.5
-            digits, exponent = digits[:-1], exponent + 1
-        shift = exponent + scale
-        if digits == (0,):
-            unscaled = 0
-        elif shift < 0:
+        digits = number.adjusted() + 1 + scale if number else 0
+        if exponent + scale < 0:
             raise _wrong(value, f"{wanted}, with at most {scale} digits after the point")
-        elif len(digits) + shift > precision:
+        if digits > precision:
             raise _wrong(value, f"{wanted}, with at most {precision - scale} digits before the point")
-        else:
-            unscaled = int("".join(map(str, digits))) * 10**shift * (-1 if sign else 1)
+        if digits > _MOST_DIGITS:
+            raise _wrong(value, f"{wanted}, of which {_MOST_DIGITS} digits are written at most")
+        unscaled = int(number.scaleb(scale, _EXACT)) if number else 0
         length = size if size is not None else (unscaled + (unscaled < 0)).bit_length() // 8 + 1
         try:
             data = unscaled.to_bytes(length, "big", signed=True)
@@ -683,11 +700,10 @@ def _refuse_unknown(value: Mapping[str, Any], names: Mapping[str, None], record:
     unknown = next((key for key in value if key not in names), None)
     if unknown is None:
         return
-    guess = nearest(unknown[:80], names)
     shown = ", ".join(list(names)[:20])
     raise _Misfit(
         f'record "{record}" has no field "{unknown[:80]}"',
-        f'did you mean "{guess}"?' if guess else f"it has {shown or 'no fields'}",
+        lambda: _guess(unknown, names, f"it has {shown or 'no fields'}"),
     )
 
 

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 
 from hub.schema_registry.avro_check import Broken, checker
 from hub.schema_registry.avro_json import MOST_STEPS, JsonEncoder, Unfit
+from hub.schema_registry.exact_json import dumped, loaded
 from hub.schema_registry.formats import InvalidSchema, avro
 from hub.schema_registry.formats.avro_format import AvroSchema
 from hub.schema_registry.formats.json_schema import JsonSchema
@@ -34,6 +35,12 @@ _UNREADABLE = (
     *(EOFError, ValueError, IndexError, TypeError, KeyError, AttributeError, OverflowError, MemoryError),
     fastavro.schema.SchemaParseException,
     ArithmeticError,  # a decimal with more digits than it may have
+)
+
+# Protobuf's own parser of JSON lets some slip: an Any whose @type is no text, an integer that no double reaches.
+_NO_MESSAGE = (
+    *(json_format.ParseError, ValueError, TypeError, RecursionError),
+    *(AttributeError, KeyError, OverflowError),
 )
 
 
@@ -64,16 +71,18 @@ def check_of(source: Source) -> Check:
     return (JsonText(parsed) if isinstance(parsed, JsonSchema) else Protobuf(parsed)).check
 
 
-def decoder_of(source: Source) -> Callable[[bytes, int], Any]:
+def decoder_of(source: Source, *, exact: bool = False) -> Callable[[bytes, int], Any]:
     """What reads the body that begins at an offset of a record's value. Raises InvalidSchema; the reader raises Broken.
 
-    Gives JSON's values; of Avro also bytes, Decimal and, below the top, datetime and date. Times of a record's own fields
+    Gives JSON's values, integers of more than 64 bits as doubles, unless ``exact``; of Avro also bytes, Decimal and, below the top, datetime and date. Times of a record's own fields
     are whole milliseconds and dates whole days: some are in no calendar. Protobuf as its JSON mapping has it, with the file's names.
     """
     parsed = source.parsed()
     if isinstance(parsed, AvroSchema):
         return _avro_decoder(parsed)
-    return JsonText(parsed).value if isinstance(parsed, JsonSchema) else Protobuf(parsed).value
+    if isinstance(parsed, JsonSchema):
+        return JsonText(parsed).exact if exact else JsonText(parsed).value
+    return Protobuf(parsed).value
 
 
 def _avro_decoder(parsed: AvroSchema) -> Callable[[bytes, int], Any]:
@@ -148,7 +157,7 @@ class JsonText:
         """See Encoder."""
         try:
             wrong = next(self._validator.iter_errors(value), None)
-            written = orjson.dumps(value) if wrong is None else b""
+            written = dumped(value) if wrong is None else b""
         except (
             TypeError,
             ValueError,
@@ -164,13 +173,18 @@ class JsonText:
 
     def check(self, value: bytes, start: int) -> int:
         """See Check."""
-        self.value(value, start)
+        self.exact(value, start)
         return len(value)
 
     def value(self, value: bytes, start: int) -> Any:
         """See decoder_of."""
+        self.exact(value, start)
+        return orjson.loads(value[start:])
+
+    def exact(self, value: bytes, start: int) -> Any:
+        """The same with integers as they are."""
         try:
-            found = orjson.loads(value[start:])
+            found = loaded(value[start:])
             self.body(found)
         except orjson.JSONDecodeError as error:
             raise Broken(f"no JSON: {error}", start) from None
@@ -202,7 +216,7 @@ class Protobuf:
             raise Unfit(f"{place}: a message is a JSON object")
         try:
             json_format.ParseDict(value, message, descriptor_pool=self._pool, max_recursion_depth=_MOST_DEPTH)
-        except (json_format.ParseError, ValueError, TypeError, RecursionError) as error:
+        except _NO_MESSAGE as error:
             raise Unfit(f"{place}: {str(error)[:300]}") from None
         try:
             return b"\x00" + message.SerializeToString()

@@ -12,12 +12,14 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, Literal
 
 import orjson
 
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.record import Headers
+from hub.schema_registry.exact_json import dumped, loaded
 from hub.topics.key_fields import at_path
 
 MOST_RECORD_BYTES = 1 << 20
@@ -27,6 +29,7 @@ MOST_HEADERS = 100
 PRODUCER_HEADER = "hub.producer"
 IDEMPOTENCY_HEADER = "hub.idempotency"
 
+_MOST_GUESSES = 200  # fields that are compared with the key's name for a hint
 _LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RECORD_FIELDS = ("partition_id", "headers", "key", "value", "timestamp", "original_size")
@@ -116,7 +119,7 @@ def values_of(body: bytes, *, lines: bool) -> Iterator[tuple[Any, int] | CallerE
     place of one that is refused. What cannot be read ends it, except between ``lines``."""
     if not lines:
         try:
-            yield orjson.loads(body), len(body)
+            yield loaded(body), len(body)
             return
         except orjson.JSONDecodeError:
             pass  # several, or none
@@ -131,13 +134,13 @@ def values_of(body: bytes, *, lines: bool) -> Iterator[tuple[Any, int] | CallerE
 
 def _parsed(part: bytes) -> tuple[Any, int] | CallerError:
     try:
-        return orjson.loads(part), len(part)
+        return loaded(part), len(part)
     except orjson.JSONDecodeError as error:
         return Malformed(f"the record is no JSON: {error}")
 
 
 def _concatenated(body: bytes) -> Iterator[tuple[Any, int] | CallerError]:
-    """Python's parser finds where a value ends; what it means is orjson's to say, which is stricter."""
+    """Python's parser finds where a value ends; whether it is JSON is orjson's to say, which is stricter."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
@@ -200,7 +203,7 @@ def event_of(value: Any, size: int, key_field: str | None) -> RecordRequest:
         if type(key) is int:
             key = str(key)
         if not isinstance(key, str) or not key:
-            guess = nearest(key_field, value)
+            guess = nearest(key_field, islice(value, _MOST_GUESSES))
             raise Unprocessable(
                 f'the event\'s key "{key_field}" is {_cut(key)}; a text or an integer is needed',
                 hint=f'did you mean "{guess}"?' if guess and key is None else None,
@@ -293,7 +296,7 @@ def plain_bytes(given: Data, part: str) -> bytes | None:
 def as_json(value: Any, place: str) -> bytes:
     """Raises Unprocessable for what is nested deeper than JSON is written; it is read deeper."""
     try:
-        return orjson.dumps(value)
+        return dumped(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise Unprocessable(f"{place}: {error}", hint="nest it less deep") from None
 
@@ -317,7 +320,7 @@ def _known(given: Mapping[str, Any], fields: tuple[str, ...], place: str) -> Non
 
 def _cut(value: Any) -> str:
     try:
-        text = orjson.dumps(value).decode()
+        text = dumped(value).decode()
     except (TypeError, ValueError, RecursionError):
         return "nested too deep"
     return text if len(text) <= 60 else text[:57] + "…"

@@ -6,6 +6,7 @@ import datetime as dt
 import io
 import itertools
 import struct
+import time
 import uuid
 from collections.abc import Iterator
 from decimal import Decimal
@@ -200,6 +201,53 @@ def test_a_refusal_names_the_path_and_both_types(
         JsonEncoder(schema).body(value, "v")
     assert message in refused.value.message
     assert (hint or "") in (refused.value.hint or "")
+
+
+LONGEST = of("decimal", "bytes", precision=40, scale=2)
+
+
+def test_long_integers_are_exact_where_the_type_holds_them_and_refused_elsewhere() -> None:
+    assert decoded(LONGEST, JsonEncoder(LONGEST).body(1 << 100)) == 1 << 100
+    assert decoded("double", JsonEncoder("double").body(1 << 100)) == float(1 << 100)
+    assert decoded(["long", "double"], JsonEncoder(["long", "double"]).body(1 << 100)) == float(1 << 100)
+    for schema, value, said in (
+        ("long", 1 << 64, "is the integer 18446744073709551616, the schema wants long, which ends at"),
+        ("double", (1 << 64) + 1, "which cannot hold it exactly"),
+        ("double", 10**400, "which cannot hold it exactly"),
+        ("string", 1 << 64, "is the integer 18446744073709551616, the schema wants string"),
+        (LONGEST, 10**39, "at most 38 digits before the point"),
+    ):
+        with pytest.raises(Unfit, match=said):
+            JsonEncoder(schema).body(value)
+
+
+def test_decimals_of_many_digits_cost_what_they_have() -> None:
+    """Zeros at the end once were taken off one by one, each with a copy of all the others: a megabyte took minutes."""
+    short, long = (
+        of("decimal", "bytes", precision=9, scale=2),
+        of("decimal", "bytes", precision=10**9, scale=2),
+    )
+    begun = time.monotonic()
+    with pytest.raises(Unfit, match="7 digits before the point"):
+        JsonEncoder(short).body("1" + "0" * 1_000_000)
+    assert decoded(short, JsonEncoder(short).body("1." + "0" * 1_000_000)) == 1
+    assert int.from_bytes(JsonEncoder(long).body("1" * 5_000)[2:], "big") == int(
+        "1" * 4_000
+    ) * 10**1_002 + int("1" * 1_000 + "00")
+    with pytest.raises(Unfit, match="10000 digits are written at most"):
+        JsonEncoder(long).body("1E100000000")
+    assert time.monotonic() - begun < 5.0
+
+
+def test_hints_are_looked_for_once_they_are_shown() -> None:
+    """Each value that fits the second branch only once cost a search among the names of the first."""
+    names = {"type": "enum", "name": "E", "symbols": [f"SYMBOL_{number}" for number in range(300)]}
+    begun = time.monotonic()
+    JsonEncoder({"type": "array", "items": [names, "bytes"]}).body([f"SYMBOX_{n}" for n in range(5_000)])
+    assert time.monotonic() - begun < 5.0
+    with pytest.raises(Unfit) as refused:
+        JsonEncoder(names).body("SYMBOL_X")
+    assert refused.value.hint == 'did you mean "SYMBOL_9"?'
 
 
 def nested(levels: int) -> Any:

@@ -11,7 +11,7 @@ from hub.schema_registry.avro_check import Broken
 from hub.schema_registry.avro_json import Unfit
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.sources import Source
-from hub.schema_registry.values import check_of, encoder_of
+from hub.schema_registry.values import check_of, decoder_of, encoder_of
 
 MONEY = Source.of(
     "JSON", '{"type": "object", "properties": {"cents": {"type": "integer"}}, "required": ["cents"]}'
@@ -86,6 +86,25 @@ def test_what_does_not_fit_is_refused_by_path(source: Source, value: object, sai
     with pytest.raises(Unfit) as refused:
         encoder_of(source).body(value)
     assert said in refused.value.message
+
+
+def test_long_integers_are_written_as_they_are() -> None:
+    source = Source.of("JSON", '{"properties": {"n": {"type": "integer", "maximum": 18446744073709551616}}}')
+    body = encoder_of(source).body({"n": 1 << 64})
+    assert body == b'{"n":18446744073709551616}'
+    assert check_of(source)(b"12345" + body, 5) == 5 + len(body)
+    assert decoder_of(source, exact=True)(body, 0) == {"n": 1 << 64}
+    assert str(decoder_of(source)(body, 0)) == "{'n': 1.8446744073709552e+19}"
+    with pytest.raises(Unfit, match=r"value\.n: 18446744073709551617 is greater"):
+        encoder_of(source).body({"n": (1 << 64) + 1})
+
+
+@pytest.mark.parametrize("value", [{"any": {"@type": 5}}, {"any": {"@type": []}}, {"d": 10**400}])
+def test_what_protobufs_own_parser_trips_over_is_unfit(value: object) -> None:
+    message = "google.protobuf.Any any = 1; double d = 2;"
+    text = f'syntax = "proto3"; import "google/protobuf/any.proto"; message M {{ {message} }}'
+    with pytest.raises(Unfit):
+        encoder_of(Source.of("PROTOBUF", text)).body(value)
 
 
 def test_bytes_that_are_not_what_the_schema_says_are_broken() -> None:

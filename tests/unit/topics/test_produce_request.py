@@ -72,6 +72,29 @@ def test_what_cannot_be_read_ends_the_body(body: bytes, before: int, said: str) 
     assert isinstance(found[-1], Malformed) and said in found[-1].message
 
 
+@pytest.mark.parametrize("lines", [False, True])
+@pytest.mark.parametrize("number", [1 << 64, -(1 << 63) - 1, 12345678901234567890123456789])
+def test_integers_of_more_than_64_bits_are_as_they_are(number: int, lines: bool) -> None:
+    """They once were doubles, of 17 digits, and nobody was told."""
+    body = b'{"value": {"type": "JSON", "data": [%d, 1.5]}}\n' % number
+    for count in (1, 2):
+        for each in values_of(body * count, lines=lines):
+            assert not isinstance(each, CallerError)
+            asked = record_of(*each)
+            assert asked.value.data == [number, 1.5]
+            assert plain_bytes(asked.value, "value") == b"[%d,1.5]" % number
+    with pytest.raises(Unprocessable, match=f"partition_id: {number}"):
+        record_of({"partition_id": number}, 1)
+    assert event_of({"id": number}, 1, "id").key.data == str(number)
+
+
+def test_a_number_beyond_every_double_is_refused() -> None:
+    (found,) = values_of(b"[1%s]" % (b"0" * 400), lines=False)
+    assert isinstance(found, Malformed) and "infinity" in found.message
+    (found,) = values_of(b"[" * 1_000 + b"1234567890123456789" + b"]" * 1_000, lines=True)
+    assert isinstance(found, Malformed) and "too deep" in found.message
+
+
 def test_a_record_with_all_its_parts() -> None:
     asked = record_of(
         {
