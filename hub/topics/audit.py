@@ -96,11 +96,15 @@ def producer_of(record: Record) -> str:
 
 
 def copy_of(record: Record, violation: Violation) -> NewRecord:
-    """The record for quarantine: key, value and headers as they are, then where it was and why it is here."""
+    """The record for quarantine: key, value and headers as they are, then where and when it was and why it is here.
+
+    Its own time is that of the copy: retention counts from a record's time, and would take an old one at once.
+    """
     added = {
         "hub.quarantine.topic": record.topic,
         "hub.quarantine.partition": str(record.partition),
         "hub.quarantine.offset": str(record.offset),
+        "hub.quarantine.timestamp": str(record.timestamp_ms),
         "hub.quarantine.reason": violation.reason,
         "hub.quarantine.detail": violation.detail,
     }
@@ -110,7 +114,7 @@ def copy_of(record: Record, violation: Violation) -> NewRecord:
         record.key,
         record.value,
         headers,
-        record.timestamp_ms if record.timestamp_ms >= 0 else None,
+        None,
         record.partition,
     )
 

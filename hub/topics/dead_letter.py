@@ -58,6 +58,8 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 # Of these it is the bytes that are wrong: no view can have taken the event.
 EVERYWHERE = frozenset({"framing", "undecodable", "unknown_schema"})
 OTHER = "other"
+# Headers are anybody's: what Kafka itself counts in has so many digits at most.
+_COUNT, _TIME = re.compile(r"\d{1,19}", re.ASCII), re.compile(r"-?\d{1,19}", re.ASCII)
 
 
 class Place(NamedTuple):
@@ -75,7 +77,7 @@ class Place(NamedTuple):
         """Raises CallerError."""
         topic, _, rest = text.rpartition(":")
         topic, _, partition = topic.rpartition(":")
-        if not topic or not partition.isdecimal() or not rest.isdecimal():
+        if not topic or not _COUNT.fullmatch(partition) or not _COUNT.fullmatch(rest):
             raise CallerError(f'"{text[:120]}" is no place', hint="topic:partition:offset")
         return cls(topic, int(partition), int(rest))
 
@@ -251,9 +253,9 @@ def letter_of(record: Record) -> Letter:
         by, reason = record.topic.removeprefix("views.").removesuffix(LATE_SUFFIX), "late"
         detail = f"event time {said('event_time')} is behind the watermark {said('watermark')}"
     time = said("timestamp")
-    timestamp_ms = int(time) if time is not None and time.lstrip("-").isdecimal() else None
-    if kind == "audit" and record.timestamp_ms >= 0:
-        timestamp_ms = record.timestamp_ms  # its copies have the original's time
+    timestamp_ms = int(time) if time is not None and _TIME.fullmatch(time) else None
+    if kind == "audit" and time is None and record.timestamp_ms >= 0:
+        timestamp_ms = record.timestamp_ms  # copies of an earlier hub have the original's time
     first = of
     before = record.header(REPLAY_OF)
     if before is not None and of is not None:
@@ -284,8 +286,8 @@ def _place(topic: str | None, partition: str | None, offset: str | None) -> Plac
         not topic
         or partition is None
         or offset is None
-        or not partition.isdecimal()
-        or not offset.isdecimal()
+        or not _COUNT.fullmatch(partition)
+        or not _COUNT.fullmatch(offset)
     ):
         return None
     return Place(topic, int(partition), int(offset))

@@ -33,6 +33,7 @@ from hub.topics.audit import (
     tally_of,
 )
 from hub.topics.auditor import Auditor, mode_of
+from hub.topics.dead_letter import letter_of
 from hub.topics.tree import LiveTree
 
 INNER = {"type": "enum", "name": "x.Side", "symbols": ["L", "R"]}
@@ -140,11 +141,24 @@ def test_a_record_is_judged(value: bytes | None, reason: str | None) -> None:
         return
     (copy,) = log.logs["t.quarantine"][0]
     (original,) = log.logs["t"][0]
-    assert (copy.key, copy.value, copy.timestamp_ms) == (original.key, original.value, original.timestamp_ms)
+    assert (copy.key, copy.value) == (original.key, original.value)
     assert copy.headers[:2] == original.headers
     said = {name: text.decode() for name, text in copy.headers[2:]}
     assert said["hub.quarantine.reason"] == reason and said["hub.quarantine.detail"]
     assert (said["hub.quarantine.topic"], said["hub.quarantine.partition"]) == ("t", "0")
+
+
+def test_a_copy_is_as_old_as_the_copy_and_tells_the_originals_time() -> None:
+    """It once had the original's time, of which retention counts: an old record was taken at once."""
+    log = cluster()
+    log.now_ms = 9_000_000
+    write(log, [b"wrong"])
+    auditor(log).step()
+    ((copy,), _) = log.logs["t.quarantine"]
+    assert copy.timestamp_ms == 9_000_000
+    assert copy.header("hub.quarantine.timestamp") == b"1000"
+    letter = letter_of(copy)
+    assert (letter.timestamp_ms, letter.written_at_ms) == (1_000, 9_000_000)
 
 
 def test_a_policy_has_the_last_word() -> None:

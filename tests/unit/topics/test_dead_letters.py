@@ -120,6 +120,16 @@ UNFIT = "its bytes do not fit its schema id 1"
 NULL_KEY = "the view's key is null in this event"
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("timestamp", "--5"), ("timestamp", "9" * 5_000), ("offset", "9" * 5_000)]
+)
+def test_headers_that_are_no_numbers_are_left_out(desk: Desk, name: str, text: str) -> None:
+    """Anybody may write there: one such record once ended every list of letters."""
+    desk.dead(GOOD, NULL_KEY, 3, **{name: text})
+    (letter,) = map(letter_of, desk.written("t.dlq"))
+    assert letter.timestamp_ms is None and (letter.of is None) == (name == "offset")
+
+
 def test_letters_say_where_they_are_from_and_are_counted(desk: Desk) -> None:
     desk.dead(frame(1, b"\x04"), UNFIT, 1)
     desk.dead(b"{}", "not in the Confluent wire format (no magic byte 0 and schema id)", 2)
