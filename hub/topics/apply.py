@@ -129,7 +129,7 @@ def compare(
     topics = read_topics(cluster, names)
     defaults = cluster.default_config(sorted(topics)[:_ASKED_FOR_DEFAULTS])
     made = plan(tree, Actual(topics, defaults), texts, schemas, allowed)
-    subjects = [topic.subject for topic in tree.topics if topic.name in texts]
+    subjects = [topic.subject for topic in tree.topics if topic.name in texts or topic.compatibility]
     return Comparison(made, saved.facts(cluster.cluster_id(), names, topics, subjects, schemas))
 
 

@@ -200,8 +200,10 @@ def plan(
             if not allowed.lower_durability:
                 refusals += _lowered(made, actual.defaults)
         _check_key(topic, texts.get(topic.name), schemas, refusals, cautions)
-        if schemas is not None and topic.name in texts:
-            steps += _schema_steps(topic, texts[topic.name], schemas, refusals)
+        if schemas is not None:
+            steps += _level_step(topic, schemas)
+            if topic.name in texts:
+                steps += _schema_steps(topic, texts[topic.name], schemas, refusals)
     _check_collisions(tree, actual, refusals, cautions)
     for name in sorted(allowed.destroy):
         steps += _destroyed(name, tree, actual, refusals, cautions)
@@ -403,16 +405,20 @@ _DURABILITY: Mapping[str, tuple[Callable[[str, str], bool], str]] = {
 # ---- schemas
 
 
+def _level_step(topic: TopicSpec, schemas: Schemas) -> Iterator[SetCompatibility]:
+    """The level holds whoever registers the subject's schemas, also when nobody has yet."""
+    if topic.compatibility is not None:
+        now = schemas.compatibility(topic.subject)
+        if topic.compatibility != now:
+            yield SetCompatibility(topic, topic.compatibility, now)
+
+
 def _schema_steps(topic: TopicSpec, text: str, schemas: Schemas, refusals: list[Refusal]) -> list[Step]:
-    steps: list[Step] = []
-    now = schemas.compatibility(topic.subject)
-    level = topic.compatibility or now
-    if level != now:
-        steps.append(SetCompatibility(topic, level, now))
+    level = topic.compatibility or schemas.compatibility(topic.subject)
     versions = [_canonical_or_none(version) for version in schemas.versions(topic.subject)]
     wanted = _canonical(text)
     if versions and versions[-1] == wanted:
-        return steps
+        return []
     if wanted in versions:
         # The registry answers an old schema with its old version: producers would go on with the latest.
         refusals.append(
@@ -425,7 +431,7 @@ def _schema_steps(topic: TopicSpec, text: str, schemas: Schemas, refusals: list[
                 f"version {len(versions)}",
             )
         )
-        return steps
+        return []
     # The level of the tree decides, for it is set before the schema is registered.
     try:
         reasons = schemas.incompatibilities(topic.subject, text, level) if versions else ()
@@ -440,7 +446,7 @@ def _schema_steps(topic: TopicSpec, text: str, schemas: Schemas, refusals: list[
                 f"version {len(versions)}",
             )
         )
-        return steps
+        return []
     for reason in reasons:
         refusals.append(
             Refusal(
@@ -452,7 +458,7 @@ def _schema_steps(topic: TopicSpec, text: str, schemas: Schemas, refusals: list[
                 f"version {len(versions)}",
             )
         )
-    return [*steps, RegisterSchema(topic, text, not versions)]
+    return [RegisterSchema(topic, text, not versions)]
 
 
 def _canonical_or_none(text: str) -> str | None:

@@ -16,6 +16,7 @@ from hub.log import MemoryCluster, TopicDescription
 from hub.schema_registry.compatibility import check
 from hub.schema_registry.formats import avro
 from hub.topics.apply import apply
+from hub.topics.drift import drift
 from hub.topics.plan import (
     Actual,
     AddPartitions,
@@ -132,6 +133,17 @@ def test_what_is_missing_is_created_with_its_schema() -> None:
     )
     assert str(made.steps[0]) == "+ topic a.b  partitions=1, retention.ms=-1"
     assert made.refusals == ()
+
+
+def test_a_level_holds_for_the_subject_whoever_registers_its_schemas() -> None:
+    topic, schemas = spec("t", compatibility="FULL"), MemorySchemas({"t-value": ['{"type": "object"}']})
+    made = planned([topic], [described("t")], schemas=schemas)
+    assert made.steps == (SetCompatibility(topic, "FULL", "BACKWARD"),)
+    assert [(each.setting, each.tree, each.cluster) for each in drift(made)] == [
+        ("compatibility", "FULL", "BACKWARD")
+    ]
+    apply(made, MemoryCluster(), schemas)
+    assert planned([topic], [described("t")], schemas=schemas).steps == ()
 
 
 def test_what_drifted_is_set_back_and_what_nobody_says_returns_to_the_default() -> None:
