@@ -29,6 +29,7 @@ _MOST_WORDS = 10
 # How large messages are is not known before some were read: the first step back is a small one.
 _FIRST, _FEW = 5, 6
 _SEARCHED = 2_000_000  # characters of a message in which words are sought
+_NOT_UNPACKED = "HUB-3021"
 _WHOLE = 200_000  # characters of a message that is asked for alone
 
 
@@ -89,7 +90,8 @@ class Found:
 
     ``complete``: everything that was asked for was looked at. Otherwise ``ended_by`` says what came first: "limit"
     (as many messages as were asked for), "records", "bytes", "seconds" or "silence". ``older`` and ``newer`` continue
-    (as ``before`` and ``start``; None: nothing is there). ``unreadable`` are places that the log itself cannot give.
+    (as ``before`` and ``start``; None: nothing is there). ``unreadable`` are places that the log itself cannot give: a batch
+    that cannot be unpacked is passed by.
     """
 
     messages: tuple[Message, ...]
@@ -159,7 +161,7 @@ class Browser:
         place = self.schemas.registered(schema_id, topic) or (None, None)
         schema = Schema(schema_id, source.schema_type, *place)
         try:
-            made = Reading(schema, decoder_of(source))
+            made = Reading(schema, decoder_of(source, exact=True))
         except InvalidSchema as error:
             made = Reading(schema, None, f"its schema cannot be used: {error.message[:300]}")
         self._readings.put((schema_id, topic), made)
@@ -307,12 +309,18 @@ class _Run:
             except NotFound:
                 raise
             except HubError as error:
-                # A batch that cannot be unpacked, or a log that was cut meanwhile: said, and the window ends there.
-                if isinstance(error, PeerError) and error.code != "HUB-3021":
+                # A batch that cannot be unpacked is said and passed; at a log that was cut meanwhile the window ends.
+                if isinstance(error, PeerError) and error.code != _NOT_UNPACKED:
                     raise
                 self.unreadable.append(error.message)
-                self.ended_by = self.ended_by or "unreadable"
-                break
+                if error.code != _NOT_UNPACKED:
+                    self.ended_by = self.ended_by or "unreadable"
+                    break
+                readable = {tp: self._readable(tp, offset, windows[tp][1]) for tp, offset in at.items()}
+                at = {tp: offset for tp, offset in readable.items() if offset < windows[tp][1]}
+                self.reader.assign(Positions(at))
+                quiet_since = time.monotonic()
+                continue
             for record in page:
                 first, last = windows[record.topic_partition]
                 if first <= record.offset < last:
@@ -347,6 +355,38 @@ class _Run:
                 self.found = [
                     each for each in self.found if each.partition != tp.partition or each.offset >= last
                 ]
+
+    def _readable(self, tp: TopicPartition, offset: int, last: int) -> int:
+        """The first offset from this one on that can be read, at most ``last``; what is passed is said. How long a batch is
+        that cannot be unpacked nobody tells: its end is looked for in growing steps, then halved."""
+        if self._reads(tp, offset):
+            return offset
+        broken, step = offset, 1
+        while broken + step < last and not self._reads(tp, broken + step):
+            broken, step = broken + step, step * 2
+        good = min(broken + step, last)
+        while good - broken > 1:
+            middle = (broken + good) // 2
+            if self._reads(tp, middle):
+                good = middle
+            else:
+                broken = middle
+        self.unreadable.append(f"partition {tp.partition}: offsets [{offset}, {good}) are passed by")
+        return good
+
+    def _reads(self, tp: TopicPartition, offset: int) -> bool:
+        """Whether what is at an offset can be unpacked; no when there is no time left to see."""
+        self.reader.assign(Positions({tp: offset}))
+        while time.monotonic() < self.deadline:
+            try:
+                page = self.reader.poll(1, 0.2)
+            except HubError as error:
+                if isinstance(error, PeerError) and error.code != _NOT_UNPACKED:
+                    raise
+                return error.code != _NOT_UNPACKED
+            if page or self.reader.position().get(tp) > offset:
+                return True
+        return False
 
     def _take(self, record: Record) -> None:
         self.records += 1

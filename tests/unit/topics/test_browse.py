@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
-from hub.errors import CallerError, NotFound
+from hub.errors import CallerError, NotFound, PeerError
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import NewRecord, Record
 from hub.schema_registry.codec import encode, parsed
@@ -162,6 +164,71 @@ def test_messages_of_which_a_few_are_too_large_come_one_by_one() -> None:
     found = Browser(log, Schemas(), Bounds(bytes=2_000)).find(Wanted("large"))
     assert [each.offset for each in found.messages] == [19]
     assert (found.ended_by, found.older) == ("bytes", {0: 19})
+
+
+class Broken(MemoryCluster):
+    """Batches of partition 0 that cannot be unpacked: from an offset up to, without, another."""
+
+    batches: tuple[tuple[int, int], ...] = ()
+
+    def reader(self) -> MemoryReader:
+        return BrokenReader(self)
+
+    def broken(self, offset: int) -> bool:
+        return any(first <= offset < last for first, last in self.batches)
+
+
+class BrokenReader(MemoryReader):
+    def poll(self, limit: int, timeout_s: float) -> Sequence[Record]:
+        log = cast(Broken, self.cluster)
+        found: list[Record] = []
+        for tp, position in self.positions.items():
+            records = itertools.takewhile(
+                lambda each: each.partition or not log.broken(each.offset),
+                log._log(tp.topic)[tp.partition][position : position + limit - len(found)],
+            )
+            taken = list(records)
+            self.positions[tp] = position + len(taken)
+            found += taken
+        if not found and any(not tp.partition and log.broken(at) for tp, at in self.positions.items()):
+            raise PeerError("the batch there cannot be unpacked", code="HUB-3021")
+        return found
+
+
+@pytest.mark.parametrize("batches", [((7, 8),), ((0, 3), (9, 16)), ((18, 20),), ((0, 20),)])
+@pytest.mark.parametrize("limit", [3, 50])
+@pytest.mark.parametrize("words", ["", "k"])
+def test_what_cannot_be_unpacked_is_passed_both_ways(
+    batches: tuple[tuple[int, int], ...], limit: int, words: str
+) -> None:
+    """`older` once was where it had begun, for ever; and so was `newer`."""
+    log = Broken()
+    log.batches = batches
+    log.create_topic("t", partitions=2, config={}, replication_factor=1)
+    for number in range(40):
+        new = NewRecord("t", f"K-{number}".encode(), b"v", timestamp_ms=number, partition=number % 2)
+        log.writer().append([new])
+    there = [f"K-{number}" for number in range(40) if number % 2 or not log.broken(number // 2)]
+    browser = Browser(log, Schemas())
+    seen: list[str] = []
+    said: list[str] = []
+    older: dict[int, int] | None = {}
+    for _ in range(40):
+        found = browser.find(Wanted("t", before=older or {}, limit=limit, words=words))
+        seen, older = seen + keys(found), found.older and dict(found.older)
+        said += found.unreadable
+        if older is None:
+            break
+    assert sorted(seen) == sorted(there) and len(seen) == len(set(seen))
+    assert said and older is None
+    forwards: list[str] = []
+    newer: dict[int, int] | None = {0: 0, 1: 0}
+    for _ in range(40):
+        found = browser.find(Wanted("t", start=newer or {}, limit=limit, words=words))
+        forwards, newer = forwards + keys(found), found.newer and dict(found.newer)
+        if newer is None:
+            break
+    assert sorted(forwards) == sorted(there) and newer is None
 
 
 def test_words_are_sought_behind_what_is_cut(log: MemoryCluster, browser: Browser) -> None:
