@@ -381,6 +381,9 @@ class Calls:
             except Broken:
                 self.receipts.back(body)
                 return
+            except BaseException:  # whoever waits for the call was cancelled
+                self.receipts.back(body)
+                raise
             if reply.status >= 300:
                 self.receipts.back(body)
                 return

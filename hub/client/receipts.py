@@ -65,7 +65,8 @@ class Receipts:
                 if line.get("error_code") != 200 or event_id is None or "timestamp" not in line:
                     continue
                 place = (topic, int(line["partition_id"]))
-                if self._count >= MOST:
+                # A partition's first is taken in any case: with it is told how many were dropped.
+                if self._count >= MOST and place in self._taken:
                     self._dropped[place] = self._dropped.get(place, 0) + 1
                     continue
                 at_ms = round(datetime.fromisoformat(line["timestamp"]).timestamp() * 1000)

@@ -143,7 +143,7 @@ class Audit:
                         "acknowledged, not in the log",
                     )
                     for offset in _offsets(entry.runs)
-                    if offset not in there
+                    if offset >= first and offset not in there
                 ]
                 continue
             ours = [seen for seen in ours if bucket_of(seen.timestamp_ms) == bucket_ms]
@@ -170,7 +170,7 @@ class Audit:
             logs.append(entry)
             start = entry.end
             yield entry
-        yield from seeking.found(start)
+        yield from seeking.found(start, compact=compact)
         for copy in self.copies:
             yield from self._copied(copy, place, entries, logs)
 
@@ -320,15 +320,16 @@ class _Seeking:
                 if not seen.timed:
                     self.untimed.add(each.key)
 
-    def found(self, reached: int) -> Iterator[Entry]:
-        """The other side of every receipt that was read past."""
+    def found(self, reached: int, *, compact: bool = False) -> Iterator[Entry]:
+        """The other side of every receipt that was read past. ``compact``: what is not there, compaction may have taken."""
         for each in self.receipts:
             if each.end <= reached:
                 untimed = each.key in self.untimed
                 why = (
                     "the broker sets the topic's timestamps, so minutes cannot be compared" if untimed else ""
                 )
-                yield named(each, "found", self.cells.get(each.key, Cells()), self.now_ms, why=why)
+                cells = self.cells.get(each.key, Cells())
+                yield named(each, "found", cells, self.now_ms, why=why, compact=compact)
 
 
 def _within(runs: Sequence[tuple[int, int]], offset: int) -> bool:

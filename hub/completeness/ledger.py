@@ -251,6 +251,9 @@ class Ledger:
         if record.value is None:
             return
         entry = entry_of(record)
+        if entry.tier == "source":
+            # What was found at these offsets was found for the receipt that this one replaces: the topic was made anew.
+            self._forget(entry.key.replace(b"source", b"found", 1))
         self.entries[key] = entry
         self.by_topic.setdefault(entry.topic, {})[key] = entry
         self.cells += _weight(entry)
@@ -403,18 +406,16 @@ def audit_of(topic: str, entries: Sequence[Entry], mirrors: Iterable[str] = ()) 
 
 
 def alone(entries: Iterable[Entry]) -> list[Entry]:
-    """Entries of the newest log of each partition, none of which overlaps one before it."""
-    by_place: dict[TopicPartition, list[Entry]] = {}
-    for entry in entries:
-        by_place.setdefault(entry.place, []).append(entry)
+    """A topic's entries of its newest log, none of which overlaps one before it. Where the topic was made anew, the log before is
+    gone in each partition: also in those that were not audited since, or are no more."""
+    those = list(entries)
+    newest = max(those, key=lambda each: each.at_ms).topic_id if those else ""
     found: list[Entry] = []
-    for those in by_place.values():
-        newest = max(those, key=lambda each: each.at_ms).topic_id
-        reached = -1
-        for entry in sorted(those, key=lambda each: each.first):
-            if entry.topic_id == newest and entry.first >= reached:
-                found.append(entry)
-                reached = entry.end
+    reached: dict[TopicPartition, int] = {}
+    for entry in sorted(those, key=lambda each: (each.place, each.first)):
+        if entry.topic_id == newest and entry.first >= reached.get(entry.place, -1):
+            found.append(entry)
+            reached[entry.place] = entry.end
     return found
 
 

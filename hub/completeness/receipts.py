@@ -78,7 +78,8 @@ class Receipts:
     ) -> None:
         """The same, of a record whose id is known."""
         with self._lock:
-            if self._count >= MOST_PENDING:
+            # A partition's first is taken in any case: with it is told how many were dropped.
+            if self._count >= MOST_PENDING and place in self._pending:
                 self.dropped[place] = self.dropped.get(place, 0) + 1
                 return
             self._count += 1

@@ -6,7 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from hub.client import Event
+from hub.client import receipts as told
 from hub.client.calls import DECLARED, Call, Calls, Reply, Request
 from hub.client.errors import Broken
 from hub.client.receipts import EVENT_ID, Receipts
@@ -101,3 +104,29 @@ def test_a_call_that_is_made_again_with_its_key_sends_the_very_same_body() -> No
     assert body("t", "load-7") == body("t", "load-7")
     bodies = [body("t", "load-7"), body("t", "load-8"), body("u", "load-7"), body("t", None), body("t", None)]
     assert len(set(bodies)) == len(bodies)
+
+
+def test_a_partition_all_of_whose_events_are_beyond_the_bound_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(told, "MOST", 2)
+    receipts = Receipts("p")
+    for topic in ("t", "u"):
+        events = [replace_id(Event({}), str(number)) for number in range(3)]
+        receipts.took(topic, events, [line(number) for number in range(3)])
+    said = receipts_of(receipts.due(1))
+    assert [(each["topic"], each["runs"], each["dropped"]) for each in said] == [
+        ("t", [[0, 2]], 1),
+        ("u", [[0, 1]], 2),
+    ]
+
+
+def test_what_is_being_told_when_the_task_is_cancelled_counts_as_dropped() -> None:
+    receipts = Receipts("p")
+    call = Calls(10.0, receipts=receipts).tell()
+    receipts.took("t", [replace_id(Event({}), "e")], [line(0)])
+    call.send(None)
+    call.close()
+    receipts.took("t", [replace_id(Event({}), "f")], [line(1)])
+    (receipt,) = receipts_of(receipts.due(1))
+    assert (receipt["runs"], receipt["dropped"]) == ([[1, 1]], 1)

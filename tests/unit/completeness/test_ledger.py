@@ -236,3 +236,23 @@ def test_a_topic_is_found_without_reading_all_of_the_ledger_and_forgotten_with_i
     gone = stored(second)
     ledger.apply(Record(gone.topic, 0, 9, 0, gone.key, None))
     assert ledger.topics() == ["t"] and ledger.of("u") == []
+
+
+def test_a_topic_that_was_made_anew_with_fewer_partitions_has_no_records_of_the_one_before() -> None:
+    before = [replace(log(0, 4), partition=part, topic_id="old") for part in range(3)]
+    after = replace(log(0, 2), topic_id="new", at_ms=2)
+    audit = audit_of("t", [*before, after])
+    assert (audit.records, audit.offsets) == (2, 2)
+
+
+def test_what_was_found_for_a_receipt_says_nothing_of_one_that_takes_its_place() -> None:
+    one = replace(log(0, 1), tier="source", instance="gateway", topic_id="", runs=((0, 1),))
+    other = replace(one, cells=cells([(0, 7)]))  # the topic was made anew, and offset 0 written again
+    ledger = Ledger()
+    for offset, entry in enumerate((one, named(one, "found", one.cells, 1), other)):
+        ledger.apply(stored(entry, offset))
+    (balance,) = audit_of("t", ledger.of("t")).balances
+    assert (balance.state, balance.waiting) == (State.OPEN, 1)
+    ledger.apply(stored(named(other, "found", other.cells, 2), 3))
+    (balance,) = audit_of("t", ledger.of("t")).balances
+    assert balance.state is State.BALANCED
