@@ -71,7 +71,8 @@ def seen_of_canaries(
 
 
 def verdict_of(audit: TopicAudit, promised: float) -> tuple[Verdict, float | None]:
-    """(verdict, the share of the worst tier). Others in the place of the right records are a fault whatever is promised."""
+    """(verdict, the share of the worst tier). Others in the place of the right records are a fault whatever is promised, and what
+    was not compared is not known to be there. Neither is hidden by what is worse and still within the promise."""
     shares = [
         max(0.0, 1 - each.missing / (each.compared or each.missing))
         for each in audit.balances
@@ -82,13 +83,17 @@ def verdict_of(audit: TopicAudit, promised: float) -> tuple[Verdict, float | Non
     share = min(shares, default=None)
     if share is not None and share < promised:
         return Verdict.BAD, share
-    if audit.state is State.MISMATCH:
+    states = {audit.state}
+    for each in audit.balances:
+        states |= {each.state, *(one.state for one in each.differences)}
+    if State.MISMATCH in states:
         return Verdict.BAD, share
-    if share is None or audit.state in (State.UNKNOWN, State.OPEN):
+    partly = any(each.waiting or each.dropped for each in audit.balances)
+    if share is None or partly or not states.isdisjoint((State.UNKNOWN, State.OPEN)):
         return Verdict.UNKNOWN, None
     return Verdict.GOOD, share
 
 
 def _percent(share: float) -> str:
     """Never rounded up to 100 %."""
-    return f"{int(share * 10_000_000) / 100_000:g} %"
+    return f"{int(share * 10_000_000) / 100_000:.8g} %"

@@ -16,7 +16,7 @@ from hub.alerts.rules import RULES, Changes, Observation, Promise, Seen, Verdict
 from hub.api.alerting import QueryWatch, run, sources_of
 from hub.completeness.canary import Canary
 from hub.completeness.follow import Known
-from hub.completeness.ledger import Balance, Holes, State, TopicAudit
+from hub.completeness.ledger import Balance, Difference, Holes, State, TopicAudit
 from hub.completeness.objectives import seen_of_canaries, seen_of_ledger
 from hub.config import Settings
 from hub.errors import PeerError
@@ -186,6 +186,9 @@ def balance(**said: Any) -> Balance:
     )  # type: ignore[arg-type]
 
 
+SWAPPED = Difference(0, State.MISMATCH, 5, 5)
+
+
 def audit(state: State, *balances: Balance, holes: Holes | None = None) -> TopicAudit:
     return TopicAudit("shop.orders", state, "why", 100, 0, 100, holes or Holes(), 0, (), 1, balances, {})
 
@@ -202,6 +205,17 @@ def audit(state: State, *balances: Balance, holes: Holes | None = None) -> Topic
         (audit(State.UNKNOWN), 1.0, UNKNOWN),
         (audit(State.OPEN, balance(compared=0)), 1.0, UNKNOWN),
         (audit(State.EXCESS, balance(excess=3)), 1.0, GOOD),
+        # A few that are missing, fewer than is promised, hide nothing else.
+        (
+            audit(State.SHORT, balance(missing=1), balance(state=State.MISMATCH, differences=(SWAPPED,))),
+            0.5,
+            BAD,
+        ),
+        (audit(State.SHORT, balance(missing=1, differences=(SWAPPED,))), 0.5, BAD),
+        (audit(State.SHORT, balance(missing=1), balance(state=State.UNKNOWN)), 0.5, UNKNOWN),
+        (audit(State.SHORT, balance(missing=1), balance(state=State.OPEN, compared=0)), 0.5, UNKNOWN),
+        (audit(State.SHORT, balance(missing=1, waiting=5)), 0.5, UNKNOWN),
+        (audit(State.SHORT, balance(missing=9, waiting=5)), 0.5, BAD),
     ],
 )
 def test_the_ledger(found: TopicAudit, promised: float, verdict: Verdict) -> None:
@@ -209,6 +223,12 @@ def test_the_ledger(found: TopicAudit, promised: float, verdict: Verdict) -> Non
     assert one(seen_of_ledger(Known((found,), None, 0), tree, CHANGES)).verdict is verdict
     assert one(seen_of_ledger(Known((found,), "away", 0), tree, CHANGES)).verdict is UNKNOWN
     assert "hub audit run" in one(seen_of_ledger(Known((), None, 0), tree, CHANGES)).detail
+
+
+def test_a_share_of_almost_all_is_not_said_to_be_all() -> None:
+    lacking = audit(State.SHORT, balance(missing=1, compared=20_000_000))
+    found = one(seen_of_ledger(Known((lacking,), None, 0), {"t": spec(completeness=1.0)}, CHANGES))
+    assert found.verdict is BAD and "99.99999 % of the records" in found.summary
 
 
 # ---- canaries
