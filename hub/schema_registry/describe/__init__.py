@@ -32,5 +32,5 @@ def describe(schema_type: str, schema: Any, named: Mapping[str, Any] | None = No
         return _READERS[schema_type](schema, named or {})
     except RecursionError:
         raise InvalidSchema("the schema is nested too deep") from None
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidSchema(f"the schema cannot be read: {error}") from None

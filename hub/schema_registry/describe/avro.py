@@ -88,7 +88,7 @@ class _Reader:
             kind,
             (),
             tuple(schema.get("symbols", ())),
-            schema.get("doc", ""),
+            _doc(schema),
             _tags(schema),
             tuple(_full(each, inside) for each in schema.get("aliases", ())),
             own=self._own,
@@ -104,7 +104,7 @@ class _Reader:
         return SchemaField(
             field["name"],
             self.shape(inner, space),
-            doc=field.get("doc", ""),
+            doc=_doc(field),
             tags=_tags(field) | (_tags(inner) if isinstance(inner, dict) else frozenset()),
             aliases=tuple(field.get("aliases", ())),
             default=orjson.dumps(field["default"]).decode() if "default" in field else None,
@@ -137,6 +137,12 @@ def _full(name: Any, space: Any) -> str:
     if not isinstance(name, str):
         raise InvalidSchema("the schema is no valid Avro: a name is no text")
     return name if "." in name or not space else f"{space}.{name}"
+
+
+def _doc(schema: Mapping[str, Any]) -> str:
+    """Nobody checks that it is a text; null is what some tools write for none."""
+    found = schema.get("doc")
+    return found if isinstance(found, str) else ""
 
 
 def _tags(schema: Mapping[str, Any]) -> frozenset[str]:

@@ -6,12 +6,13 @@ a field renamed without an alias: old data is still read, and means something el
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hub.errors import nearest
 from hub.schema_registry.describe.view import SchemaField, SchemaType, SchemaView
 
+_MOST_ALIKE = 200  # more fields of one type are not compared by their names
 _SAME_ON_THE_WIRE = {"timestamp", "date", "time", "decimal", "uuid"}
 
 
@@ -42,13 +43,13 @@ def warnings(old: SchemaView, new: SchemaView) -> list[Warned]:
 def _paired_types(old: SchemaView, new: SchemaView) -> Iterator[tuple[SchemaType, SchemaType]]:
     """By full name, then by alias, then by the name without the namespace, then as the only root of each."""
     taken: set[str] = set()
+    added = [each for each in new.own_types if each.name not in old.types]
     for before in old.own_types:
         same = new.types.get(before.name)
         renamed = [
             each
-            for each in new.own_types
+            for each in (added if same is None else ())
             if each.kind == before.kind
-            and each.name not in old.types
             and (before.name in each.aliases or each.simple_name == before.simple_name)
         ]
         if (
@@ -76,8 +77,9 @@ def _namespace(before: SchemaType, after: SchemaType) -> Iterator[Warned]:
 
 
 def _symbols(before: SchemaType, after: SchemaType) -> Iterator[Warned]:
+    kept = frozenset(after.symbols)
     for symbol in before.symbols:
-        if before.kind == after.kind == "enum" and symbol not in after.symbols:
+        if before.kind == after.kind == "enum" and symbol not in kept:
             yield Warned(
                 "ENUM_SYMBOL_REMOVED",
                 after.name,
@@ -95,12 +97,21 @@ def _fields(before: SchemaType, after: SchemaType) -> Iterator[Warned]:
         if now is not None:
             yield from _logical(field, now)
             yield from _default(field, now)
-    gone = [field for name, field in old.items() if name not in new and name not in by_alias]
-    added = [field for field in after.fields if field.name not in old and not {*field.aliases} & {*old}]
-    for field in gone:
-        now = _renamed(field, added, before, after)
+    gone = [
+        (at, field)
+        for at, field in enumerate(before.fields)
+        if field.name not in new and field.name not in by_alias
+    ]
+    added = {
+        field.name: field
+        for field in after.fields
+        if field.name not in old and old.keys().isdisjoint(field.aliases)
+    }
+    for at, field in gone:
+        there = after.fields[at] if len(before.fields) == len(after.fields) else None
+        now = _renamed(field, there, added)
         if now is not None:
-            added.remove(now)
+            del added[now.name]
             yield Warned(
                 "FIELD_RENAMED",
                 now.path,
@@ -112,18 +123,19 @@ def _fields(before: SchemaType, after: SchemaType) -> Iterator[Warned]:
 
 
 def _renamed(
-    gone: SchemaField, added: list[SchemaField], before: SchemaType, after: SchemaType
+    gone: SchemaField, there: SchemaField | None, added: Mapping[str, SchemaField]
 ) -> SchemaField | None:
-    """The new field that the old one seems to have become: the same number, or the same type and place, or a like name."""
+    """The new field that the old one seems to have become: the same number, or the same type and place (``there``), or
+    a like name."""
     if gone.number is not None:
-        return next((each for each in added if each.number == gone.number), None)
-    alike = [each for each in added if (each.type, each.shape.of) == (gone.type, gone.shape.of)]
-    at = before.fields.index(gone)
-    there = [
-        each for each in alike if len(before.fields) == len(after.fields) and after.fields.index(each) == at
-    ]
-    guess = nearest(gone.name, [each.name for each in alike])
-    return next((each for each in (*there, *alike) if each in there or each.name == guess), None)
+        return next((each for each in added.values() if each.number == gone.number), None)
+    alike = {
+        name: each for name, each in added.items() if (each.type, each.shape.of) == (gone.type, gone.shape.of)
+    }
+    if there is not None and there.name in alike:
+        return there
+    guess = nearest(gone.name, alike) if len(alike) <= _MOST_ALIKE else None
+    return None if guess is None else alike[guess]
 
 
 def _logical(field: SchemaField, now: SchemaField) -> Iterator[Warned]:

@@ -7,6 +7,7 @@ document or to a schema in ``named``, and otherwise to ``any``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,9 +16,13 @@ from urllib.parse import unquote
 import orjson
 
 from hub.schema_registry.describe.view import SchemaField, SchemaType, SchemaView, Shape, placed
+from hub.schema_registry.exact_json import dumped
 from hub.schema_registry.formats import InvalidSchema
 
+# Properties under each ``allOf`` and branches of each ``oneOf``, together: a text may name the same thousands thousands of times.
+_MOST_REPEATED = 100_000
 _FORMATS = {"date-time": "timestamp", "date": "date", "time": "time", "uuid": "uuid"}
+_INDEX = re.compile(r"\d{1,9}", re.ASCII)
 _PLAIN = {"integer": "long", "number": "double", "boolean": "boolean", "null": "null"}
 
 
@@ -50,6 +55,7 @@ class _Reader:
             int, Shape
         ] = {}  # by identity: each node is read once, also when it leads back to itself
         self._alive: list[Any] = []
+        self._repeated = 0
 
     def shape(self, node: Any, document: Any, name: str, is_root: bool = False) -> Shape:
         """``document`` is where a ``#`` leads from here; ``name`` is what the place calls a record without a title."""
@@ -66,13 +72,13 @@ class _Reader:
             return self.shape(target, document, name, is_root)
         for key in ("oneOf", "anyOf"):
             if isinstance(node.get(key), list) and "properties" not in node:
-                return _union([self.shape(each, document, "") for each in node[key]])
+                return self._union([self.shape(each, document, "") for each in node[key]])
         kinds = node.get("type")
         if isinstance(kinds, list):
             # The node under one of its types is another node, which must live as long as its identity is used.
             ones = [{**node, "type": kind} for kind in kinds]
             self._alive.extend(ones)
-            return _union([self.shape(each, document, name) for each in ones])
+            return self._union([self.shape(each, document, name) for each in ones])
         merged = {**node, **self._all_of(node, document)}
         if merged.get("type") == "object" or "properties" in merged:
             return self._object(node, merged, document, name, is_root)
@@ -81,7 +87,7 @@ class _Reader:
             return Shape("enum", (kept,))
         if merged.get("type") == "array" or "items" in merged:
             items = merged.get("items", merged.get("prefixItems"))
-            inner = _union(
+            inner = self._union(
                 [self.shape(each, document, "") for each in (items if isinstance(items, list) else [items])]
             )
             return Shape("array", inner.of, logical=inner.logical)
@@ -113,7 +119,7 @@ class _Reader:
             replace(shape, optional=shape.optional or not required),
             doc=_doc(said),
             tags=_tags(said),
-            default=orjson.dumps(said["default"]).decode() if "default" in said else None,
+            default=dumped(said["default"]).decode() if "default" in said else None,
         )
 
     def _keep(
@@ -123,13 +129,23 @@ class _Reader:
         title = said.get("title")
         own = title if isinstance(title, str) and title else name
         wanted = own or ("root" if is_root else f"({made.kind})")
-        free = wanted
+        free, number = wanted, len(self.types)
         while free in self.types:
-            free = f"{wanted}#{len(self.types)}"
+            free, number = f"{wanted}#{number}", number + 1
         self.types[free] = replace(
             made, name=free, doc=_doc(said), tags=_tags(said), named=bool(own), own=document is self._own
         )
         return free
+
+    def _union(self, branches: list[Shape]) -> Shape:
+        self._repeats(sum(len(each.of) for each in branches))
+        return _union(branches)
+
+    def _repeats(self, count: int) -> None:
+        """Raises InvalidSchema for a view that would be far larger than the text."""
+        self._repeated += count
+        if self._repeated > _MOST_REPEATED:
+            raise InvalidSchema(f"allOf and oneOf repeat more than {_MOST_REPEATED} properties and branches")
 
     def _all_of(self, node: dict[str, Any], document: Any) -> dict[str, Any]:
         """What ``allOf`` adds to a node: its properties and what it requires, one under the other."""
@@ -139,8 +155,10 @@ class _Reader:
         added: dict[str, Any] = {"properties": {}, "required": []}
         for each in parts:
             if isinstance(each.get("properties"), dict):
+                self._repeats(len(each["properties"]))
                 added["properties"].update(each["properties"])
             if isinstance(each.get("required"), list):
+                self._repeats(len(each["required"]))
                 added["required"] += each["required"]
             for key in ("type", "format", "enum", "items"):
                 if key in each:
@@ -169,7 +187,7 @@ class _Reader:
         for step in pointer.split("/")[1:]:
             step = unquote(step).replace("~1", "/").replace("~0", "~")
             if isinstance(found, list):
-                found = found[int(step)] if step.isdecimal() and int(step) < len(found) else None
+                found = found[int(step)] if _INDEX.fullmatch(step) and int(step) < len(found) else None
             else:
                 found = found.get(step) if isinstance(found, dict) else None
             name = step

@@ -175,6 +175,7 @@ def _single(field: FieldDescriptorProto) -> Shape:
 def _meta(declared: Any) -> tuple[str, frozenset[str]]:
     """(doc, tags) of Confluent's options. Their extension is not linked in, so they are unknown fields to protobuf."""
     from google.protobuf.empty_pb2 import Empty
+    from google.protobuf.message import DecodeError
     from google.protobuf.unknown_fields import UnknownFieldSet
 
     doc, tags = "", set()
@@ -184,11 +185,13 @@ def _meta(declared: Any) -> tuple[str, frozenset[str]]:
         return UnknownFieldSet(Empty.FromString(content))
 
     for meta in _texts(inside(declared.options.SerializeToString()), _META):
-        for said in inside(meta):
-            if said.field_number == _META_DOC:
-                doc = said.data.decode(errors="replace")
-            elif said.field_number == _META_TAGS:
-                tags.add(said.data.decode(errors="replace"))
+        try:
+            known = inside(meta)
+        except DecodeError:  # somebody else's option of that number
+            continue
+        for said in _texts(known, _META_DOC):
+            doc = said.decode(errors="replace")
+        tags |= {said.decode(errors="replace") for said in _texts(known, _META_TAGS)}
     return doc, frozenset(tags)
 
 

@@ -122,19 +122,27 @@ def placed(schema_type: str, roots: tuple[str, ...], types: Mapping[str, SchemaT
     """The view with every field's path: the shortest from a root. With several roots a path begins with the root's
     name; a type that no root reaches gives its own name."""
     prefixes: dict[str, str] = {}
-    left = deque((root, f"{types[root].simple_name}." if len(roots) > 1 else "") for root in roots)
+    left: deque[str] = deque()
+
+    def reach(name: str, prefix: str) -> None:
+        if name in types and name not in prefixes:
+            prefixes[name] = prefix
+            left.append(name)
+
+    for root in roots:
+        reach(root, f"{types[root].simple_name}." if len(roots) > 1 else "")
     loose = iter(types)
-    while len(prefixes) < len(types):
+    held: set[int] = set()  # by identity: thousands of fields may hold the same thousands of types
+    while len(prefixes) < len(types) or left:
         if not left:
             name = next(each for each in loose if each not in prefixes)
-            left.append((name, f"{types[name].simple_name}."))
-        name, prefix = left.popleft()
-        if name not in types or name in prefixes:
-            continue
-        prefixes[name] = prefix
-        left.extend(
-            (inner, f"{prefix}{field.name}.") for field in types[name].fields for inner in field.shape.of
-        )
+            reach(name, f"{types[name].simple_name}.")
+        name = left.popleft()
+        for field in types[name].fields:
+            if id(field.shape.of) not in held:
+                held.add(id(field.shape.of))
+                for inner in field.shape.of:
+                    reach(inner, f"{prefixes[name]}{field.name}.")
     return SchemaView(
         schema_type,
         roots,

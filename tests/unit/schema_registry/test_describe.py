@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -325,6 +326,76 @@ def test_protobuf_docs_are_comments_and_tags_confluents_option() -> None:
     assert (view.types["acme.Order"].doc, view.types["acme.State"].doc) == ("An order.", "How far.")
     assert (one(view, "id").doc, one(view, "id").tags) == ("Which.", frozenset())
     assert (one(view, "count").doc, one(view, "count").tags) == ("d", {"PII", "X"})
+
+
+# ---- what is odd, and what would be large
+
+
+def objects(*titles: str) -> str:
+    inner = {f"p{at}": {"title": title, "properties": {}} for at, title in enumerate(titles)}
+    return json.dumps({"title": "a", "properties": inner})
+
+
+def test_titles_that_are_the_names_of_others_end() -> None:
+    """A title was looked for a number for, and the number never changed."""
+    view = describe("JSON", objects("a#2", "a", "a#4", "a"))
+    assert list(view.types) == ["a", "a#2", "a#3", "a#4", "a#5"]
+
+
+def test_what_all_of_repeats_is_limited() -> None:
+    many = {"properties": {f"f{number}": True for number in range(2_000)}}
+    each = {"allOf": [{"$ref": "#/definitions/many"}]}
+    schema = {"definitions": {"many": many}, "properties": {f"p{number}": each for number in range(2_000)}}
+    with pytest.raises(InvalidSchema, match="repeat more than"):
+        describe("JSON", json.dumps(schema))
+
+
+def test_fields_that_hold_the_same_thousands_of_types_cost_what_their_text_costs() -> None:
+    some = {"oneOf": [{"title": f"T{number}", "properties": {}} for number in range(2_000)]}
+    refs = {f"p{number}": {"$ref": "#/definitions/some"} for number in range(2_000)}
+    begun = time.monotonic()
+    view = describe("JSON", json.dumps({"definitions": {"some": some}, "properties": refs}))
+    assert len(view.types) == 2_001 and time.monotonic() - begun < 2.0
+
+
+@pytest.mark.parametrize(("doc", "seen"), [(None, ""), (5, ""), ("d", "d")])
+def test_a_doc_that_is_no_text_is_none(doc: Any, seen: str) -> None:
+    view = describe("AVRO", record({"name": "f", "type": "int", "doc": doc}, doc=doc))
+    assert (one(view, "f").doc, view.types["acme.Order"].doc) == (seen, seen)
+
+
+def test_numbers_of_any_length_are_read() -> None:
+    default = {"type": "integer", "default": 1 << 70}
+    assert one(describe("JSON", Raw({"properties": {"f": default}})), "f").default == str(1 << 70)
+    index = {"$ref": f"#/allOf/{'1' * 5_000}"}
+    assert one(describe("JSON", json.dumps({"properties": {"f": index}})), "f").type == "any"
+
+
+@dataclass
+class Raw:
+    raw: Any
+
+
+@pytest.mark.parametrize("option", [b"abc", b"\x08\x07"])
+def test_somebody_elses_option_of_confluents_number_says_nothing(option: bytes) -> None:
+    file = order()
+    file.message_type[0].field[0].options.MergeFromString(b"\x82\x44" + bytes([len(option)]) + option)
+    found = one(describe("PROTOBUF", file), "id")
+    assert (found.doc, found.tags) == ("", frozenset())
+
+
+def test_large_records_are_compared_in_a_moment() -> None:
+    old, new = (
+        describe("AVRO", record(*({"name": f"{letter}{n}", "type": "int"} for n in range(2_000)), *more))
+        for letter, more in (("a", ()), ("b", ({"name": "more", "type": "int"},)))
+    )
+    symbols = [
+        describe("AVRO", {"type": "enum", "name": "E", "symbols": [f"{s}{n}" for n in range(20_000)]})
+        for s in "XY"
+    ]
+    begun = time.monotonic()
+    assert warnings(old, new) == [] and len(warnings(*symbols)) == 20_000
+    assert time.monotonic() - begun < 3.0
 
 
 # ---- what cannot be read
