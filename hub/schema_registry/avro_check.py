@@ -13,6 +13,8 @@ from typing import Any
 # A level costs a frame of Python's 1,000, or two.
 MOST_DEPTH = 300
 
+_SOME_BYTES = ("enum", "array", "map")
+
 Skip = Callable[[bytes, int, int], int]
 
 
@@ -43,6 +45,38 @@ def checker(schema: Any, definitions: Mapping[str, Any]) -> Callable[[bytes, int
             raise Broken("the bytes end within a value", len(data)) from None
 
     return check
+
+
+def counts_nothing(schema: Any, definitions: Mapping[str, Any]) -> bool:
+    """Whether an array may have items that take no bytes: of those, a few bytes say any number."""
+    empty: dict[str, bool] = {}
+
+    def takes_none(each: Any) -> bool:
+        if isinstance(each, str):
+            if each in _PRIMITIVE:
+                return each == "null"
+            if each not in empty:
+                empty[each] = False  # a record within itself takes some
+                empty[each] = takes_none(definitions[each])
+            return empty[each]
+        if isinstance(each, list):
+            return False
+        kind = each["type"]
+        if kind in ("record", "error"):
+            return all(takes_none(inner["type"]) for inner in each["fields"])
+        return each["size"] == 0 if kind == "fixed" else kind not in _SOME_BYTES and takes_none(kind)
+
+    left = [schema]
+    while left:
+        node = left.pop()
+        if isinstance(node, list):
+            left.extend(node)
+        elif isinstance(node, dict):
+            if node["type"] == "array" and takes_none(node["items"]):
+                return True
+            left.extend(inner["type"] for inner in node.get("fields", ()))
+            left.extend(node[part] for part in ("items", "values") if part in node)
+    return False
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any
 
 import fastavro
@@ -22,6 +22,8 @@ from hub.schema_registry.formats.avro_format import AvroSchema
 
 _MOST_DEPTH = 100
 _MOST_VALUES = 200_000
+_MOST_DIGITS = 10_000
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNIT_NS = {"millis": 1_000_000, "micros": 1_000, "nanos": 1}
 
@@ -217,8 +219,12 @@ def _logical(schema: Mapping[str, Any], value: Any) -> Any:
     logical = str(schema.get("logicalType") or "")
     if isinstance(value, bytes):
         if logical == "decimal":
-            number = int.from_bytes(value, "big", signed=True)
-            return format(Decimal(number).scaleb(-int(schema.get("scale") or 0)), "f")
+            scale = schema.get("scale") or 0
+            if not isinstance(scale, int) or not 0 <= scale <= _MOST_DIGITS or len(value) > _MOST_DIGITS:
+                return value.decode("latin-1")
+            # Of any context but this one it would have 28 digits.
+            number = Decimal(int.from_bytes(value, "big", signed=True))
+            return format(number.scaleb(-scale, _EXACT), "f")
         if logical == "uuid" and len(value) == 16:
             text = value.hex()
             return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

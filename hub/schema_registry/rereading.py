@@ -17,8 +17,11 @@ from typing import Any, Protocol
 import fastavro
 from google.protobuf.message import Message
 
-from hub.schema_registry.avro_check import Broken
-from hub.schema_registry.codec import is_recursive
+from hub.schema_registry.avro_check import Broken, counts_nothing
+from hub.schema_registry.avro_twin import twin
+from hub.schema_registry.codec import Undecodable, is_recursive
+from hub.schema_registry.formats import avro
+from hub.schema_registry.formats.avro_format import AvroSchema
 from hub.schema_registry.state import Parsed
 from hub.schema_registry.values import JsonText, Protobuf
 
@@ -50,37 +53,49 @@ class Rereader(Protocol):
 def rereader(parsed: Parsed) -> Rereader:
     """Raises InvalidSchema for a schema that has no values."""
     if parsed.schema_type == "AVRO":
-        return _Avro(parsed)
+        return AvroReading(parsed)
     return _Json(parsed) if parsed.schema_type == "JSON" else _Protobuf(parsed)
 
 
-class _Avro:
+class AvroReading:
+    """Avro bytes with their writer's schema. What is referred to is known by name; what bytes could make of the schema is
+    asked of all its types, those of other subjects too."""
+
     def __init__(self, parsed: Parsed) -> None:
-        self.schema = prepared(parsed)
-        self._recursive = is_recursive(self.schema)
+        """Raises InvalidSchema."""
+        types = list(parsed.named.values())
+        known: dict[str, Any] = {}
+        for each in types:
+            fastavro.parse_schema(each, named_schemas=known, _ignore_default_error=True)
+        self.schema = fastavro.parse_schema(parsed.schema, named_schemas=known, _ignore_default_error=True)
+        self._own = AvroSchema(parsed.schema, tuple(types))
+        plain = avro.spelled_out(parsed.schema, types)
+        self._recursive = is_recursive(plain)
+        self._endless = counts_nothing(plain, avro.definitions(plain))
 
     def broken(self, body: bytes) -> str | None:
-        return self._read(body, None)
+        return self._refusal(body, None)
 
-    def refusal(self, body: bytes, writer: _Avro) -> str | None:
-        return writer._read(body, self.schema)
+    def refusal(self, body: bytes, writer: AvroReading) -> str | None:
+        return writer._refusal(body, self.schema)
 
-    def _read(self, body: bytes, reader: Any) -> str | None:
-        if self._recursive and len(body) > MOST_RECURSIVE_BYTES:
-            return f"{len(body)} bytes under a recursive schema"
+    def _refusal(self, body: bytes, reader: Any) -> str | None:
         try:
-            fastavro.schemaless_reader(io.BytesIO(body), self.schema, reader)
-        except REFUSALS as error:
-            return str(error)[:_CUT] or type(error).__name__
+            self.value(body, reader)
+        except Undecodable as error:
+            return error.message[:_CUT]
         return None
 
-
-def prepared(parsed: Parsed) -> Any:
-    """An Avro schema for fastavro: what is referred to is known by name."""
-    known: dict[str, Any] = {}
-    for each in parsed.named.values():
-        fastavro.parse_schema(each, named_schemas=known, _ignore_default_error=True)
-    return fastavro.parse_schema(parsed.schema, named_schemas=known, _ignore_default_error=True)
+    def value(self, body: bytes, reader: Any = None) -> Any:
+        """What was written, as ``reader`` (a prepared schema) has it. Raises Undecodable."""
+        if self._recursive and len(body) > MOST_RECURSIVE_BYTES:
+            raise Undecodable(f"{len(body)} bytes under a recursive schema")
+        if self._endless and (cut := twin(self._own, body, 0).broken) is not None:
+            raise Undecodable(str(cut))
+        try:
+            return fastavro.schemaless_reader(io.BytesIO(body), self.schema, reader)
+        except REFUSALS as error:
+            raise Undecodable(str(error) or type(error).__name__) from None
 
 
 class _Json:

@@ -6,19 +6,16 @@ fields want, events that were never what their schema says. How one event is tri
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import fastavro
-
 from hub.errors import NotFound, PeerError
 from hub.log import Reader
 from hub.record import Positions, Record
-from hub.schema_registry.codec import Undecodable, is_recursive, unframe
+from hub.schema_registry.codec import Undecodable, unframe
 from hub.schema_registry.formats import InvalidSchema
-from hub.schema_registry.rereading import MOST_RECURSIVE_BYTES, REFUSALS, Rereader, prepared, rereader
+from hub.schema_registry.rereading import AvroReading, Rereader, rereader
 from hub.schema_registry.state import Parsed
 
 DEFAULT_SAMPLE = 200
@@ -181,10 +178,8 @@ def decoded(
     """A framed Avro value, decoded with its own schema; ``writers`` keeps what was prepared. Raises Undecodable."""
     schema_id, body = unframe(value)
     if schema_id not in writers:
-        writers[schema_id] = prepared(writer_of(schema_id))
-    if len(body) > MOST_RECURSIVE_BYTES and is_recursive(writers[schema_id]):
-        raise Undecodable(f"{len(body)} bytes under the recursive schema {schema_id}")
+        writers[schema_id] = AvroReading(writer_of(schema_id))
     try:
-        return fastavro.schemaless_reader(io.BytesIO(bytes(body)), writers[schema_id], None)
-    except REFUSALS as error:
-        raise Undecodable(f"its bytes do not fit its schema id {schema_id}: {error}") from None
+        return writers[schema_id].value(bytes(body))
+    except Undecodable as error:
+        raise Undecodable(f"its bytes do not fit its schema id {schema_id}: {error.message}") from None

@@ -17,8 +17,9 @@ import orjson
 from google.protobuf import descriptor_pool, json_format, message_factory
 from google.protobuf.message import DecodeError, EncodeError, Message
 
-from hub.schema_registry.avro_check import Broken, checker
+from hub.schema_registry.avro_check import Broken, checker, counts_nothing
 from hub.schema_registry.avro_json import MOST_STEPS, JsonEncoder, Unfit
+from hub.schema_registry.avro_twin import twin
 from hub.schema_registry.exact_json import dumped, loaded
 from hub.schema_registry.formats import InvalidSchema, avro
 from hub.schema_registry.formats.avro_format import AvroSchema
@@ -88,7 +89,8 @@ def decoder_of(source: Source, *, exact: bool = False) -> Callable[[bytes, int],
 def _avro_decoder(parsed: AvroSchema) -> Callable[[bytes, int], Any]:
     # Judged first: fastavro recurses in C as deep as the bytes say.
     plain = avro.spelled_out(parsed.value, list(parsed.types))
-    check = checker(plain, avro.definitions(plain))
+    definitions = avro.definitions(plain)
+    check, endless = checker(plain, definitions), counts_nothing(plain, definitions)
     known: dict[str, Any] = {}
     try:
         for each in parsed.types:
@@ -105,6 +107,8 @@ def _avro_decoder(parsed: AvroSchema) -> Callable[[bytes, int], Any]:
         end = check(value, start)
         if end != len(value):
             raise Broken(f"{len(value) - end} bytes more than the schema has", end)
+        if endless and (cut := twin(parsed, value, start).broken) is not None:
+            raise cut  # fastavro makes each item, and ten bytes may say 2^63 of them
         try:
             found = fastavro.schemaless_reader(io.BytesIO(value[start:]), prepared, None)
         except _UNREADABLE as error:
@@ -118,9 +122,11 @@ def _avro_decoder(parsed: AvroSchema) -> Callable[[bytes, int], Any]:
 
 
 def _is_in_micros(kind: Any) -> bool:
+    """A logical type on another base than its own is none."""
     branches = kind if isinstance(kind, list) else [kind]
     return any(
-        isinstance(each, dict) and str(each.get("logicalType")).endswith("-micros") for each in branches
+        isinstance(each, dict) and each["type"] == "long" and str(each.get("logicalType")).endswith("-micros")
+        for each in branches
     )
 
 

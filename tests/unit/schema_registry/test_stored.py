@@ -11,7 +11,7 @@ from hub.errors import ConfigError, Conflict, HubFault, NotFound
 from hub.log import MemoryCluster
 from hub.record import NewRecord
 from hub.schema_registry import backup
-from hub.schema_registry.codec import encode, frame, parsed
+from hub.schema_registry.codec import Undecodable, encode, frame, parsed
 from hub.schema_registry.facts import SCHEMAS_TOPIC, LevelSet, SchemaStored, record_of
 from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.state import Parsed, parse
@@ -200,6 +200,25 @@ def test_schemas_with_references_decode() -> None:
     assert decoded(frame(5, b"\x0e"), lambda _: holder, {}) == {"i": {"a": 7}}
     cluster = cluster_with((0, frame(5, b"\x0e")))
     assert check_stored(cluster, "t", holder, lambda _: holder).failed == 0
+
+
+def test_a_type_of_another_subject_that_is_within_itself_does_not_nest_without_end() -> None:
+    """It was not seen to be, and 200,000 bytes ended the process: fastavro recurses in C."""
+    node = parse("AVRO", record({"name": "n", "type": ["null", "Node"]}, name="Node"))
+    holder = parse("AVRO", record({"name": "n", "type": "Node"}), {"Node": node.schema})
+    deep = frame(5, b"\x02" * 200_000 + b"\x00")
+    with pytest.raises(Undecodable, match="recursive"):
+        decoded(deep, lambda _: holder, {})
+    cluster = cluster_with((0, deep), (0, frame(5, b"\x02\x00")))
+    found = check_stored(cluster, "t", holder, lambda _: holder)
+    assert (found.checked, found.failed, found.broken) == (2, 0, 1)
+
+
+def test_a_few_bytes_do_not_say_billions_of_items() -> None:
+    nothings = parse("AVRO", '{"type": "array", "items": "null"}')
+    endless = frame(5, b"\xff" * 8 + b"\x7f\x00\x00")
+    assert check_stored(cluster_with((0, endless)), "t", nothings, lambda _: nothings).broken == 1
+    assert decoded(frame(5, b"\x06\x00"), lambda _: nothings, {}) == [None] * 3
 
 
 def test_a_schema_within_itself_does_not_nest_without_end() -> None:

@@ -88,6 +88,40 @@ def test_what_does_not_fit_is_refused_by_path(source: Source, value: object, sai
     assert said in refused.value.message
 
 
+def test_a_time_is_one_on_its_own_base_only() -> None:
+    def read(kind: str) -> Any:
+        field = {"name": "a", "type": {"type": kind, "logicalType": "timestamp-micros"}}
+        source = Source.of("AVRO", json.dumps({"type": "record", "name": "R", "fields": [field]}))
+        return decoder_of(source)(b"\x90\x4e", 0)["a"]
+
+    assert (read("long"), read("int")) == (5, 5_000)
+
+
+def array(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+EMPTY = {"type": "record", "name": "E", "fields": [{"name": "n", "type": "null"}]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        array("null"),
+        {"type": "record", "name": "R", "fields": [{"name": "a", "type": array(EMPTY)}]},
+        ["int", array({"type": "fixed", "name": "F", "size": 0})],
+    ],
+)
+def test_items_that_take_no_bytes_are_not_made_by_the_billion(schema: Any) -> None:
+    text = json.dumps(schema)
+    body = (b"\x02" if text.startswith("[") else b"") + b"\xff" * 8 + b"\x7f\x00" + b"\x00"
+    with pytest.raises(Broken, match="more than are shown"):
+        decoder_of(Source.of("AVRO", text))(body, 0)
+    small = body[: len(body) - 11] + b"\x06\x00"
+    found = decoder_of(Source.of("AVRO", text))(small, 0)
+    assert len(found["a"] if isinstance(found, dict) else found) == 3
+
+
 def test_long_integers_are_written_as_they_are() -> None:
     source = Source.of("JSON", '{"properties": {"n": {"type": "integer", "maximum": 18446744073709551616}}}')
     body = encoder_of(source).body({"n": 1 << 64})

@@ -509,6 +509,17 @@ RICH = {
 }
 
 
+def test_the_twin_of_a_decimal_has_all_its_digits() -> None:
+    """Python's own context once cut it off at 28, and a repair wrote that."""
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 2}
+    source = Source.of("AVRO", json.dumps(kind))
+    text = "-" + "1234567890" * 5 + ".12"
+    assert twin(source.parsed(), encoder_of(source).body(text), 0).value == text
+    kind = {**kind, "precision": 1_000_000_000, "scale": 1_000_000_000}
+    far = twin(Source.of("AVRO", json.dumps(kind)).parsed(), b"\x02\x01", 0)
+    assert far.value == "\x01" and far.broken is None
+
+
 @pytest.mark.parametrize("branch", [None, {"string": "x"}, {"long": 3}, {"array": [1, 2]}])
 @pytest.mark.parametrize("ratio", [1.5, "NaN", "-Infinity"])
 def test_every_type_has_a_twin(branch: Any, ratio: Any) -> None:
