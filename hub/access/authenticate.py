@@ -88,6 +88,7 @@ class Authenticator:
     key: bytes
     proxies: Proxies = Proxies()
     now_s: Callable[[], float] = time.time
+    steady_s: Callable[[], float] = time.monotonic  # how long ago it was, whatever becomes of the clock
     _throttle: Throttle = field(default_factory=Throttle)
     _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
     _waiting: int = 0
@@ -203,7 +204,7 @@ class Authenticator:
     # ---- failures
 
     def _may_try(self, address: str) -> None:
-        wait_s = self._throttle.wait_s(_neighbourhood(address), self.now_s())
+        wait_s = self._throttle.wait_s(_neighbourhood(address), self.steady_s())
         if wait_s:
             error = TooManyFailures(
                 "too many wrong passwords or tokens from this address", hint=f"try again in {wait_s} s"
@@ -212,7 +213,7 @@ class Authenticator:
             raise error
 
     def _wrong(self, whom: str, address: str) -> Unauthenticated:
-        self._throttle.failed(_neighbourhood(address), self.now_s())
+        self._throttle.failed(_neighbourhood(address), self.steady_s())
         log.warning("sign-in refused for %r from %s", whom, address)
         return Unauthenticated(_WRONG, hint=_HINT)
 

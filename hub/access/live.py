@@ -89,6 +89,7 @@ class LiveAccess:
             self._failed(error)
         except OSError as error:
             self._failed(ConfigError(f'"{self.path}" cannot be read: {error.strerror}', code="HUB-1712"))
+            return  # and tried again: who may read it is not in the stamp
         else:
             log.info("access is controlled by %s", self.path)
             self.rules, self.error = made, None
@@ -110,7 +111,10 @@ class LiveAccess:
             )
 
     def _failed(self, error: ConfigError) -> None:
+        said = str(error) == str(self.error)
         self.error = error
+        if said:
+            return
         if self.rules is None:
             self.rules = Rules.of(AccessFile())
             log.error("nobody gets in, access.yaml cannot be used: %s", error)

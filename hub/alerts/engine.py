@@ -368,6 +368,11 @@ def _group(
     now_ms: int,
 ) -> tuple[Group | None, list[Alert]]:
     """The group now (None: nothing is left of it) and what is to be told."""
+    if max(group.changed_ms or 0, group.notified_ms or 0) > now_ms:  # our clock was set back
+        changed_ms, notified_ms = (
+            None if at_ms is None else min(at_ms, now_ms) for at_ms in (group.changed_ms, group.notified_ms)
+        )
+        group = replace(group, changed_ms=changed_ms, notified_ms=notified_ms)
     told = set(group.told)
     firing = {alert.once for alert in members}
     ended = [past[once] for once in group.told if once in past]

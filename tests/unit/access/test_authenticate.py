@@ -14,6 +14,7 @@ from hub.access.decide import Principal
 from hub.access.files import AccessFile, GrantNode, TokenNode, UserNode
 from hub.access.live import LiveAccess, Rules
 from hub.access.secrets import fits_password, hash_of_password, hash_of_token
+from hub.access.throttle import AGAIN_EVERY_S, MOST_FAILURES
 from hub.api.guard import still_granted
 from hub.api.route_rules import rule_of
 from hub.caller import TooManyFailures, Unauthenticated
@@ -98,6 +99,16 @@ def test_many_guesses_at_once_are_as_few_as_one_after_the_other(
     # A service's token is not kept waiting by others' guesses, and neither is another address.
     assert asyncio.run(door.known(asked("job", "hubt_a"), rules())).who.name == "job"
     assert asyncio.run(door.known(asked("ana", "correct horse", "10.0.0.2"), rules())).who.name == "ana"
+
+
+def test_a_clock_that_was_set_back_keeps_nobody_waiting(tmp_path: Path, computed: list[str]) -> None:
+    wall_s, steady_s = 7_200.0, 0.0
+    door = Authenticator(LiveAccess(tmp_path), KEY, now_s=lambda: wall_s, steady_s=lambda: steady_s)
+    for _ in range(MOST_FAILURES):
+        with pytest.raises(Unauthenticated):
+            asyncio.run(door.known(asked("ana", "guess"), rules()))
+    wall_s, steady_s = 0.0, AGAIN_EVERY_S
+    assert asyncio.run(door.known(asked("ana", "correct horse"), rules())).who.name == "ana"
 
 
 def test_addresses_of_one_network_are_one(door: Authenticator) -> None:

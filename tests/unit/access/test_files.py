@@ -144,6 +144,23 @@ def test_a_file_that_goes_away_leaves_what_held(tmp_path: Path) -> None:
     assert not live.rules or not live.rules.decide(live.rules.user("eve"), Action.read, ORDERS).allowed
 
 
+def test_a_file_that_could_not_be_opened_is_tried_again_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "access.yaml").write_text(GOOD)
+
+    def closed(_path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("hub.access.live.load_access", closed)
+        live = LiveAccess(tmp_path)
+        live.refresh()
+    assert may_read(live) is False and len(caplog.records) == 1  # said once
+    live.refresh()  # its mode was changed, not its content
+    assert may_read(live) is True and live.error is None
+
+
 def test_what_was_granted_and_is_not_any_more_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "access.yaml"
     path.write_text(GOOD)

@@ -430,3 +430,13 @@ def test_the_fold_of_the_records_is_the_state(history: list[tuple[int, dict[str,
         assert {key: (g.told, g.notified_ms) for key, g in found.groups.items()} == {
             key: (g.told, g.notified_ms) for key, g in world.state.groups.items() if g.told
         }
+
+
+def test_a_clock_that_was_set_back_holds_back_no_notification() -> None:
+    world = World(replace(EVERYWHERE, wait_ms=30 * S, repeat_ms=600 * S))
+    broken = seen(AT_ONCE, a=BAD)
+    assert world.at(7_200, broken) == ()
+    assert world.at(0, broken) == ()  # two hours earlier
+    assert len(world.at(30, broken)) == 1
+    assert world.at(-7_200, broken) == ()
+    assert len(world.at(-6_600, broken)) == 1  # repeated
