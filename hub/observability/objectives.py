@@ -149,6 +149,11 @@ def seen_of_connect(connect: Connect, changes: Changes) -> list[Seen]:
     by_name: dict[str, Connector] = {}
     for one in connect.connectors:  # the worst first: of two clusters' with one name that one is told
         by_name.setdefault(one.name, one)
+    by_url: dict[str, Worker] = {}
+    for worker in sorted(
+        connect.workers, key=lambda each: each.state != "down"
+    ):  # one address may be said twice
+        by_url.setdefault(worker.url, worker)
     return [
         Seen(
             changes.rule("connect-failed"),
@@ -157,7 +162,7 @@ def seen_of_connect(connect: Connect, changes: Changes) -> list[Seen]:
         ),
         Seen(
             changes.rule("connect-unreachable"),
-            tuple(_worker(each) for each in dict.fromkeys(connect.workers)),
+            tuple(map(_worker, by_url.values())),
         ),
     ]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hub.observability.anchors import Ring, end_at
+from hub.observability.anchors import QUIET_EVERY_MS, Ring, end_at
 
 WINDOW_MS = 10_000
 STEPS = 40
 STALE_MS = 60_000
+# A topic that nobody has told of for longer than is usual where nothing comes.
+AWAY_MS = 3 * QUIET_EVERY_MS
 
 
 def arrived(rings: Iterable[Ring], from_ms: float, to_ms: float) -> float | None:
@@ -32,7 +34,7 @@ def per_second(rings: Sequence[Ring], now_ms: int, window_ms: int = WINDOW_MS) -
     heard for ``STALE_MS``: what came before is no rate of now."""
     first_ms = min((ring[0].seen_ms for ring in rings if ring), default=now_ms)
     # The last poll, not now: events since then are not counted yet and must not dilute the rate.
-    to_ms = max((max(ring[-1].seen_ms, ring[-1].still_ms) for ring in rings if ring), default=now_ms)
+    to_ms = _heard_ms(rings, now_ms)
     if now_ms - to_ms > STALE_MS:
         return None
     from_ms = max(to_ms - window_ms, first_ms)
@@ -43,11 +45,22 @@ def per_second(rings: Sequence[Ring], now_ms: int, window_ms: int = WINDOW_MS) -
 def history(
     rings: Sequence[Ring], now_ms: int, steps: int = STEPS, step_ms: int = 3_000
 ) -> tuple[float, ...]:
-    """Events per second of each of the last ``steps`` steps, oldest first; unknown ones are left out.
+    """Events per second of each of the last ``steps`` steps, oldest first; unknown ones are left out. While nothing is heard they
+    stand still, and after ``STALE_MS`` there are none.
 
     Steps begin at multiples of ``step_ms``, so that a chart drawn again each second does not shimmer.
     """
+    heard_ms = _heard_ms(rings, now_ms)
+    if now_ms - heard_ms > STALE_MS:
+        return ()
+    if now_ms - heard_ms > AWAY_MS:
+        now_ms = heard_ms
     last_ms = now_ms - now_ms % step_ms
     spans = ((last_ms - (index + 1) * step_ms, last_ms - index * step_ms) for index in reversed(range(steps)))
     counts = (arrived(rings, start, end) for start, end in spans)
     return tuple(count * 1000 / step_ms for count in counts if count is not None)
+
+
+def _heard_ms(rings: Iterable[Ring], now_ms: int) -> int:
+    """When the last of the polls was that told anything."""
+    return max((max(ring[-1].seen_ms, ring[-1].still_ms) for ring in rings if ring), default=now_ms)

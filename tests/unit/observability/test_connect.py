@@ -305,6 +305,14 @@ def test_alerts_of_connectors_and_addresses() -> None:
     assert verdicts(unreachable) == {"http://one:8083": Verdict.BAD}
 
 
+def test_an_address_that_is_said_twice_is_one_alert_and_what_is_wrong_is_told() -> None:
+    fine, wrong = heard("http://one:8083/", {}), Heard("http://ana:old@one:8083", error="HTTP 401")
+    for both in ([fine, wrong], [wrong, fine]):
+        _, unreachable = seen_of_connect(connect_of(both, NOW), Changes())
+        (only,) = unreachable.observations
+        assert only.verdict is Verdict.BAD and only.detail == "HTTP 401"
+
+
 def test_a_failed_connector_fires_and_its_silence_of_a_dead_worker_ends_nothing() -> None:
     first = heard("http://one:8083", {"a": told("FAILED")})
     mended = heard("http://one:8083", {"a": told("RUNNING")})

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.observability.anchors import Ring, end_at, observed
-from hub.observability.rates import arrived, history, per_second
+from hub.observability.rates import AWAY_MS, STALE_MS, arrived, history, per_second
 
 NOW = 1_000_000_000
 
@@ -61,6 +61,16 @@ def test_history_starts_where_knowledge_starts() -> None:
     assert 3 <= len(steps) <= 4
     assert steps[-1] == pytest.approx(10.0)
     assert history([], NOW) == ()
+
+
+def test_what_was_not_heard_of_is_no_rate_of_zero() -> None:
+    ring = polled([10 * second for second in range(60)])
+    last_ms = NOW + 59_000
+    for away_ms in (AWAY_MS + 1, STALE_MS):
+        assert history([ring], last_ms + away_ms) == history([ring], last_ms)
+    assert history([ring], last_ms + STALE_MS + 1) == ()
+    quiet = polled([7] * 60)  # nothing comes, and it is asked more rarely: that is none
+    assert history([quiet], last_ms + AWAY_MS)[-1] == 0.0
 
 
 def test_end_at_is_unknown_before_the_first_poll() -> None:
