@@ -82,7 +82,7 @@ def diff_in_words(schema_type: str, old: Parsed, new: Parsed) -> list[Change]:
     if schema_type == "AVRO":
         found = _Avro(old, new).changes()
     elif schema_type == "JSON":
-        found = _Json(old.schema.raw, new.schema.raw).changes()
+        found = _Json(old.schema, new.schema).changes()
     else:
         found = _protobuf(old.schema.file, new.schema.file)
     try:
@@ -110,13 +110,30 @@ def _as_json(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
+def _same(a: Any, b: Any) -> bool:
+    """Whether two JSON values are one: to Python true is 1."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return bool(a == b)
+
+
+def _key(value: Any) -> str:
+    """Equal for JSON values that are the same."""
+    whole = isinstance(value, float) and value.is_integer()
+    return json.dumps(int(value) if whole else value, sort_keys=True)
+
+
 def _ticked(names: Sequence[Any], most: int = 20) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(f"`{each}`" for each in names[:most]) + more
 
 
 def _doc(path: str, called: str, old: Any, new: Any, word: str = "doc") -> Iterator[Change]:
-    if old == new:
+    if _same(old, new):
         return
     if old is None:
         what = f"{called} got the {word} {_as_json(new)}"
@@ -218,13 +235,15 @@ class _Avro:
         after = {each["name"]: each for each in new[0]["fields"]}
         spaces = tuple(avro_name(each, space).rpartition(".")[0] for each, space in (old, new))
         origin: dict[str, str] = {}
+        kept: set[str] = set()
         for name, field in after.items():
             known = [name, *(each for each in field.get("aliases", ()) if each not in after)]
-            source = next((each for each in known if each in before and each not in origin.values()), None)
+            source = next((each for each in known if each in before and each not in kept), None)
             if source is not None:
                 origin[name] = source
+                kept.add(source)
         for name, field in before.items():
-            if name not in origin.values():
+            if name not in kept:
                 here = _into(path, name)
                 yield Change(
                     "field removed",
@@ -253,7 +272,7 @@ class _Avro:
                 )
             yield from self._types(here, (was["type"], spaces[0]), (field["type"], spaces[1]), field_called)
             yield from _field_settings(here, field_called, was, field)
-        kept_before = [each for each in before if each in origin.values()]
+        kept_before = [each for each in before if each in kept]
         kept_after = [origin[each] for each in after if each in origin]
         if kept_before != kept_after:
             yield Change(
@@ -362,10 +381,8 @@ def _into(path: str, name: str) -> str:
 
 def _symbols(path: str, called: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
     before, after = old["symbols"], new["symbols"]
-    come, gone = (
-        [each for each in after if each not in before],
-        [each for each in before if each not in after],
-    )
+    was, now = set(before), set(after)
+    come, gone = [each for each in after if each not in was], [each for each in before if each not in now]
     if come:
         yield Change("symbols added", path, f"{called} has new symbols: {_ticked(come)}")
     if gone:
@@ -382,7 +399,7 @@ def _field_settings(
         yield Change("default", path, f"{called} got the default {_as_json(new['default'])}")
     elif "default" in old and "default" not in new:
         yield Change("default", path, f"{called} lost its default {_as_json(old['default'])}")
-    elif "default" in new and _as_json(old["default"]) != _as_json(new["default"]):
+    elif "default" in new and not _same(old["default"], new["default"]):
         yield Change(
             "default",
             path,
@@ -424,7 +441,7 @@ _TOLD = {
 
 
 class _Json:
-    """Two JSON values of schemas. A pair of schemas that is met again is not told again: ``$ref`` may go in circles."""
+    """Two JSON schemas. A pair of places that is met again is not told again: ``$ref`` may go in circles."""
 
     def __init__(self, old: Any, new: Any) -> None:
         self._old, self._new = old, new
@@ -432,7 +449,15 @@ class _Json:
         self._depth = 0
 
     def changes(self) -> Iterator[Change]:
-        yield from self._schemas("", self._old, self._new)
+        yield from self._schemas("", self._old.raw, self._new.raw)
+        for part in ("definitions", "$defs") if self._new.draft > 7 else ("definitions",):
+            old, new = (
+                each.raw.get(part) or {} if isinstance(each.raw, dict) else {}
+                for each in (self._old, self._new)
+            )
+            for name in new:  # those that no reference has led to
+                if name in old:
+                    yield from self._schemas(_into(part, name), old[name], new[name])
 
     @_counted
     def _schemas(self, path: str, old: Any, new: Any) -> Iterator[Change]:
@@ -441,14 +466,20 @@ class _Json:
         if refs[0] != refs[1]:
             said = [f"`{each}`" if each else "written out" for each in refs]
             yield Change("reference", path, f"{called} was {said[0]} and is {said[1]}")
+        if None not in refs:
+            beside = [{key: each[key] for key in each if key != "$ref"} for each in (old, new)]
+            yield from self._keywords(path, called, *beside)
         old, new = _local(self._old, old), _local(self._new, new)
-        if (id(old), id(new)) in self._seen:
-            return
-        self._seen.add((id(old), id(new)))
         if isinstance(old, bool) or isinstance(new, bool):
-            if old != new:
+            if old is not new:
                 yield Change("type changed", path, f"{called} was {_as_json(old)} and is {_as_json(new)}")
             return
+        if (id(old), id(new)) not in self._seen:
+            self._seen.add((id(old), id(new)))
+            if "$ref" not in old and "$ref" not in new:
+                yield from self._keywords(path, called, old, new)
+
+    def _keywords(self, path: str, called: str, old: Any, new: Any) -> Iterator[Change]:
         types = tuple(_json_types(each) for each in (old, new))
         if types[0] != types[1]:
             yield Change(
@@ -459,13 +490,12 @@ class _Json:
         yield from self._enums(path, called, old, new)
         yield from self._properties(path, called, old, new)
         for key in _LIMITS:
-            if old.get(key) != new.get(key):
-                yield from _doc(path, called, old.get(key), new.get(key), key)
+            yield from _doc(path, called, old.get(key), new.get(key), key)
         yield from self._inner(path, called, old, new)
         for key, word in (("default", "default"), ("title", "title"), ("description", "description")):
             yield from _doc(path, called, old.get(key), new.get(key), word)
         for key in sorted({*old, *new} - _TOLD):
-            if old.get(key) != new.get(key):
+            if not _same(old.get(key), new.get(key)):
                 yield Change("keyword", path, f"`{key}` of {called} changed")
 
     def _enums(self, path: str, called: str, old: Any, new: Any) -> Iterator[Change]:
@@ -477,8 +507,9 @@ class _Json:
                 f"{called} may only be {allowed}" if allowed else f"{called} is no enum any more",
             )
         elif "enum" in new:
-            come = [_as_json(each) for each in new["enum"] if each not in old["enum"]]
-            gone = [_as_json(each) for each in old["enum"] if each not in new["enum"]]
+            was, now = ({_key(each): each for each in side["enum"]} for side in (old, new))
+            come = [_as_json(each) for key, each in now.items() if key not in was]
+            gone = [_as_json(each) for key, each in was.items() if key not in now]
             if come:
                 yield Change("values added", path, f"{called} may also be {_ticked(come)}")
             if gone:
@@ -516,7 +547,7 @@ class _Json:
             elif key == "additionalProperties" and (was is False) != (now is False):
                 open_ = "allows other properties now" if was is False else "allows no other properties now"
                 yield Change("open or closed", path, f"{called} {open_}")
-            elif was != now:
+            elif not _same(was, now):
                 yield Change("keyword", path, f"`{key}` of {called} changed")
         for key in _COMBINED:
             was, now = old.get(key), new.get(key)
@@ -529,7 +560,7 @@ class _Json:
                     yield from self._schemas(f"{path}<{key} {index + 1}>", *pair)
             elif isinstance(was, dict) and isinstance(now, dict):
                 yield from self._schemas(f"{path}<{key}>", was, now)
-            elif was != now:
+            elif not _same(was, now):
                 yield Change(
                     "combination", path, f"`{key}` of {called} is {'gone' if now is None else 'new'}"
                 )
@@ -542,19 +573,17 @@ def _json_types(schema: Any) -> str:
     return " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind or "")
 
 
-def _local(root: Any, schema: Any) -> Any:
+def _local(document: Any, schema: Any) -> Any:
     """What a ``$ref`` within the document leads to; the schema itself for every other."""
-    for _ in range(50):
-        ref = schema.get("$ref") if isinstance(schema, dict) else None
-        if not isinstance(ref, str) or not ref.startswith("#/"):
-            return root if ref == "#" else schema
-        found = root
-        for step in ref[2:].split("/"):
-            step = step.replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, dict) or step not in found:
-                return schema
-            found = found[step]
-        schema = found
+    from hub.schema_registry.formats.json_schema import MOST_CHAINED, followed
+
+    for _ in range(MOST_CHAINED):
+        if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
+            break
+        other, target = followed(document, schema)
+        if other is not document:
+            break
+        schema = target
     return schema
 
 

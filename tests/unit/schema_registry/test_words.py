@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -55,6 +56,10 @@ ITEM = record(("qty", "int"), ("price", "double")) | {"name": "Item"}
         (record({"name": "a", "type": "int", "default": 7}), record(A), ["field `a` lost its default 7"]),
         (record({"name": "a", "type": "int", "default": 7}), record({"name": "a", "type": "int", "default": 8}),
          ["the default of field `a` was 7 and is 8"]),
+        (record({"name": "a", "type": "boolean", "default": True}), record({"name": "a", "type": "boolean", "default": False}),
+         ["the default of field `a` was true and is false"]),
+        (record({"name": "a", "type": "string", "default": "x" * 100 + "1"}), record({"name": "a", "type": "string", "default": "x" * 100 + "2"}),
+         ["the default of field `a` was \"" + "x" * 76 + "… and is \"" + "x" * 76 + "…"]),
         (record(A), record({"name": "a", "type": "int", "doc": "x"}), ['field `a` got the doc "x"']),
         (record(A, doc="one"), record(A, doc="two"), ['the doc of record `R` is now "two"']),
         (record(A), record(A, name="S"), ["record `R` is now called `S`"]),
@@ -89,6 +94,18 @@ ITEM = record(("qty", "int"), ("price", "double")) | {"name": "Item"}
 )  # fmt: skip
 def test_avro(old: Any, new: Any, expected: list[str]) -> None:
     assert said("AVRO", old, new) == expected
+
+
+def test_thousands_of_names_are_compared_in_a_moment() -> None:
+    symbols = [
+        {"type": "enum", "name": "E", "symbols": [f"{each}{n}" for n in range(20_000)]} for each in "XY"
+    ]
+    values = [{"enum": [f"{each}{n}" for n in range(9_000)]} for each in "xy"]
+    fields = record(*((f"f{n}", "int") for n in range(4_000)))
+    begun = time.monotonic()
+    assert len(said("AVRO", *symbols)) == len(said("JSON", *values)) == 2
+    assert said("AVRO", fields, fields) == []
+    assert time.monotonic() - begun < 6.0
 
 
 def test_names_of_other_schemas_are_followed() -> None:
@@ -132,6 +149,19 @@ INT, TEXT = {"type": "integer"}, {"type": "string"}
         (obj({"a": INT}, description="x"), obj({"a": INT}, description="y"), ['the description of the schema is now "y"']),
         (obj({"a": obj({"b": INT})}), obj({"a": obj({"b": INT, "c": INT})}), ["property `a.c` (integer, optional) is added"]),
         (True, False, ["the schema was true and is false"]),
+        (obj({"a": True, "b": True}), obj({"a": False, "b": False}), ["`a` was true and is false", "`b` was true and is false"]),
+        (obj({"a": {"enum": [1]}}), obj({"a": {"enum": [True]}}), ["`a` may also be `true`", "`a` may not be `1` any more"]),
+        (obj({"a": {"enum": [1]}}), obj({"a": {"enum": [1.0]}}), []),
+        (obj({"a": {"const": 0, "x": [1]}}), obj({"a": {"const": False, "x": [True]}}), ["the const of `a` is now false", "`x` of `a` changed"]),
+        (obj({"a": INT | {"default": 1}}), obj({"a": INT | {"default": 1.0}}), []),
+        (obj({"a": {"$ref": "#/definitions/b%20c"}}, definitions={"b c": INT}), obj({"a": {"$ref": "#/definitions/b%20c"}}, definitions={"b c": TEXT}),
+         ["`a` was integer and is string"]),
+        (obj({"a": {"$ref": "#x"}}, definitions={"b": INT | {"$id": "#x"}}), obj({"a": {"$ref": "#x"}}, definitions={"b": TEXT | {"$id": "#x"}}),
+         ["`a` was integer and is string"]),
+        (obj({"a": {"$ref": "#/allOf/0"}}, allOf=[INT]), obj({"a": {"$ref": "#/allOf/0"}}, allOf=[TEXT]), ["`a` was integer and is string"]),
+        (obj({"a": {"$ref": "#/definitions/b", "description": "x"}}, definitions={"b": INT}),
+         obj({"a": {"$ref": "#/definitions/b", "description": "y"}}, definitions={"b": INT}), ['the description of `a` is now "y"']),
+        (obj({}, definitions={"b": INT}), obj({}, definitions={"b": TEXT}), ["`definitions.b` was integer and is string"]),
     ],
 )  # fmt: skip
 def test_json_schema(old: Any, new: Any, expected: list[str]) -> None:
