@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -28,7 +27,7 @@ from hub.client.changes import Change, Denied, Listener, Transport
 from hub.client.errors import Broken, NotCovered, Unreachable
 from hub.client.local_copy import Rows
 from hub.client.receipts import Receipts
-from hub.errors import HubError
+from hub.errors import CallerError, HubError
 from hub.record import Positions
 
 if TYPE_CHECKING:
@@ -238,7 +237,12 @@ class AsyncChanges(AsyncIterator[Change]):
         return self._listener.last_id
 
     async def __anext__(self) -> Change:
-        return await anext(self._changes)
+        try:
+            return await anext(self._changes)
+        except asyncio.CancelledError:
+            # That wait was given up, and its line with it: the next one goes on after the last event.
+            self._changes = self._for_ever()
+            raise
 
     async def aclose(self) -> None:
         await self._changes.aclose()
@@ -296,7 +300,8 @@ class AsyncCopy(Mapping[str, Row]):
         return len(self._served())
 
     async def wait_until(self, token: Token, timeout_s: float = 30.0) -> None:
-        """Until the copy includes the write. Raises NotCovered; Refused when the view does not read its topic."""
+        """Until the copy includes the write. Raises NotCovered; Refused when the view does not read its topic, CallerError when it is
+        closed meanwhile."""
         end_s = asyncio.get_running_loop().time() + timeout_s
         calls = self._hub._calls
         wanted = await self._hub._run(calls.covered(self.view, token, timeout_s))
@@ -315,8 +320,7 @@ class AsyncCopy(Mapping[str, Row]):
     async def close(self) -> None:
         """Stop keeping it; what it holds stays readable."""
         self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        await asyncio.wait([self._task])
 
     async def __aenter__(self) -> Self:
         return self
@@ -351,6 +355,8 @@ class AsyncCopy(Mapping[str, Row]):
                 while not done():
                     if self._error is not None:
                         raise self._error
+                    if self._task.done():
+                        raise CallerError(f'the copy of view "{self.view}" is closed')
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:

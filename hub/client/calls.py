@@ -179,8 +179,7 @@ class Calls:
             return page.rows[0]
         path = f"{_view(view)}/{quote(key, safe='')}"
         reply = yield from self._read(Request("GET", path), after, budget)
-        row: Row = orjson.loads(reply.body)
-        return row
+        return _told(reply, lambda body: {**body})
 
     def page(
         self,
@@ -218,8 +217,7 @@ class Calls:
     ) -> Call[Page]:
         request = Request("GET", _view(view), query=(*conditions_of(where), *asked))
         reply = yield from self._read(request, after, budget)
-        body = orjson.loads(reply.body)
-        return Page(body["rows"], body["next"], _position(reply))
+        return _told(reply, lambda body: Page([*body["rows"]], body["next"], _position(reply)))
 
     def _read(self, request: Request, after: Token | None, budget: Budget) -> Call[Reply]:
         """The server waits for the token, at most a minute a request; then it is asked again."""
@@ -229,7 +227,7 @@ class Calls:
         token = str(after or "")
         if not token:
             return (yield from self._ask(request, budget))
-        headers = (*request.headers, (_POSITION, token))
+        headers = (*request.headers, header(_POSITION, token))
         while True:
             wait_s = min(budget.left_s, _LONGEST_WAIT_S)
             query = (*request.query, ("timeout_ms", str(round(wait_s * 1000))))
@@ -261,13 +259,8 @@ class Calls:
             asked["after"] = str(after)
         if cut:
             asked["cut"] = "required"
-        request = Request("POST", "/query", headers=_JSON, body=orjson.dumps(asked))
-        reply = yield from self._ask(request, budget)
-        body = orjson.loads(reply.body)
-        columns = tuple(Column(each["name"], each["type"]) for each in body["columns"])
-        rows = [tuple(row[column.name] for column in columns) for row in body["rows"]]
-        group = (body.get("cut") or {}).get("name")
-        return Result(columns, rows, bool(body["more"]), Positions.parse(body["positions"]), group)
+        request = Request("POST", "/query", headers=_JSON, body=_dumped(asked, "query: a parameter"))
+        return _told((yield from self._ask(request, budget)), _result)
 
     # ---- writes
 
@@ -327,7 +320,7 @@ class Calls:
         written, reasons, total = Positions(), [], 0
         for number, (request, count) in enumerate(requests):
             named = key if number == 0 else f"{key}.{number}"
-            keyed = replace(request, headers=(*request.headers, ("Idempotency-Key", named), *context))
+            keyed = replace(request, headers=(*request.headers, header("Idempotency-Key", named), *context))
             of = given[total : total + count]
             position, refused = yield from self._produce(topic, of, keyed, total, written, budget)
             written, total = written.advanced(position), total + count
@@ -459,6 +452,30 @@ def _view(view: str) -> str:
     return f"/views/{quote(view, safe='')}"
 
 
+def header(name: str, value: str) -> tuple[str, str]:
+    """A header of a request. Raises CallerError: what HTTP cannot say would look like a hub that does not answer."""
+    if not (value.isascii() and value.isprintable()):
+        raise CallerError(
+            f"{name} {value[:80]!r} cannot be said in a header", hint="letters, digits and signs of ASCII"
+        )
+    return name, value
+
+
+def _told(reply: Reply, read: Callable[[Any], T]) -> T:
+    """What an answer says. Raises Unreachable for one that is not the hub's."""
+    try:
+        return read(orjson.loads(reply.body))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Unreachable("what answers is no hub", hint="is a proxy in between?") from None
+
+
+def _result(body: Any) -> Result:
+    columns = tuple(Column(each["name"], each["type"]) for each in body["columns"])
+    rows = [tuple(row[column.name] for column in columns) for row in body["rows"]]
+    group = (body.get("cut") or {}).get("name")
+    return Result(columns, rows, bool(body["more"]), Positions.parse(body["positions"]), group)
+
+
 def _position(reply: Reply) -> Positions:
     return Positions.parse(reply.headers.get(_POSITION.lower(), ""))
 
@@ -554,7 +571,7 @@ def _event_line(event: Event) -> bytes:
             "produce: headers, partition, timestamp, type and values that are no object want a key",
             hint="say key=…, or key=None for no key",
         )
-    return _dumped(event.value)
+    return _dumped(event.value, "produce: the event")
 
 
 def _record_line(event: Event) -> bytes:
@@ -571,7 +588,7 @@ def _record_line(event: Event) -> bytes:
     if event.timestamp is not None:
         at = event.timestamp
         record["timestamp"] = at.isoformat() if isinstance(at, datetime) else at
-    return _dumped(record)
+    return _dumped(record, "produce: the event")
 
 
 def _data(value: Any, kind: str | None) -> dict[str, Any]:
@@ -584,11 +601,11 @@ def _base64(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-def _dumped(value: Any) -> bytes:
+def _dumped(value: Any, what: str) -> bytes:
     try:
         return orjson.dumps(value, default=_unusual)
     except TypeError as error:
-        raise CallerError(f"produce: the event cannot be said in JSON: {error}") from None
+        raise CallerError(f"{what} cannot be said in JSON: {error}") from None
 
 
 def _unusual(value: Any) -> Any:

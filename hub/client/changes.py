@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import orjson
 
-from hub.client.calls import Reply, Request, Row, Where, conditions_of, pause_s
+from hub.client.calls import Reply, Request, Row, Where, conditions_of, header, pause_s
 from hub.client.errors import Broken, Unreachable, error_of
 from hub.errors import HubError
 from hub.record import Positions
@@ -221,7 +221,7 @@ class Listener:
 
     def request(self) -> Request:
         """What to open next."""
-        headers = () if self.last_id is None else (("Last-Event-ID", self.last_id),)
+        headers = () if self.last_id is None else (header("Last-Event-ID", self.last_id),)
         return Request("GET", self._path, self._query, headers, timeout_s=SILENCE_S)
 
     def heard(self, told: Told) -> Change | None:

@@ -26,7 +26,8 @@ class Rows:
             case Reset():
                 self._next = {}
             case Synced():
-                self.now, self._next, self.whole = rows, None, True
+                # What the rows of before included says nothing of these; it is told next.
+                self.now, self._next, self.whole, self.covered = rows, None, True, Positions()
             case Covered(positions):
                 self.covered = positions
             case Behind():

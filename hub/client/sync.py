@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -30,6 +30,7 @@ from hub.client.calls import (
 from hub.client.changes import Change, Denied, Listener, Transport
 from hub.client.errors import Broken
 from hub.client.receipts import Receipts
+from hub.errors import CallerError
 from hub.record import Positions
 
 if TYPE_CHECKING:
@@ -382,4 +383,8 @@ class Copy(Mapping[str, Row]):
         self.close()
 
     def _wait(self, waiting: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(waiting, self._loop).result()
+        try:
+            asyncio.run_coroutine_threadsafe(waiting, self._loop).result()
+        except (RuntimeError, CancelledError):  # its loop is no more, or ended meanwhile
+            waiting.close()
+            raise CallerError(f'the copy of view "{self._copy.view}" is closed') from None

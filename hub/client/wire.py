@@ -17,6 +17,8 @@ from hub.client.errors import Broken
 _CONNECT_S = 5.0
 _CLOSE_S = 1.0
 _MOST_BYTES = 64 << 20  # of one message
+# Subscriptions hold theirs: with a bound on all, the hundredth would leave calls none. The server bounds subscribers.
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
 
 
 class Wire:
@@ -25,7 +27,7 @@ class Wire:
     def __init__(self, url: str, headers: dict[str, str]) -> None:
         self.url = url.rstrip("/")
         self._headers = headers
-        self._http = httpx.Client(base_url=self.url, headers=headers)
+        self._http = httpx.Client(base_url=self.url, headers=headers, limits=_LIMITS)
 
     def ask(self, request: Request) -> Reply:
         """Raises Broken."""
@@ -90,7 +92,7 @@ class AsyncWire:
     def __init__(self, url: str, headers: dict[str, str]) -> None:
         self.url = url.rstrip("/")
         self._headers = headers
-        self._http = httpx.AsyncClient(base_url=self.url, headers=headers)
+        self._http = httpx.AsyncClient(base_url=self.url, headers=headers, limits=_LIMITS)
 
     async def ask(self, request: Request) -> Reply:
         """Raises Broken."""

@@ -282,3 +282,37 @@ def test_the_client_brings_nothing_of_the_server_along() -> None:
     )
     heavy = {"httpx2", "websockets", "fastapi", "pyspark", "confluent_kafka", "sqlalchemy", "pydantic"}
     assert not heavy & set(light.split())
+
+
+@pytest.mark.parametrize("body", ["<html>sign in</html>", [], {}, {"rows": 7}, None])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda calls: calls.page("v", None, None, None, 1, None, None, None),
+        lambda calls: calls.query("SELECT 1", None, None, None, None),
+    ],
+)
+def test_an_answer_of_something_else_that_is_no_hub_is_an_error_of_the_client(asked: Any, body: Any) -> None:
+    error, _ = run(
+        asked, [Reply(200, {}, body.encode() if isinstance(body, str) else json.dumps(body).encode())]
+    )
+    assert isinstance(error, Unreachable) and "proxy" in str(error.hint)
+
+
+def test_a_row_that_is_none_is_an_error_of_the_client() -> None:
+    for body in (b"<html>", b"[1]", b"7"):
+        error, _ = run(lambda calls: calls.get("v", "k", None, None), [Reply(200, {}, body)])
+        assert isinstance(error, Unreachable)
+
+
+@pytest.mark.parametrize("text", ["Zürich-7", "load\r\nX-Other: 1", "load\x00"])
+def test_what_no_header_can_say_is_refused_before_it_is_sent(text: str) -> None:
+    error, asked = run(produced(Event({"a": 1}), key=text), [])
+    assert isinstance(error, CallerError) and "Idempotency-Key" in error.message and not asked
+    error, asked = run(lambda calls: calls.get("v", "k", text, None), [])
+    assert isinstance(error, CallerError) and not asked
+
+
+def test_a_parameter_that_json_cannot_say_is_refused() -> None:
+    error, asked = run(lambda calls: calls.query("SELECT :n", {"n": 2**70}, None, None, None), [])
+    assert isinstance(error, CallerError) and error.message.startswith("query: ") and not asked

@@ -16,7 +16,7 @@ from changelog import Bench
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.client import Delete, NotFound, Reset, Snapshot, Synced, Unreachable, Upsert
+from hub.client import Covered, Delete, NotFound, Reset, Snapshot, Synced, Unreachable, Upsert
 from hub.client.calls import Reply
 from hub.client.changes import Change, Denied, Listener, SseDecoder, Told, told_of_message
 from hub.client.errors import Broken
@@ -199,3 +199,14 @@ def test_a_copy_ends_equal_to_the_table_whatever_is_cut_where_and_nothing_is_tol
             assert (change.key, change.version) not in seen, change
             seen.add((change.key, change.version))
     bench.store.close()
+
+
+def test_a_copy_that_was_built_anew_claims_no_more_than_its_new_rows_include() -> None:
+    rows = Rows()
+    for change in (Synced(Positions()), Covered(Positions.of([("t", 0, 9)])), Reset("anew")):
+        rows.apply(change)
+    assert rows.covered == Positions.of([("t", 0, 9)])  # the old rows are served until the new ones are whole
+    rows.apply(Synced(Positions()))
+    assert rows.covered == Positions()
+    rows.apply(Covered(Positions.of([("t", 0, 5)])))
+    assert rows.covered == Positions.of([("t", 0, 5)])
