@@ -6,11 +6,12 @@ its fields, its owner and tags, its docs; a whole word counts more than a part o
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import orjson
 
 from hub.schema_registry.state import Version
 
@@ -26,9 +27,28 @@ _WEIGHTS: Mapping[str, int] = {
 _PART = 2  # a part of a word counts so many times less
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _MOST_NODES = 100_000
+# Where a schema has data, not schemas; and where it has schemas by name, which are no words of its own.
+_DATA: Mapping[str, frozenset[str]] = {
+    "AVRO": frozenset({"default"}),
+    "JSON": frozenset({"default", "const", "enum", "examples"}),
+}
+_NAMED = ("definitions", "$defs")
+_BY_NAME: Mapping[str, frozenset[str]] = {
+    "AVRO": frozenset(),
+    "JSON": frozenset({*_NAMED, "properties", "patternProperties", "dependentSchemas", "dependencies"}),
+}
 _PROTO_NAME = re.compile(r"\b(?:message|enum|service)\s+(\w+)")
 _PROTO_FIELD = re.compile(r"[\w>]\s+(\w+)\s*=\s*\d+\s*[;\[]")
-_PROTO_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_PROTO_ENUM = re.compile(r"\benum\s+\w+\s*\{([^{}]*)\}")
+_PROTO_SYMBOL = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*-?\d\w*\s*[;\[]")
+# Comments, and texts, which may look like them. What is not closed goes to the end, or it would be looked for from each
+# place where it may begin.
+_PROTO_COMMENT = re.compile(r"""("[^"\n]*"|'[^'\n]*')|/\*.*?(?:\*/|\Z)|//[^\n]*""", re.DOTALL)
+_PROTO_TEXT = re.compile(r""""([^"\n]*)"|'[^'\n]*'""")
+_PROTO_META = re.compile(
+    r"""\(\.?confluent\.\w+_meta\)(?:\.(\w+))?\s*=\s*(\{[^}]{0,4000}\}|\[[^]]{0,4000}\]|"[^"\n]*")"""
+)
+_PROTO_SAID = re.compile(r"""\b(doc|tags)\s*:\s*(\[[^]]{0,4000}\]|"[^"\n]*")""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,24 +161,39 @@ def _points(word: str, text: _Text) -> int:
 def _of_schema(version: Version) -> Iterator[_Text]:
     """Names, fields, symbols and docs, whatever the schema is valid or not."""
     if version.schema_type == "PROTOBUF":
-        text = _PROTO_COMMENT.sub("", version.text)
-        yield from (_Text("name", each) for each in _PROTO_NAME.findall(text))
-        yield from (_Text("field", each) for each in _PROTO_FIELD.findall(text))
+        yield from _protobuf(_PROTO_COMMENT.sub(lambda found: found[1] or " ", version.text))
         return
     try:
-        root = json.loads(version.text)
-    except (ValueError, RecursionError):
+        root = orjson.loads(version.text)
+    except orjson.JSONDecodeError:
         return
-    read = _avro if version.schema_type == "AVRO" else _json_schema
-    left, count = [root], 0
+    kind = "AVRO" if version.schema_type == "AVRO" else "JSON"
+    read, data, by_name = _avro if kind == "AVRO" else _json_schema, _DATA[kind], _BY_NAME[kind]
+    left, count = [(root, False)], 0  # a node, and whether it is schemas by their names
     while left and count < _MOST_NODES:
-        node = left.pop()
+        node, is_named = left.pop()
         count += 1
-        if isinstance(node, dict):
+        inner: list[tuple[Any, bool]] = []
+        if isinstance(node, dict) and is_named:
+            inner = [(each, False) for each in node.values()]
+        elif isinstance(node, dict):
             yield from read(node)
-            left.extend(reversed(list(node.values())))
+            inner = [(each, key in by_name) for key, each in node.items() if key not in data]
         elif isinstance(node, list):
-            left.extend(reversed(node))
+            inner = [(each, False) for each in node]
+        left.extend(reversed(inner))
+
+
+def _protobuf(text: str) -> Iterator[_Text]:
+    plain = _PROTO_TEXT.sub('""', text)
+    yield from (_Text("name", each) for each in _PROTO_NAME.findall(plain))
+    yield from (_Text("field", each) for each in _PROTO_FIELD.findall(plain))
+    for inside in _PROTO_ENUM.findall(plain):
+        yield from (_Text("symbol", each) for each in _PROTO_SYMBOL.findall(inside))
+    for part, said in _PROTO_META.findall(text):
+        for kind, given in [(part, said)] if part else _PROTO_SAID.findall(said):
+            if kind in ("doc", "tags"):
+                yield from (_Text(kind.removesuffix("s"), each) for each in _PROTO_TEXT.findall(given))
 
 
 def _avro(node: Mapping[str, Any]) -> Iterator[_Text]:
@@ -169,7 +204,7 @@ def _avro(node: Mapping[str, Any]) -> Iterator[_Text]:
         yield _Text("name" if named else "field", node["name"])
     if isinstance(node.get("symbols"), list):
         yield from (_Text("symbol", each) for each in node["symbols"] if isinstance(each, str))
-    yield from _tags(node.get("confluent:tags"))
+    yield from _tags(node.get("confluent:tags", node.get("tags")))
 
 
 def _json_schema(node: Mapping[str, Any]) -> Iterator[_Text]:
@@ -178,9 +213,12 @@ def _json_schema(node: Mapping[str, Any]) -> Iterator[_Text]:
             yield _Text("name" if key == "title" else "doc", node[key])
     if isinstance(node.get("properties"), dict):
         yield from (_Text("field", each) for each in node["properties"])
+    for key in _NAMED:
+        if isinstance(node.get(key), dict):
+            yield from (_Text("name", each) for each in node[key])
     if isinstance(node.get("enum"), list):
         yield from (_Text("symbol", each) for each in node["enum"] if isinstance(each, str))
-    yield from _tags(node.get("confluent:tags"))
+    yield from _tags(node.get("confluent:tags", node.get("tags")))
 
 
 def _tags(found: Any) -> Iterator[_Text]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
-from hub.schema_registry.search import search
+from hub.schema_registry.search import entry_of, search
 from hub.schema_registry.state import Version
 
 ORDER = json.dumps(
@@ -70,3 +71,66 @@ def test_a_match_tells_where() -> None:
         "field customerId",
         "doc An order of a customer.",
     )
+
+
+def texts(text: str, schema_type: str) -> list[tuple[str, str]]:
+    return [(each.kind, each.text) for each in entry_of("s", Version(1, text, schema_type)).texts[1:]]
+
+
+def test_data_is_no_schema_and_a_property_may_have_any_name() -> None:
+    vip = {"name": "Bob", "type": "vip"}
+    avro = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "a", "type": {"type": "map", "values": "int"}, "default": vip}],
+    }
+    assert texts(json.dumps(avro), "AVRO") == [("name", "R"), ("field", "a")]
+    named = {"properties": {"type": "object", "description": "d"}, "default": {"description": "e"}}
+    schema = {
+        "properties": named,
+        "default": {"properties": {"no": 1}},
+        "definitions": {"Address": {"enum": ["X"]}},
+    }
+    assert texts(json.dumps(schema), "JSON") == [
+        ("field", "properties"),
+        ("field", "default"),
+        ("name", "Address"),
+        ("doc", "d"),
+        ("doc", "e"),
+        ("symbol", "X"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ["tags", "confluent:tags"])
+def test_tags_in_the_schema_are_found_as_rules_see_them(key: str) -> None:
+    avro = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int", key: ["PII"]}]}
+    assert ("tag", "PII") in texts(json.dumps(avro), "AVRO")
+    assert ("tag", "PII") in texts(json.dumps({"properties": {"a": {key: ["PII"]}}}), "JSON")
+
+
+def test_protobuf_has_symbols_docs_and_tags_and_texts_are_no_code() -> None:
+    text = """
+    // message Gone {} /*
+    message A {
+      string u = 1 [default = "http://x /* y"]; string b = 2 [default = "int32 no = 3;", (confluent.field_meta).tags = "GOLD"];
+      int32 c = 4 [(confluent.field_meta) = { doc: "its c" tags: "PII" tags: "X" }]; /* int32 gone = 5; */
+      int32 d = 6 [(confluent.field_meta) = {tags: ["K", "L"]}, (mine).tags = "other"];
+    }
+    enum E { option allow_alias = true; NONE = 0; OLD = -1 [deprecated = true]; HEX = 0x2; }
+    """
+    found = texts(text, "PROTOBUF")
+    assert [each for kind, each in found if kind == "field"] == ["u", "b", "c", "d"]
+    assert [each for kind, each in found if kind == "name"] == ["A", "E"]
+    assert [each for kind, each in found if kind == "symbol"] == ["NONE", "OLD", "HEX"]
+    assert [each for kind, each in found if kind in ("tag", "doc")] == ["GOLD", "its c", "PII", "X", "K", "L"]
+
+
+@pytest.mark.parametrize(
+    "part", ["/* ", "enum a {", "(confluent.a_meta) = {", "message ", "a\t= 1 ", "tags: [", "' "]
+)
+def test_no_text_takes_long(part: str) -> None:
+    """Each beginning of a comment once was looked through to the end of the text."""
+    long = f'option java_package = "{part * (300_000 // len(part))}";'
+    begun = time.monotonic()
+    texts(f"{long}\n{long[22:-2]}", "PROTOBUF")
+    assert time.monotonic() - begun < 5.0
