@@ -43,7 +43,6 @@ from hub.materializers import routes as view_routes
 from hub.materializers.push import Watcher
 from hub.materializers.quick_reads import Quick, QuickReads
 from hub.materializers.store_news import StoreNews
-from hub.materializers.stores.prepared import PreparedReads
 from hub.materializers.stores.queries import Queries
 from hub.materializers.stores.sql import Store
 from hub.materializers.topic_rows import Topics
@@ -138,8 +137,8 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, read
     add_dead_letters(app, settings, cluster)
     news = StoreNews(cluster)
     watcher = await add_views(app, settings, cluster, news, opened)
-    reads.open(PreparedReads(watcher.store))
-    opened.callback(reads.close)
+    reads.open(watcher.store)
+    opened.push_async_callback(reads.close)
     ask = await add_queries(app, settings, cluster, watcher, opened)
     desk = make_desk(settings, cluster) if settings.alerts else None
     seen = seen_desk(desk, watcher.store) if desk is not None else None

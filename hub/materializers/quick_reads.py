@@ -11,18 +11,16 @@ way. Alone, a request waits for nobody; among many, each waits for one question 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qsl
 
 import orjson
 
 from hub.errors import CallerError
-from hub.materializers.stores.prepared import MOST_CONNECTIONS, Covered, Found, PreparedReads
-from hub.materializers.stores.sql import StoredRow
+from hub.materializers.stores.prepared import Covered, Found, ReadsAtOnce
+from hub.materializers.stores.prepared_postgres import PostgresReads
+from hub.materializers.stores.sql import Store, StoredRow
 from hub.materializers.tokens import POSITION_HEADER, row_covers
 from hub.record import Positions
 from hub.tracing import spans
@@ -43,77 +41,81 @@ _Asked = tuple[str, asyncio.Future[Found | None]]
 
 
 class QuickReads:
-    """What reads by key are answered from, once it is open."""
+    """What reads by key are answered from, once it is open. Of one event loop."""
 
     def __init__(self) -> None:
-        self._reads: PreparedReads | None = None
+        self._at_once: ReadsAtOnce | None = None
         self._together: _Together | None = None
 
-    def open(self, reads: PreparedReads) -> None:
-        self._reads = reads
-        self._together = None if reads.at_once else _Together(reads)
+    def open(self, store: Store) -> None:
+        if store.engine.dialect.name == "sqlite":
+            self._at_once = ReadsAtOnce(store)
+        else:
+            self.open_together(PostgresReads(store))
 
-    def close(self) -> None:
-        reads, together = self._reads, self._together
-        self._reads = self._together = None
+    def open_together(self, reads: PostgresReads) -> None:
+        self._together = _Together(reads)
+
+    async def close(self) -> None:
+        at_once, together = self._at_once, self._together
+        self._at_once = self._together = None
+        if at_once is not None:
+            at_once.close()
         if together is not None:
-            together.close()
-        if reads is not None:
-            reads.close()
+            await together.close()
 
     async def find(self, view: str, key: str) -> Found | None:
         if self._together is not None:
             return await self._together.find(view, key)
-        found = None if self._reads is None else self._reads.find(view, [key])
-        return None if found is None else found[0]
+        return None if self._at_once is None else self._at_once.find(view, key)
 
 
 class _Together:
-    """Reads in threads, _AT_ONCE a view at a time: keys that come meanwhile are the next one's. Of one event loop.
+    """_AT_ONCE questions a view at a time: keys that come meanwhile are the next one's.
 
     Nothing is asked for a key before it came, so an answer is never older than its request. Who waits holds a connection
     of the server's open, which bounds their number."""
 
-    def __init__(self, reads: PreparedReads) -> None:
+    def __init__(self, reads: PostgresReads) -> None:
         self._reads = reads
-        self._threads = ThreadPoolExecutor(MOST_CONNECTIONS, "reads-by-key")
-        self._under_way: Counter[str] = Counter()
+        self._under_way: dict[str, set[asyncio.Task[None]]] = {}
         self._waiting: dict[str, list[_Asked]] = {}
 
     def find(self, view: str, key: str) -> asyncio.Future[Found | None]:
         asked = key, asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(view, []).append(asked)
-        self._read(view)
+        if view in self._waiting:  # it is taken with them
+            self._waiting[view].append(asked)
+            return asked[1]
+        self._waiting[view] = [asked]
+        reading = self._under_way.setdefault(view, set())
+        if len(reading) < _AT_ONCE:
+            reading.add(asyncio.get_running_loop().create_task(self._read(view)))
         return asked[1]
 
-    def close(self) -> None:
-        """Who still waits has no answer."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+    async def close(self) -> None:
+        """Who waits for a question that is not asked yet has no answer; what is asked is answered, within its time."""
         for asked in self._waiting.values():
             _settle(asked, None)
         self._waiting.clear()
+        tasks = [each for view in self._under_way.values() for each in view]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._reads.close()
 
-    def _read(self, view: str) -> None:
-        """What waits, unless that is for reads under way to be done first."""
-        if view not in self._waiting or self._under_way[view] >= _AT_ONCE:
-            return
-        asked = self._waiting[view][:_MOST_KEYS]
-        self._waiting[view] = self._waiting[view][_MOST_KEYS:]
-        if not self._waiting[view]:
-            del self._waiting[view]
-        self._under_way[view] += 1
-        keys = [key for key, _ in asked]
-        read = asyncio.get_running_loop().run_in_executor(self._threads, self._reads.find, view, keys)
-        read.add_done_callback(partial(self._done, view, asked))
-
-    def _done(self, view: str, asked: list[_Asked], read: asyncio.Future[list[Found] | None]) -> None:
-        self._under_way[view] -= 1
-        if not self._under_way[view]:
-            del self._under_way[view]
-        self._read(view)
-        error = None if read.cancelled() else read.exception()
-        found = None if read.cancelled() or error is not None else read.result()
-        _settle(asked, found, error)
+    async def _read(self, view: str) -> None:
+        """One question after another, while anybody waits."""
+        try:
+            while asked := self._waiting.pop(view, None):
+                if len(asked) > _MOST_KEYS:
+                    self._waiting[view] = asked[_MOST_KEYS:]
+                    asked = asked[:_MOST_KEYS]
+                try:
+                    _settle(asked, await self._reads.find(view, [key for key, _ in asked]))
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is theirs and nobody's after them
+                    _settle(asked, None, error)
+        finally:
+            self._under_way[view].discard(cast("asyncio.Task[None]", asyncio.current_task()))
+            if not self._under_way[view]:
+                del self._under_way[view]
 
 
 def _settle(

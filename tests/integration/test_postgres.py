@@ -20,7 +20,6 @@ from hub.errors import HubError, PeerError
 from hub.log import MemoryCluster
 from hub.materializers.stores.named import open_store
 from hub.materializers.stores.port import Rhythm
-from hub.materializers.stores.prepared import PreparedReads
 from hub.materializers.stores.sql import Change, Store, StoreRefused, ViewBatch
 from hub.record import Positions
 from hub.schema_registry.facts import SCHEMAS_TOPIC, LevelSet, SchemaStored, record_of
@@ -125,7 +124,7 @@ def test_prepared_reads_outlive_the_server(postgres: Postgres, url: str) -> None
     bench = Bench(url)
     bench.write("k1", 1, {"points": 1})
     bench.drain()
-    reads = PreparedReads(bench.store)
+    reads = prepared_contract.Reads(bench.store)
     prepared_contract.same(bench, reads)
     postgres.kill()
     assert reads.find("v", ["k1"]) is None

@@ -10,19 +10,16 @@ Whatever goes wrong here is no answer (None): ``Store.read`` is asked then, whic
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Engine, PoolProxiedConnection, create_engine
+from sqlalchemy import PoolProxiedConnection
 from sqlalchemy.exc import SQLAlchemyError
 
 from hub.errors import HubError
 from hub.materializers.stores.columns import Convert
-from hub.materializers.stores.kept import without_nul
-from hub.materializers.stores.postgres_copy import is_driver_error
 from hub.materializers.stores.sql import (
     MARKS,
     Store,
@@ -32,11 +29,6 @@ from hub.materializers.stores.sql import (
     that_waits_for_no_lock,
 )
 from hub.record import Positions
-
-# Connections to Postgres that reads by key take beside the store's own.
-MOST_CONNECTIONS = 8
-# One that does not come within this is none: the store's own way waits for one longer.
-_POOL_WAIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +40,9 @@ class Covered:
 
 
 @dataclass(frozen=True, slots=True)
-class _Statement:
-    """A view's statement: its text, what is given to the driver for ``wanted``, what an answer to it begins with, and how the
-    columns of the row are called and made into values."""
+class Statement:
+    """A view's statement: its text, what is given to the driver for ``wanted``, how the columns of the row are called and made
+    into values, and what an answer to it begins with."""
 
     sql: str
     given: Callable[[str | Sequence[str]], Any]
@@ -61,61 +53,25 @@ class _Statement:
 
 
 Found = tuple[StoredRow | None, Covered]
+Row = tuple[Any, ...]
 
 
-class PreparedReads:
-    """Of one store. ``at_once``: a read waits for nobody and may be made where nothing may wait, in one thread, for SQLite's
-    readers wait for no lock. Otherwise (Postgres) it is for threads, MOST_CONNECTIONS at a time, and a hundred keys cost
-    little more than one."""
+class Statements:
+    """The views' statements of one store, each made when it is first asked for, and what their answers mean."""
 
     def __init__(self, store: Store) -> None:
-        self.at_once = store.engine.dialect.name == "sqlite"
         self._store = store
-        self._statements: dict[str, _Statement] = {}
+        self._made: dict[str, Statement] = {}
         self._covered: dict[str, tuple[str, Covered]] = {}  # with the database's text of it
-        self._own: PoolProxiedConnection | None = None
-        self._pool: Engine | None = None
-        self._lock = threading.Lock()
 
-    def find(self, view: str, keys: Sequence[str]) -> list[Found] | None:
-        """Each key's row (None: it was never there) and what is covered, of one moment. None: no answer, ask the store."""
-        try:
-            for _ in range(2):
-                statement = self._statements.get(view) or self._prepare(view)
-                found = self._run(statement, keys)
-                if all(each[:MARKS] == statement.mark for each in found):
-                    return [self._answer(view, statement, each) for each in found]
-                self._statements.pop(view, None)
-        except HubError:  # no such view, say: that is no fault of the connection's
-            self._statements.pop(view, None)
-        except Exception as error:
-            if not (isinstance(error, SQLAlchemyError | sqlite3.Error) or is_driver_error(error)):
-                raise
-            self._statements.pop(view, None)
-            self._let_go()
-        return None
+    def get(self, view: str) -> Statement | None:
+        return self._made.get(view)
 
-    def close(self) -> None:
-        self._let_go()
-        if self._pool is not None:
-            self._pool.dispose()
+    def forget(self, view: str) -> None:
+        self._made.pop(view, None)
 
-    def _answer(self, view: str, statement: _Statement, found: tuple[Any, ...]) -> Found:
-        told: str = found[MARKS] or ""
-        known = self._covered.get(view)
-        if known is None or known[0] != told:
-            positions = Positions.parse(told)
-            known = self._covered[view] = (told, Covered(positions, str(positions)))
-        covered = known[1]
-        row = dict(zip(statement.names, found[MARKS + 1 :], strict=True))
-        if row["key"] is None:
-            return None, covered
-        for name, convert in statement.converts:
-            row[name] = convert(row[name])
-        return stored_row(statement.known, row), covered
-
-    def _prepare(self, view: str) -> _Statement:
-        """Raises NotFound, PeerError."""
+    def make(self, view: str) -> Statement:
+        """Raises NotFound, PeerError. It asks the store, over one of its connections."""
         with self._store.reading() as connection:
             query, known = self._store.row_query(connection, view)
             dialect = connection.dialect
@@ -128,56 +84,73 @@ class PreparedReads:
 
             kinds = ((each.name, each.type.dialect_impl(dialect)) for each in known.table.columns)
             made = ((name, kind.result_processor(dialect, None)) for name, kind in kinds)
-            statement = _Statement(
+            statement = Statement(
                 compiled.string,
                 given,
                 known,
                 tuple(each.name for each in known.table.columns),
                 tuple((name, convert) for name, convert in made if convert is not None),
             )
-            mark = _fetch(connection.connection, statement, "" if self.at_once else [""])[0][:MARKS]
-        statement = self._statements[view] = replace(statement, mark=mark)
+            wanted = "" if dialect.name == "sqlite" else [""]
+            mark = fetch(connection.connection, statement, wanted)[0][:MARKS]
+        statement = self._made[view] = replace(statement, mark=mark)
         return statement
 
-    def _run(self, statement: _Statement, keys: Sequence[str]) -> list[tuple[Any, ...]]:
-        if self.at_once:
-            if self._own is None:
-                self._own = that_waits_for_no_lock(self._store.engine)
-            own = self._own
-            return [row for key in keys for row in _fetch(own, statement, key)]
-        connection = self._pooled().raw_connection()
+    def answers(self, view: str, statement: Statement, rows: Sequence[Row]) -> list[Found] | None:
+        """What the rows of one question say; its first says what the statement must be made for. None: it is forgotten, for
+        it is made for something else."""
+        if rows[0][:MARKS] != statement.mark:
+            self.forget(view)
+            return None
+        told: str = rows[0][MARKS] or ""
+        known = self._covered.get(view)
+        if known is None or known[0] != told:
+            positions = Positions.parse(told)
+            known = self._covered[view] = (told, Covered(positions, str(positions)))
+        return [(_row(statement, each), known[1]) for each in rows]
+
+
+def _row(statement: Statement, found: Row) -> StoredRow | None:
+    row = dict(zip(statement.names, found[MARKS + 1 :], strict=True))
+    if row["key"] is None:
+        return None
+    for name, convert in statement.converts:
+        row[name] = convert(row[name])
+    return stored_row(statement.known, row)
+
+
+class ReadsAtOnce:
+    """Of SQLite, whose readers wait for no lock: a read waits for nobody and may be made where nothing may wait, in one thread."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._statements = store, Statements(store)
+        self._connection: PoolProxiedConnection | None = None
+
+    def find(self, view: str, key: str) -> Found | None:
+        """The key's row (None: it was never there) and what is covered, of one moment. None: no answer, ask the store."""
         try:
-            return _fetch(connection, statement, [without_nul(key) for key in keys])
-        except BaseException:
-            connection.invalidate()
-            raise
-        finally:
-            connection.close()
+            for _ in range(2):
+                statement = self._statements.get(view) or self._statements.make(view)
+                if self._connection is None:
+                    self._connection = that_waits_for_no_lock(self._store.engine)
+                found = self._statements.answers(view, statement, fetch(self._connection, statement, key))
+                if found is not None:
+                    return found[0]
+        except HubError:  # no such view, say: that is no fault of the connection's
+            self._statements.forget(view)
+        except (SQLAlchemyError, sqlite3.Error):
+            self._statements.forget(view)
+            self.close()
+        return None
 
-    def _pooled(self) -> Engine:
-        """Connections that are asked nothing beside the statement: no transaction, and not whether they live."""
-        with self._lock:
-            if self._pool is None:
-                self._pool = create_engine(
-                    self._store.url,
-                    isolation_level="AUTOCOMMIT",
-                    pool_size=MOST_CONNECTIONS,
-                    max_overflow=0,
-                    pool_timeout=_POOL_WAIT_S,
-                    pool_reset_on_return=None,
-                )
-            return self._pool
-
-    def _let_go(self) -> None:
-        own, self._own = self._own, None
-        if own is not None:
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
             with suppress(sqlite3.Error, SQLAlchemyError):
-                own.close()
+                connection.close()
 
 
-def _fetch(
-    connection: PoolProxiedConnection, statement: _Statement, wanted: str | Sequence[str]
-) -> list[tuple[Any, ...]]:
+def fetch(connection: PoolProxiedConnection, statement: Statement, wanted: str | Sequence[str]) -> list[Row]:
     cursor = connection.cursor()
     try:
         cursor.execute(statement.sql, statement.given(wanted))

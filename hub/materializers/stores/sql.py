@@ -51,6 +51,7 @@ from sqlalchemy import (
     Text,
     and_,
     bindparam,
+    case,
     cast,
     collate,
     create_engine,
@@ -418,7 +419,8 @@ class Store:
     def row_query(self, connection: Connection, view: str) -> tuple[Select[Any], ViewTable]:
         """One row in any case, for the key ``wanted``: MARKS columns that say which table was asked and how it is made, what
         is covered, then the table's own columns, or nulls. In Postgres ``wanted`` is a list of keys, and there is a row
-        for each in its order: a round trip costs more than a row. Raises NotFound."""
+        for each in its order, of which the first alone says what is the same for all: a round trip costs more than a row.
+        Raises NotFound."""
         known = self._definition(connection, self._served(connection, view), view)
         positions, views, row = self._positions, self._views, known.table
         of_view = positions.c.view == known.name
@@ -429,23 +431,23 @@ class Store:
         def one(column: ColumnElement[Any], *where: ColumnElement[bool]) -> ScalarSelect[Any]:
             return select(column).where(*where).scalar_subquery()
 
-        query = select(
+        told = (
             one(positions.c.next_offset, positions.c.view == f"{view}@", positions.c.kind == "served"),
             one(positions.c.next_offset, of_view, positions.c.kind == "swept"),
             one(views.c.topic_id, views.c.view == known.name),
             one(cast(views.c.schema, Text), views.c.view == known.name),
             one(cast(views.c.indexes, Text), views.c.view == known.name),
             one(joined(place, ","), of_view, positions.c.kind == "source"),
-            *row.columns,
         )
         if self._postgres:
             listed = func.unnest(bindparam("wanted", type_=postgresql.ARRAY(Text)))
             wanted = listed.table_valued("key", with_ordinality="place").render_derived("wanted")
             joined_row = wanted.outerjoin(row, row.c.key == wanted.c.key)
-            return query.select_from(joined_row).order_by(wanted.c.place), known
+            once = (case((wanted.c.place == 1, each)) for each in told)
+            return select(*once, *row.columns).select_from(joined_row).order_by(wanted.c.place), known
         anchor = select(literal(1).label("one")).subquery("anchor")
         found = row.c.key == bindparam("wanted", type_=row.c.key.type)
-        return query.select_from(anchor.outerjoin(row, found)), known
+        return select(*told, *row.columns).select_from(anchor.outerjoin(row, found)), known
 
     def _told(self, connection: Connection, keys: Sequence[str]) -> dict[str, Any]:
         """Of the progress records those of these keys."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +18,7 @@ from hub.errors import HubError
 from hub.materializers.push import Watcher
 from hub.materializers.quick_reads import Quick, QuickReads
 from hub.materializers.routes import create_router
-from hub.materializers.stores.prepared import PreparedReads
+from hub.materializers.stores.prepared_postgres import PostgresReads
 
 
 def test_a_prepared_read_says_what_the_store_says(tmp_path: Path) -> None:
@@ -55,7 +54,7 @@ def clients(bench: Bench) -> tuple[TestClient, TestClient, list[str]]:
                 return await call_next(request)
 
             reads = QuickReads()
-            reads.open(PreparedReads(bench.store))
+            reads.open(bench.store)
             app.add_middleware(Quick, reads=reads)
         made.append(TestClient(app))
     return made[0], made[1], passed
@@ -105,47 +104,43 @@ def test_before_the_store_is_open_and_after_it_is_closed_the_routes_answer(bench
     app.add_middleware(Quick, reads=reads)
     client = TestClient(app)
     assert client.get("/views/v/a/b").status_code == 200
-    reads.open(PreparedReads(bench.store))
+    reads.open(bench.store)
     assert client.get("/views/v/a/b").status_code == 200
-    reads.close()
+    asyncio.run(reads.close())
     assert client.get("/views/v/a/b").status_code == 200
 
 
 class Connection:
     """A store that is asked over a connection: it answers when it is let."""
 
-    at_once = False
-
     def __init__(self) -> None:
         self.asked: list[tuple[str, list[str]]] = []
-        self.may_answer = threading.Event()
+        self.may_answer = asyncio.Event()
         self.broken = False
 
-    def find(self, view: str, keys: list[str]) -> list[tuple[str, str]] | None:
+    async def find(self, view: str, keys: list[str]) -> list[tuple[str, str]] | None:
         self.asked.append((view, list(keys)))
-        assert self.may_answer.wait(10)
+        await self.may_answer.wait()
         if self.broken:
             raise RuntimeError("a fault of ours")
         return None if view == "none" else [(view, key) for key in keys]
 
-    def close(self) -> None: ...
+    async def close(self) -> None: ...
 
 
-async def started(reads: QuickReads, *asked: tuple[str, str]) -> list[asyncio.Task[Any]]:
-    tasks = [asyncio.create_task(reads.find(*each)) for each in asked]
-    await asyncio.sleep(0)
+async def started(reads: Any, *asked: tuple[str, str]) -> list[asyncio.Task[Any]]:
+    """Each asked for after the one before has come to the store, if the store may be asked."""
+    tasks = []
+    for each in asked:
+        tasks.append(asyncio.create_task(reads.find(*each)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
     return tasks
 
 
-async def till(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not true():
-            await asyncio.sleep(0.001)
-
-
-def opened(store: Connection) -> QuickReads:
+def opened(store: Connection) -> Any:
     reads = QuickReads()
-    reads.open(cast(PreparedReads, store))
+    reads.open_together(cast(PostgresReads, store))
     return reads
 
 
@@ -154,17 +149,20 @@ def test_keys_that_come_while_a_view_is_read_are_asked_for_together() -> None:
         store = Connection()
         reads = opened(store)
         tasks = await started(reads, ("v", "a"), ("v", "b"), ("none", "x"), ("v", "c"), ("v", "d"))
-        await till(lambda: len(store.asked) == 3)  # two of a view at a time, which waits for no other
+        assert store.asked == [("v", ["a"]), ("v", ["b"]), ("none", ["x"])]  # two of a view at a time
         tasks[3].cancel()  # who asked is gone
         store.may_answer.set()
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert [found[0], found[1], found[2], found[4]] == [("v", "a"), ("v", "b"), None, ("v", "d")]
         assert isinstance(found[3], asyncio.CancelledError)
-        assert sorted(store.asked) == [("none", ["x"]), ("v", ["a"]), ("v", ["b"]), ("v", ["c", "d"])]
-        tasks = await started(reads, *(("v", f"k{n}") for n in range(400)))
-        assert await asyncio.gather(*tasks) == [("v", f"k{n}") for n in range(400)]
-        assert max(len(keys) for _, keys in store.asked) == 128  # a question has a limit
-        reads.close()
+        assert store.asked[3:] == [("v", ["c", "d"])]
+        # Those that come at once are asked for at once, and a question has a limit.
+        del store.asked[:]
+        assert await asyncio.gather(*(reads.find("v", f"k{n}") for n in range(400))) == [
+            ("v", f"k{n}") for n in range(400)
+        ]
+        assert [len(keys) for _, keys in store.asked] == [128, 128, 128, 16]
+        await reads.close()
 
     asyncio.run(run())
 
@@ -175,27 +173,28 @@ def test_a_fault_reaches_all_who_asked_together_and_nobody_after_them() -> None:
         reads = opened(store)
         store.may_answer.set()
         store.broken = True
-        tasks = await started(reads, ("v", "a"), ("v", "b"), ("v", "c"))
-        found = await asyncio.gather(*tasks, return_exceptions=True)
+        asked = (reads.find("v", key) for key in "abc")
+        found = await asyncio.gather(*asked, return_exceptions=True)
         assert [str(each) for each in found] == ["a fault of ours"] * 3
         store.broken = False
         assert await reads.find("v", "a") == ("v", "a")
-        reads.close()
+        await reads.close()
 
     asyncio.run(run())
 
 
-def test_closed_while_it_is_asked_everybody_is_sent_to_the_routes() -> None:
+def test_closed_while_it_is_asked_who_is_not_asked_for_is_sent_to_the_routes() -> None:
     async def run() -> None:
         store = Connection()
         reads = opened(store)
         first, second, third, other = await started(reads, ("v", "a"), ("v", "b"), ("v", "c"), ("w", "d"))
-        await till(lambda: len(store.asked) == 3)
-        reads.close()
+        assert len(store.asked) == 3
+        closing = asyncio.create_task(reads.close())
+        assert await third is None
         assert await reads.find("v", "a") is None
         store.may_answer.set()
-        assert await asyncio.gather(first, second, other) == [("v", "a"), ("v", "b"), ("w", "d")]
-        assert await third is None
+        await closing
+        assert [await each for each in (first, second, other)] == [("v", "a"), ("v", "b"), ("w", "d")]
 
     asyncio.run(run())
 
@@ -205,10 +204,11 @@ def test_closed_nobody_is_left_waiting_however_many_they_are() -> None:
         store = Connection()
         reads = opened(store)
         tasks = await started(reads, *(("v", f"k{n}") for n in range(700)))
-        await till(lambda: len(store.asked) == 2)
-        reads.close()
+        closing = asyncio.create_task(reads.close())
+        await asyncio.sleep(0)
         store.may_answer.set()
         async with asyncio.timeout(10):
+            await closing
             assert (await asyncio.gather(*tasks))[2:] == [None] * 698
 
     asyncio.run(run())
