@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,10 +29,12 @@ MOST_BYTES = 1_048_576
 MOST_DEPTH = 64
 MOST_FIELDS = 5_000
 MOST_SYMBOLS = 50_000
+_NO_NAMESPACE = "_none_."
 _MOST_JSON_DEPTH = 240  # orjson writes 254
 
 _NAMED = ("record", "error", "enum", "fixed")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_NUMBER = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?)")
 # Java's order of what it knows; everything else is a property: first the logical type's own, then by name.
 _BEFORE = ("type", "name", "namespace", "doc", "fields", "symbols", "items", "values", "size", "default")
 _FIELD = ("name", "type", "doc", "default", "order", "aliases")
@@ -59,7 +62,11 @@ def parse(text: str, named: Mapping[str, Any] | None = None) -> Any:
         raise InvalidSchema("the schema is nested too deep") from None
     except (*_REFUSALS, ValueError, KeyError, TypeError) as error:
         name = error.name if isinstance(error, fastavro.schema.UnknownType) else None
-        said = f'unknown type "{name}"' if name else str(error) or type(error).__name__
+        said = (
+            f'unknown type "{name}"'
+            if name
+            else str(error).replace(_NO_NAMESPACE, "") or type(error).__name__
+        )
         raise InvalidSchema(f"the schema is no valid Avro: {said[:500]}") from None
     return schema
 
@@ -175,7 +182,7 @@ def _collect(schema: Any, space: str, into: dict[str, Any]) -> None:
             _collect(schema["type"], space, into)
         for inner in (
             *(schema[part] for part in ("items", "values") if part in schema),
-            *(field["type"] for field in schema.get("fields", ())),
+            *(field["type"] for field in fields_of(schema)),
         ):
             _collect(inner, space, into)
 
@@ -199,9 +206,9 @@ def _with_types(schema: Any, space: str, beside: Mapping[str, Any], known: set[s
     for part in ("items", "values"):
         if part in mine:
             mine[part] = _with_types(mine[part], space, beside, known)
-    if "fields" in mine:
+    if fields := fields_of(schema):
         mine["fields"] = [
-            {**field, "type": _with_types(field["type"], space, beside, known)} for field in mine["fields"]
+            {**field, "type": _with_types(field["type"], space, beside, known)} for field in fields
         ]
     return mine
 
@@ -254,6 +261,12 @@ def spelled_out(schema: Any, types: list[Any] | None = None) -> Any:
     return _written_out(_in_full(schema, ""), beside, set())
 
 
+def fields_of(schema: Any) -> list[Any]:
+    """The fields of a record; none of another type, which may have a property of that name."""
+    is_record = isinstance(schema, dict) and schema["type"] in ("record", "error")
+    return list(schema["fields"]) if is_record else []
+
+
 def definitions(schema: Any) -> dict[str, Any]:
     """The named types of a spelled-out schema, by full name."""
     found: dict[str, Any] = {}
@@ -276,14 +289,30 @@ def avro_schema(schema: Any, types: list[Any] | None = None) -> Schema:
         warnings.simplefilter("ignore", IgnoredLogicalType)
         names = Names()
         for each in types or ():
-            make_avsc_object(_in_full(each, ""), names)
-        return make_avsc_object(_in_full(schema, ""), names)
+            make_avsc_object(_in_a_namespace(_in_full(each, "")), names)
+        return make_avsc_object(_in_a_namespace(_in_full(schema, "")), names)
+
+
+def _in_a_namespace(schema: Any) -> Any:
+    """The same with a namespace for what has none: the library would take that for one of the namespace around it."""
+    if isinstance(schema, list):
+        return [_in_a_namespace(branch) for branch in schema]
+    if isinstance(schema, str):
+        return schema if schema in PRIMITIVES or "." in schema else _NO_NAMESPACE + schema
+    mine = {
+        key: _in_a_namespace(each)
+        for key, each in schema.items()
+        if key in ("name", "aliases", "items", "values")
+    }
+    if "fields" in schema:
+        mine["fields"] = [{**field, "type": _in_a_namespace(field["type"])} for field in schema["fields"]]
+    return {**schema, **mine}
 
 
 def _in_full(schema: Any, space: str) -> Any:
-    """Names in full, logical types and docs left out: what decides who can read whom."""
+    """Names in full, logical types and docs left out: what decides who can read whom. An error is a record."""
     if isinstance(schema, list):
-        return [_in_full(branch, space) for branch in schema]
+        return _each_once([_in_full(branch, space) for branch in schema])
     if isinstance(schema, str):
         return schema if schema in PRIMITIVES else _full(schema, space)
     if not isinstance(schema, dict) or "type" not in schema:
@@ -292,16 +321,19 @@ def _in_full(schema: Any, space: str) -> Any:
     if not isinstance(kind, str) or kind not in (*_NAMED, "array", "map"):
         return _in_full(kind, space)
     mine = {key: schema[key] for key in ("type", "symbols", "size", "default") if key in schema}
+    mine["type"] = "record" if kind == "error" else kind
     if kind in _NAMED:
         name = _name_of(schema, space)
         mine["name"] = name
         space = name.rpartition(".")[0]
+        if not space:
+            mine["namespace"] = ""  # wherever it may stand
         if "aliases" in schema:
             mine["aliases"] = [_full(each, space) for each in _texts(schema, "aliases")]
     for part in ("items", "values"):
         if part in schema:
             mine[part] = _in_full(schema[part], space)
-    if kind in ("record", "error"):
+    if mine["type"] == "record":
         fields = schema.get("fields")
         if not isinstance(fields, list):
             raise InvalidSchema(f'the schema is no valid Avro: record "{mine["name"]}" has no list of fields')
@@ -309,11 +341,30 @@ def _in_full(schema: Any, space: str) -> Any:
     return mine
 
 
+def _each_once(branches: list[Any]) -> list[Any]:
+    """The branches of a union. Raises InvalidSchema for a named type that is there twice: nobody sees it but Java."""
+    names = Counter(
+        each if isinstance(each, str) else each["name"]
+        for each in branches
+        if not isinstance(each, list) and (isinstance(each, str) or "name" in each)
+    )
+    twice = next((name for name, times in names.items() if times > 1), None)
+    if twice is not None:
+        raise InvalidSchema(f"the schema is no valid Avro: a union has {twice[:200]} twice")
+    return branches
+
+
 def _field_in_full(field: Any, space: str) -> Any:
     if not isinstance(field, dict) or "type" not in field:
         raise InvalidSchema(f"the schema is no valid Avro: {_cut(field)} is no field")
     kept = {key: field[key] for key in ("name", "default", "order", "aliases") if key in field}
-    return {**kept, "type": _in_full(field["type"], space)}
+    if "aliases" in field:
+        _texts(field, "aliases")
+    kind, default = _in_full(field["type"], space), field.get("default")
+    if kind in ("float", "double") and isinstance(default, str) and not _NUMBER.fullmatch(default.strip()):
+        # the one wrong default that Java does not even parse, whoever asks it to
+        raise InvalidSchema(f"the schema is no valid Avro: the default {_cut(default)} is no {kind}")
+    return {**kept, "type": kind}
 
 
 def _written_out(schema: Any, beside: Mapping[str, Any], known: set[str]) -> Any:

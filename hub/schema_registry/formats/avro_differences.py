@@ -20,7 +20,6 @@ _PROMOTED: Mapping[str, tuple[str, ...]] = {
     "bytes": ("string",),
     "string": ("bytes",),
 }
-_RECORDS = ("record", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class Comparison:
             yield from self._compare(reader["items"], writer["items"], at.step("items"))
         elif read == "map":
             yield from self._compare(reader["values"], writer["values"], at.step("values"))
-        elif read in ("enum", "fixed", *_RECORDS):
+        elif read in ("enum", "fixed", "record"):
             pair = (reader["name"], writer["name"])
             if pair in self._known:
                 yield from self._known[pair][:1]
@@ -88,7 +87,7 @@ class Comparison:
 
     def _named(self, kind: str, reader: Any, writer: Any, at: _Place) -> Iterator[Difference]:
         own, other = reader["name"], writer["name"]
-        if own.rpartition(".")[2] != other.rpartition(".")[2] and other not in reader.get("aliases", ()):
+        if not _is_named_so(reader, other):
             yield at.step("name").says(
                 "NAME_MISMATCH",
                 f"the reader's {kind} is `{own}`, the writer's is `{other}`",
@@ -101,15 +100,16 @@ class Comparison:
                 f"keep the size {writer['size']}",
             )
         if kind == "enum":
-            missing = [each for each in writer["symbols"] if each not in reader["symbols"]]
-            if missing and reader.get("default") not in reader["symbols"]:
+            symbols = set(reader["symbols"])
+            missing = [each for each in writer["symbols"] if each not in symbols]
+            if missing and reader.get("default") not in symbols:
                 lacks = ", ".join(f"`{each}`" for each in missing[:20])
                 yield at.step("symbols").says(
                     "MISSING_ENUM_SYMBOLS",
                     f"the reader's enum `{own}` lacks {lacks}, which the writer may write",
                     f"keep the symbols, or give the enum `{own}` a default symbol",
                 )
-        if kind in _RECORDS:
+        if kind == "record":
             yield from self._fields(reader, writer, at)
 
     def _fields(self, reader: Any, writer: Any, at: _Place) -> Iterator[Difference]:
@@ -117,10 +117,16 @@ class Comparison:
         for index, field in enumerate(reader["fields"]):
             name = field["name"]
             here = at.into(index, name)
-            names = (name, *field.get("aliases", ()))
-            source = next((written[each] for each in names if each in written), None)
-            if source is not None:
-                yield from self._compare(field["type"], source["type"], here.step("type"))
+            sources = [each for each in dict.fromkeys((name, *field.get("aliases", ()))) if each in written]
+            if len(sources) > 1:
+                several = " and ".join(f"`{each}`" for each in sources[:20])
+                yield here.says(
+                    "READER_FIELD_AMBIGUOUS",
+                    f"the reader's field `{here.field}` is, by its name and aliases, {several} of the writer's",
+                    f"leave out an alias of `{here.field}`",
+                )
+            elif sources:
+                yield from self._compare(field["type"], written[sources[0]]["type"], here.step("type"))
             elif "default" not in field:
                 yield here.says(
                     "READER_FIELD_MISSING_DEFAULT_VALUE",
@@ -148,15 +154,33 @@ class Comparison:
                 yield from found
 
     def _into_union(self, reader: list[Any], writer: Any, at: _Place) -> Iterator[Difference]:
-        if not any(not list(self._compare(branch, writer, at)) for branch in reader):
+        if not any(
+            self._may_read(branch, writer) and not list(self._compare(branch, writer, at))
+            for branch in reader
+        ):
             yield at.says(
                 "MISSING_UNION_BRANCH",
                 f"the reader's {called(reader)} has no branch for the writer's {called(writer)}",
                 f"put {called(writer)} into the union",
             )
 
+    def _may_read(self, branch: Any, writer: Any) -> bool:
+        """False where a look is enough. In a union of many records each would be compared with each, field by field."""
+        reader = self._of_reader.get(branch, branch) if isinstance(branch, str) else branch
+        named = (
+            isinstance(reader, dict) and isinstance(writer, dict) and "name" in reader and "name" in writer
+        )
+        return not named or _is_named_so(reader, writer["name"])
+
     def _whole(self, branch: Any) -> Any:
         return self._of_writer.get(branch, branch) if isinstance(branch, str) else branch
+
+
+def _is_named_so(reader: Mapping[str, Any], name: str) -> bool:
+    """Whether a named type may read one of that full name: namespaces count in aliases alone."""
+    return bool(
+        reader["name"].rpartition(".")[2] == name.rpartition(".")[2] or name in reader.get("aliases", ())
+    )
 
 
 def _kind(schema: Any) -> str:

@@ -11,14 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from avro.compatibility import (
+    CompatibleResult,
     ReaderWriterCompatibilityChecker,
     SchemaCompatibilityResult,
     SchemaCompatibilityType,
+    SchemaIncompatibilityType,
+    incompatible,
+    schema_name_equals,
 )
-from avro.schema import Schema
+from avro.schema import NamedSchema, RecordSchema, Schema
 
 from hub.schema_registry.formats import Difference, InvalidSchema, avro
 from hub.schema_registry.formats.avro_differences import Comparison
+
+MOST_STEPS = 200_000  # pairs of types in one comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +73,7 @@ def differences(reader: AvroSchema, writer: AvroSchema) -> list[Difference]:
 
 def field_names(schema: AvroSchema) -> list[str]:
     """The names of a record's fields."""
-    value = schema.value
-    fields = value.get("fields", ()) if isinstance(value, dict) else ()
-    return [each["name"] for each in fields]
+    return [each["name"] for each in avro.fields_of(schema.value)]
 
 
 def can_read(reader: Any, writer: Any) -> bool:
@@ -79,12 +83,52 @@ def can_read(reader: Any, writer: Any) -> bool:
 
 
 class _Checker(ReaderWriterCompatibilityChecker):  # type: ignore[misc]  # untyped library
-    """Keeps few reasons: the library adds up those of each use of a type, so that 40 types that use the one before
-    twice would need 2^40."""
+    """The library's verdict within bounds, and Java's where it is another one.
 
-    def calculate_compatibility(
-        self, reader: Schema, writer: Schema, location: list[str]
+    Few reasons are kept: the library adds up those of each use of a type, so that 40 types that use the one before twice
+    would need 2^40. Types of different names are not gone into: of two unions of records each would be, for each.
+    """
+
+    def get_compatibility(
+        self,
+        reader: Schema,
+        writer: Schema,
+        reference_token: str = ReaderWriterCompatibilityChecker.ROOT_REFERENCE_TOKEN,
+        location: list[str] | None = None,
     ) -> SchemaCompatibilityResult:
-        result: SchemaCompatibilityResult = super().calculate_compatibility(reader, writer, location)
-        del result.incompatibilities[10:]
+        pair = id(reader), id(writer)  # the library's own key is the xor of the two: most pairs would collide
+        known = self.memoize_map.get(pair)
+        if known is not None:
+            under_way = known.compatibility is SchemaCompatibilityType.recursion_in_progress
+            return CompatibleResult if under_way else known
+        if len(self.memoize_map) >= MOST_STEPS:
+            raise InvalidSchema(
+                f"the two schemas cannot be compared: that takes more than {MOST_STEPS} steps"
+            )
+        self.memoize_map[pair] = SchemaCompatibilityResult()
+        place = [*(location or ()), reference_token]
+        result: SchemaCompatibilityResult
+        if (
+            reader.type == writer.type
+            and isinstance(reader, NamedSchema)
+            and not schema_name_equals(reader, writer)
+        ):
+            result = incompatible(SchemaIncompatibilityType.name_mismatch, writer.fullname, place)
+        else:
+            result = self.calculate_compatibility(reader, writer, place)
+            del result.incompatibilities[10:]
+        self.memoize_map[pair] = result
+        return result
+
+    def check_reader_writer_record_fields(
+        self, reader: RecordSchema, writer: RecordSchema, location: list[str]
+    ) -> SchemaCompatibilityResult:
+        for field in reader.fields:
+            names = {field.name, *(field.props.get("aliases") or ())}
+            # Java renames the writer's fields by the aliases, and would have one twice.
+            if len(names & writer.fields_dict.keys()) > 1:
+                return incompatible(SchemaIncompatibilityType.name_mismatch, field.name, location)
+        result: SchemaCompatibilityResult = super().check_reader_writer_record_fields(
+            reader, writer, location
+        )
         return result
