@@ -67,7 +67,8 @@ class Question:
         reasons = _ANSWERS.get(self)
         if reasons is None:
             reasons = tuple(self._reserved_fields()) + tuple(self._incompatibilities())
-            _ANSWERS.put(self, reasons)
+            said = sum(len(each.what) + len(each.fix) for each in reasons)
+            _ANSWERS.put(self, reasons, len(self.new.text) + 200 * (1 + len(self.earlier)) + said)
         return reasons
 
     def _incompatibilities(self) -> list[Incompatibility]:
@@ -110,7 +111,8 @@ class Question:
         ]
 
 
-_ANSWERS: Bounded[Question, tuple[Incompatibility, ...]] = Bounded(4_096)
+# Of characters, about: a question holds the text of its new schema, and a place for each earlier one.
+_ANSWERS: Bounded[Question, tuple[Incompatibility, ...]] = Bounded(32_000_000)
 
 
 def against(earlier: Sequence[tuple[int, Any]], level: str) -> list[tuple[int, Any]]:

@@ -7,6 +7,7 @@ Rules
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -180,7 +181,12 @@ class Queries(Holdings):
         if index is None or (command.schema_type, references, self.canonical(command)) in index.by_content:
             return []
         versions = self.subjects[names.normal(command.subject)]
-        return [self.source_of(versions[number]) for number in index.numbers[-_MOST_RESPELLED:]]
+        found: list[Source] = []
+        for number in index.numbers[-_MOST_RESPELLED:]:
+            # A version that is deleted softly may have lost what it refers to: it is spelled as it stands.
+            with contextlib.suppress(Refused):
+                found.append(self.source_of(versions[number]))
+        return found
 
     def lookup(self, command: RegisterSchema, *, deleted: bool = False) -> SchemaStored | None:
         """The version of the subject that is this schema. Raises Refused 42201."""

@@ -5,10 +5,14 @@ The checks of what a path or a body names (a subject, a version, a schema) raise
 
 from __future__ import annotations
 
+import re
+
 from hub.errors import CallerError
 from hub.schema_registry import subject_names as names
 from hub.schema_registry.facts import HIGHEST_ID
 from hub.schema_registry.formats import InvalidSchema
+
+_NUMBER = re.compile(r"[+-]?\d{1,20}", re.ASCII)
 
 
 class Refused(CallerError):
@@ -54,10 +58,7 @@ def version_number(version: int | str) -> int:
     """The number in a path: "latest" is -1. Raises Refused 42202."""
     if version == "latest":
         return -1
-    try:
-        number = int(version) if str(version).isascii() else 0
-    except ValueError:
-        number = 0
+    number = int(version) if _NUMBER.fullmatch(str(version)) else 0
     if (number < 1 and number != -1) or number > HIGHEST_ID:
         raise Refused(
             422,

@@ -130,6 +130,8 @@ def test_a_registration_answers_with_all_that_was_stored(http: Http) -> None:
         (422, 42202, "GET", "/subjects/s/versions/2147483648", None),
         (422, 42202, "GET", "/subjects/s/versions/0", None),
         (422, 42202, "GET", "/subjects/s/versions/newest", None),
+        (422, 42202, "GET", "/subjects/s/versions/1_0", None),
+        (422, 42202, "GET", "/subjects/s/versions/%201", None),
         (422, 42202, "DELETE", "/subjects/s/versions/newest", None),
         (404, 40403, "GET", "/schemas/ids/99", None),
         (404, 40403, "GET", "/schemas/ids/99/schema", None),
@@ -372,6 +374,20 @@ def test_what_is_referenced_cannot_be_deleted(http: Http) -> None:
     assert http.ok("GET", "/subjects/base/versions/2/referencedby") == []
     assert http.ok("GET", "/subjects/base/versions/2/referencedby?deleted=true") == [latest["id"]]
     assert http.ok("DELETE", "/subjects/base") == [2]
+
+
+def test_a_deleted_version_that_lost_what_it_refers_to_is_in_nobodys_way(http: Http) -> None:
+    """Every look-up and every check of compatibility in its subject once was refused with 42201."""
+    http.register("base", A)
+    http.ok("POST", "/subjects/s/versions", referring())
+    http.ok("DELETE", "/subjects/s/versions/1")
+    for path in ("/subjects/base", "/subjects/base?permanent=true"):
+        http.ok("DELETE", path)
+    http.register("s", AB)
+    other = {"schema": ABC}
+    http.fails(404, 40403, "POST", "/subjects/s", other)
+    assert http.ok("POST", "/compatibility/subjects/s/versions/latest", other) == {"is_compatible": True}
+    assert http.ok("POST", "/subjects/s/versions", other)["version"] == 3
 
 
 def test_a_reference_that_moves_is_compared_deeply(http: Http) -> None:

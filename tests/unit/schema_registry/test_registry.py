@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from hub.log import MemoryCluster
 from hub.record import NewRecord
 from hub.schema_registry.codec import Undecodable, decode, encode, parsed
-from hub.schema_registry.compatibility import check
+from hub.schema_registry.compatibility import _ANSWERS, Question, check
 from hub.schema_registry.facts import SCHEMAS_TOPIC, LevelSet, SchemaStored, Unreadable, fact_of, record_of
 from hub.schema_registry.node import Node
 from hub.schema_registry.registry import DeleteSubject, Refused, RegisterSchema, Registry
 from hub.schema_registry.routes import create_router
+from hub.schema_registry.sources import Source
 
 
 def record(*fields: dict[str, Any], name: str = "R", **more: Any) -> dict[str, Any]:
@@ -178,6 +179,13 @@ def test_full_is_backward_and_forward(old: str, new: str) -> None:
     earlier = [(1, json.loads(old))]
     fine = {level: not check(json.loads(new), earlier, level) for level in ("BACKWARD", "FORWARD", "FULL")}
     assert fine["FULL"] == (fine["BACKWARD"] and fine["FORWARD"])
+
+
+def test_an_answer_that_is_kept_weighs_what_its_schemas_do() -> None:
+    """It once weighed one of 4,096, with a schema of a megabyte in each."""
+    large, before = text(doc="x" * 100_000), _ANSWERS.weight
+    assert Question(Source.of("AVRO", large), (), "BACKWARD").answer() == ()
+    assert _ANSWERS.weight - before >= 100_000
 
 
 def test_transitive_levels_look_at_every_version() -> None:
