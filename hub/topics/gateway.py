@@ -134,7 +134,7 @@ class _Topic:
 
 @dataclass(slots=True)
 class _Latest:
-    """The latest schema of a subject. ``id`` None: there is none."""
+    """The latest schema of a subject, or that of one version. ``id`` None: there is none."""
 
     id: int | None
     asked_at_s: float
@@ -227,7 +227,7 @@ class Gateway:
         self._topics: dict[str, _Topic] = {}
         self._latest: dict[str, _Latest] = {}
         self._known = Known(registry)
-        self._versions: dict[tuple[str, int], int] = {}
+        self._versions: dict[tuple[str, int], _Latest] = {}
         self._encoders: OrderedDict[int, tuple[Encoder, str]] = OrderedDict()
         self._cluster_id: str | None = None
         self._memory: Memory[Future[Answer]] = Memory()
@@ -507,15 +507,29 @@ class Gateway:
                     raise Unprocessable(f'schema id {given.schema_id} is not of subject "{subject}"')
                 return given.schema_id
             if given.schema_version is not None:
-                version = (subject, given.schema_version)
-                if version not in self._versions:
-                    self._versions[version] = self.registry.version(*version).id
-                return self._versions[version]
+                return self._version_id(subject, given.schema_version)
         except NotFound as error:
             raise Unprocessable(
                 error.message, hint=f"hub schema versions {subject} shows what there is"
             ) from None
         return self._latest_id(subject)
+
+    def _version_id(self, subject: str, version: int) -> int | None:
+        """Of at most 30 s ago, for a subject that is deleted for ever begins with version 1 again; an older one while the
+        registry is away."""
+        known, now_s = self._versions.get((subject, version)), time.monotonic()
+        if known is not None and now_s - known.asked_at_s <= _SCHEMA_AGE_S:
+            return known.id
+        try:
+            found = self.registry.version(subject, version).id
+        except PeerError:
+            if known is None or known.id is None:
+                raise
+            found = known.id
+        if len(self._versions) >= _MOST_KNOWN:
+            self._versions.clear()
+        self._versions[subject, version] = _Latest(found, now_s)
+        return found
 
     def _latest_id(self, subject: str) -> int | None:
         """Of at most 30 s ago; an older one while the registry is away."""

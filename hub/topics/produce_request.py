@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,7 @@ MOST_HEADERS = 100
 PRODUCER_HEADER = "hub.producer"
 IDEMPOTENCY_HEADER = "hub.idempotency"
 
+_LINE = re.compile(rb"[^\n]+")
 _MOST_GUESSES = 200  # fields that are compared with the key's name for a hint
 _LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -123,13 +125,21 @@ def values_of(body: bytes, *, lines: bool) -> Iterator[tuple[Any, int] | CallerE
             return
         except orjson.JSONDecodeError:
             pass  # several, or none
-    if lines or b"\n" in body:
-        parts = [part for part in body.split(b"\n") if part.strip()]
-        found = [_parsed(part) for part in parts]
-        if lines or (found and not any(isinstance(each, CallerError) for each in found)):
+    if lines:
+        yield from map(_parsed, _lines(body))
+        return
+    if b"\n" in body:
+        # One more than a request may have tells that there are too many: the others would only fill memory.
+        found = [_parsed(part) for part in islice(_lines(body), MOST_RECORDS + 1)]
+        if found and not any(isinstance(each, CallerError) for each in found):
             yield from found
             return
     yield from _concatenated(body)
+
+
+def _lines(body: bytes) -> Iterator[bytes]:
+    """Those that are not blank."""
+    return (part for found in _LINE.finditer(body) if (part := found.group()).strip())
 
 
 def _parsed(part: bytes) -> tuple[Any, int] | CallerError:

@@ -16,7 +16,8 @@ from hub.kafka import KafkaCluster
 from hub.log import TopicDescription
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.avro_json import JsonEncoder
-from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.client import RegisteredSchema, RegistryClient
+from hub.schema_registry.sources import Source
 from hub.topics.gateway import MOST_REQUESTS, Answer, Gateway, Request, _Latest
 from hub.topics.produce_request import MOST_REQUEST_BYTES, Busy, TooLarge
 
@@ -132,6 +133,38 @@ def test_a_record_that_is_nested_too_deep_is_refused_and_the_next_are_acknowledg
     time.sleep(0.1)
     gateway._batches.clear()
     assert produced(b"3")["error_code"] == 200 and gateway._poller.is_alive()
+    gateway.stop()
+
+
+def test_a_version_that_was_given_again_is_asked_for_again() -> None:
+    """The id of a subject's version 1 was kept for ever: also when the subject was deleted for ever, and made anew."""
+
+    class Versions(NoSchemas):
+        id = 1
+
+        def version(self, subject: str, version: int) -> RegisteredSchema:
+            return RegisteredSchema(self.id, version, '"long"')
+
+        def source(self, schema_id: int) -> Source:
+            return Source.of("AVRO", '"long"')
+
+    registry = Versions()
+    gateway = Gateway(cast(Any, Acknowledged()), cast(Any, registry))
+    gateway.start()
+
+    def schema_id() -> Any:
+        body = b'{"value": {"schema_version": 1, "data": 7}}'
+        return (
+            gateway.submit(Request("t", body), gateway.admit(len(body)))
+            .result(5.0)
+            .lines[0]["value"]["schema_id"]
+        )
+
+    assert schema_id() == 1
+    registry.id = 9
+    assert schema_id() == 1  # of at most 30 s ago
+    gateway._versions["t-value", 1].asked_at_s -= 31.0
+    assert schema_id() == 9
     gateway.stop()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from hub.record import Record
 from hub.topics.idempotency import Memory, Unheard, checked_key, fingerprint, found_in, mark
 from hub.topics.produce_request import (
     MOST_RECORD_BYTES,
+    MOST_RECORDS,
     Busy,
     Data,
     Malformed,
@@ -86,6 +88,15 @@ def test_integers_of_more_than_64_bits_are_as_they_are(number: int, lines: bool)
     with pytest.raises(Unprocessable, match=f"partition_id: {number}"):
         record_of({"partition_id": number}, 1)
     assert event_of({"id": number}, 1, "id").key.data == str(number)
+
+
+def test_a_body_of_too_many_lines_fills_no_memory() -> None:
+    body = b"1\n" * 1_000_000
+    tracemalloc.start()
+    found = list(itertools.islice(values_of(body, lines=False), 20_000))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(found) == MOST_RECORDS + 1 and peak < 40_000_000
 
 
 def test_a_number_beyond_every_double_is_refused() -> None:
