@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -12,7 +12,7 @@ from hub.cli.sql_output import Form
 from hub.cli.sql_session import Session
 from hub.errors import CallerError
 
-_MOST_BYTES = 1_000_000
+_MOST_CHARACTERS = 1_000_000
 
 
 def sql(
@@ -58,23 +58,31 @@ def sql(
     elif file is not None and str(file) != "-":
         shell.script(_read(file))
     elif file is not None or not sys.stdin.isatty():
-        shell.script(sys.stdin.read(_MOST_BYTES))
+        shell.script(_whole(sys.stdin, "standard input"))
     else:
         shell.interactive()
 
 
 def _ended(statement: str) -> str:
-    text = statement.rstrip()
-    # A comment at the end would swallow the semicolon.
-    return text if text.endswith(";") or text.startswith("\\") else f"{text}\n;"
+    # A comment at the end would swallow the semicolon, or has one of its own; one too many says nothing.
+    return statement if statement.lstrip().startswith("\\") else f"{statement}\n;"
 
 
 def _read(file: Path) -> str:
     try:
         with file.open(encoding="utf-8") as opened:
-            return opened.read(_MOST_BYTES)
+            return _whole(opened, f'file "{file}"')
     except (OSError, UnicodeDecodeError) as error:
         raise CallerError(f'file "{file}" cannot be read: {error}', hint="a file of SQL, as UTF-8") from None
+
+
+def _whole(source: TextIO, name: str) -> str:
+    """Its text. Raises CallerError for one that is too long: a part of it might mean something else."""
+    text = source.read(_MOST_CHARACTERS + 1)
+    if len(text) > _MOST_CHARACTERS:
+        most = f"{_MOST_CHARACTERS:,}".replace(",", " ")
+        raise CallerError(f"{name} has more than {most} characters", hint="run it in parts")
+    return text
 
 
 def _given(parameters: list[str] | tuple[()]) -> dict[str, str]:

@@ -11,6 +11,8 @@ from enum import StrEnum
 from typing import Any
 
 _NUMBERS = ("long", "double", "decimal")
+# What JSON leaves as it is and a terminal obeys: DEL, and the controls with which commands begin as they do with an escape.
+IN_JSON = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
 class Form(StrEnum):
@@ -21,20 +23,23 @@ class Form(StrEnum):
     csv = "csv"
 
 
-def rendered(answer: Mapping[str, Any], form: Form, *, expanded: bool = False) -> str:
-    """The rows of an answer of POST /query, with a line's end at the end."""
+def rendered(
+    answer: Mapping[str, Any], form: Form, *, expanded: bool = False, at_terminal: bool = False
+) -> str:
+    """The rows of an answer of POST /query, with a line's end at the end. CSV has values as they are, but at a terminal."""
     columns, rows = answer["columns"], answer["rows"]
     if form is Form.json:
         if not rows:
             return "[]\n"
-        return "[\n" + ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in rows) + "\n]\n"
+        lines = (f"  {json.dumps(row, ensure_ascii=False).translate(IN_JSON)}" for row in rows)
+        return "[\n" + ",\n".join(lines) + "\n]\n"
     names = [str(each["name"]) for each in columns]
     if form is Form.csv:
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(names)
         writer.writerows([_in_csv(row[name]) for name in names] for row in rows)
-        return text.getvalue()
+        return printable(text.getvalue(), keep="\n") if at_terminal else text.getvalue()
     cells = [[cell(row[name]) for name in names] for row in rows]
     heads = [cell(name) for name in names]
     if expanded:
@@ -72,10 +77,14 @@ def cell(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+    return printable(json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value))
+
+
+def printable(text: str, keep: str = "") -> str:
+    """The text without control characters but those to ``keep``: they are shown as what they are."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else _escaped(each) for each in text)
+    return "".join(each if each.isprintable() or each in keep else _escaped(each) for each in text)
 
 
 def _escaped(character: str) -> str:

@@ -10,8 +10,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from hub.cli.context import load_settings
-from hub.cli.http import asking, base_url, refused, unreachable
+from hub.cli.http import asking, base_url, refused, told, unreachable
 from hub.errors import HubError
 
 _ANSWER_S = 90.0  # the server ends a query after 60 s
@@ -36,7 +35,6 @@ class Session:
     since: str | None = None
     after: str | None = None
     cut: bool = False
-    url: str = ""
     _tables: tuple[float, dict[str, Any]] | None = field(default=None, repr=False)
     _topics: tuple[float, list[dict[str, Any]]] | None = field(default=None, repr=False)
 
@@ -70,27 +68,21 @@ class Session:
         """The project's saved queries."""
         return list(self._send("GET", "/queries")["queries"])
 
-    def _asking(self) -> dict[str, str]:
-        """The key of this home is for its own server only; a token is sent where it is told to."""
-        return asking() if not self.url or load_settings().token else {}
-
     def _send(self, method: str, path: str, body: Any = None) -> Any:
-        url = self.url or base_url()
+        url = base_url()
         try:
-            answer = httpx2.request(
-                method, f"{url}{path}", json=body, headers=self._asking(), timeout=_ANSWER_S
-            )
+            answer = httpx2.request(method, f"{url}{path}", json=body, headers=asking(), timeout=_ANSWER_S)
         except httpx2.HTTPError as error:
             raise unreachable(url, error) from None
         if answer.is_success:
-            return answer.json()
+            return told(answer)
         said = refused(answer)
         if not isinstance(said, HubError):
             raise said
         try:
-            told = answer.json()
-            said.code = str(told.get("error_code") or said.code)
-            caret = told.get("caret")
+            body = answer.json()
+            said.code = str(body.get("error_code") or said.code)
+            caret = body.get("caret")
         except (ValueError, AttributeError):
             caret = None
         raise Refused(said, caret) if caret else said

@@ -84,27 +84,30 @@ class Shell:
 
     def script(self, text: str) -> None:
         """Statements and commands of a text, until the first error. Raises HubError."""
-        from hub.materializers.sql_text import is_complete, statements
-
-        waiting = ""
         try:
-            for line in text.splitlines(keepends=True):
-                if not waiting.strip() and line.lstrip().startswith("\\"):
-                    self.command(line.strip())
-                    continue
-                waiting += line
-                if ";" in line and is_complete(waiting):
-                    for each in statements(waiting):
-                        self.run(each)
-                    waiting = ""
-            for each in statements(waiting):
-                self.run(each)
+            self._lines(text)
         except Refused as error:
-            if error.caret:
-                self._remark(error.caret)
+            self._point(error)
             raise
         finally:
             self._close_file()
+
+    def _lines(self, text: str) -> None:
+        from hub.materializers.sql_text import is_complete, statements
+
+        waiting = ""
+        for line in text.splitlines(keepends=True):
+            if line.lstrip().startswith("\\") and not _begun(waiting):
+                self.command(line.strip())
+                waiting = ""
+                continue
+            waiting += line
+            if ";" in line and is_complete(waiting):
+                for each in statements(waiting):
+                    self.run(each)
+                waiting = ""
+        for each in statements(waiting):
+            self.run(each)
 
     def interactive(self, input_: Input | None = None, output: Output | None = None) -> None:
         """Prompt after prompt, until the end of the input."""
@@ -151,7 +154,7 @@ class Shell:
 
         if not text:
             return
-        behind = None if text.startswith("\\") else _BEHIND.search(text)
+        behind = None if text.startswith("\\") else _behind(text)
         if behind is not None:
             text = text[: behind.start() + 1]
         if text.startswith("\\"):
@@ -178,7 +181,8 @@ class Shell:
             sql, {name: self.parameters[name] for name in used if name in self.parameters}
         )
         took_ms = (time.monotonic() - started) * 1000
-        self._write(rendered(answer, self.form, expanded=self.expanded))
+        at_terminal = self._file is None and self._out.isatty()
+        self._write(rendered(answer, self.form, expanded=self.expanded, at_terminal=at_terminal))
         for line in footer(answer, timing_ms=took_ms if self.timing else None):
             if self.form is Form.table and self._at_terminal:
                 self._write(f"{line}\n")
@@ -291,13 +295,11 @@ class Shell:
             text = Path(words[0]).expanduser().read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise CallerError(f'file "{words[0]}" cannot be read: {error}') from None
-        kept, self._file = self._file, None
         self._files += 1
         try:
-            self.script(text)
+            self._lines(text)
         finally:
             self._files -= 1
-            self._file = kept
 
     def _set(self, words: list[str]) -> None:
         if not words:
@@ -331,8 +333,14 @@ class Shell:
 
     def _write(self, text: str) -> None:
         stream = self._file or self._out
-        stream.write(text)
-        stream.flush()
+        try:
+            stream.write(text)
+            stream.flush()
+        except OSError as error:
+            if self._file is None:
+                raise
+            self._close_file()
+            raise CallerError(f'file "{stream.name}" cannot be written: {error.strerror}') from None
 
     def _say(self, text: str) -> None:
         self._out.write(f"{text}\n")
@@ -344,12 +352,16 @@ class Shell:
         stream.flush()
 
     def _show(self, error: HubError) -> None:
-        if isinstance(error, Refused) and error.caret:
-            shown, _, pointer = error.caret.partition("\n")
-            self._remark(f"{cell(shown)}\n{pointer}")
+        if isinstance(error, Refused):
+            self._point(error)
         self._remark(f"Error {error.code}: {cell(error.message)}")
         if error.hint:
             self._remark(f"Hint: {cell(error.hint)}")
+
+    def _point(self, error: Refused) -> None:
+        if error.caret:
+            shown, _, pointer = error.caret.partition("\n")
+            self._remark(f"{cell(shown)}\n{cell(pointer)}")
 
     def _close_file(self) -> None:
         if self._file is not None:
@@ -370,6 +382,24 @@ def history_file() -> Path:
     return file
 
 
+def _begun(text: str) -> bool:
+    """Whether there is more than comments."""
+    from hub.materializers.sql_text import SqlError, statements
+
+    try:
+        return bool(statements(text))
+    except SqlError:
+        return True
+
+
+def _behind(text: str) -> re.Match[str] | None:
+    """The command behind a statement that has ended; none within a text."""
+    from hub.materializers.sql_text import is_complete
+
+    found = _BEHIND.search(text)
+    return found if found is not None and is_complete(text[: found.start() + 1]) else None
+
+
 def _keys() -> Any:
     """Enter ends a statement that ends with a semicolon, and a command; otherwise it begins a line."""
     from prompt_toolkit.key_binding import KeyBindings
@@ -382,7 +412,7 @@ def _keys() -> Any:
     def _(event: Any) -> None:
         buffer = event.current_buffer
         text = buffer.text.strip()
-        if not text or text.startswith("\\") or _BEHIND.search(text) or is_complete(text):
+        if not text or text.startswith("\\") or _behind(text) or is_complete(text):
             buffer.validate_and_handle()
         else:
             buffer.insert_text("\n")

@@ -56,13 +56,14 @@ class Server(Session):
         super().__init__()
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.fails: Exception | BaseException | None = None
+        self.answer = ANSWER
 
     def ask(self, sql: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         self.asked.append((sql, dict(parameters)))
         if self.fails is not None:
             fails, self.fails = self.fails, None
             raise fails
-        return ANSWER
+        return self.answer
 
     def tables(self) -> dict[str, Any]:
         return TABLES
@@ -242,6 +243,68 @@ def test_data_holds_no_terminal_commands() -> None:
     assert cell(hostile).isprintable() and "\x1b" not in cell(hostile)
 
 
+def test_neither_do_json_and_csv_for_a_terminal() -> None:
+    hostile = "\x9b2J\x7f\x1b[2J"
+    answer = {**ANSWER, "columns": ANSWER["columns"][:1], "rows": [{"city": hostile}]}
+    assert "\x9b" not in rendered(answer, Form.json) and "\x7f" not in rendered(answer, Form.json)
+    assert json.loads(rendered(answer, Form.json)) == answer["rows"]
+    assert rendered(answer, Form.csv) == f"city\n{hostile}\n"  # a pipe gets what there is
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    server, out = Server(), Terminal()
+    server.answer = answer
+    Shell(server, form=Form.csv, out=out, err=out).script("SELECT 1;")
+    assert out.getvalue() == "city\n\\x9b2J\\x7f\\x1b[2J\n"
+
+
+def test_a_comment_hides_neither_the_semicolon_nor_the_command_behind_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hub.cli.sql.Session", lambda **_: server)
+    sql(command=["SELECT 1 -- one;", "SELECT 2;", "\\x"])
+    assert [asked for asked, _ in server.asked] == ["SELECT 1 -- one;", "SELECT 2"]
+    out = io.StringIO()
+    Shell(server, out=out, err=out).script("-- views, then topics\n\\d\n/* and\n */ \n\\dt\nSELECT 3;")
+    assert "plant" in out.getvalue() and "nyc.jfk.departures" in out.getvalue()
+    assert server.asked[-1][0] == "SELECT 3"
+
+
+def test_a_semicolon_and_a_backslash_in_a_text_are_a_text(server: Server) -> None:
+    typed(server, "SELECT 'x; \\d' AS a\r, 1;\r\\q\r")
+    assert [asked for asked, _ in server.asked] == ["SELECT 'x; \\d' AS a\n, 1"]
+
+
+def test_a_file_that_is_run_writes_where_answers_go_and_shows_its_error_once(
+    server: Server, tmp_path: Path
+) -> None:
+    out, good, wrong = tmp_path / "out.txt", tmp_path / "good.sql", tmp_path / "wrong.sql"
+    good.write_text("SELECT 1;")
+    wrong.write_text("SELECT FROM FROM;")
+    shown = typed(server, f"\\o {out}\r\\i {good}\rSELECT 2;\r\\o\r\\i {wrong}\r\\q\r")
+    assert out.read_text().count("Oslo") == 2 and "Oslo" not in shown
+    assert shown.count("^^^^") == 1
+
+
+def test_a_file_that_takes_no_more_is_said_and_the_shell_goes_on(server: Server) -> None:
+    shown = typed(server, "\\o /dev/full\rSELECT 1;\rSELECT 2;\r\\q\r")
+    assert 'file "/dev/full" cannot be written: No space left on device' in shown
+    assert shown.count("Oslo") == 1
+
+
+def test_a_script_that_is_too_long_is_refused_and_not_cut(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hub.cli.sql.Session", lambda **_: server)
+    file = tmp_path / "long.sql"
+    file.write_text("SELECT 1;\n" + " " * 1_000_000 + "SELECT 2;")
+    with pytest.raises(CallerError, match="1 000 000"):
+        sql(file=file)
+    assert server.asked == []
+
+
 def test_the_footer_says_at_which_cut_the_views_are() -> None:
     assert footer({**ANSWER, "cut": {"name": "shop", "at": "in:0:7"}})[-1] == "Cut shop: all views at in:0:7"
 
@@ -331,10 +394,8 @@ def test_it_asks_the_hubs_own_server_with_the_key_of_the_home_or_the_token_that_
         (tmp_path / "home").mkdir()
         own = ":".join((OWN, own_password(make_key(tmp_path / "home"))))
         Session().saved()
-        Session(url=f"http://127.0.0.1:{hub.server_port}").saved()  # another address, as far as it knows
         monkeypatch.setenv("HUB_TOKEN", "ana:secret")
         Session().saved()
         hub.shutdown()
-    first, elsewhere, told = heard
+    first, told = heard
     assert [first, told] == [f"Basic {b64encode(each.encode()).decode()}" for each in (own, "ana:secret")]
-    assert elsewhere is None
