@@ -128,8 +128,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 def fail(error: HubError) -> int:
     """Say what failed and the way out on standard error; the exit code."""
+    from hub.cli.sql_output import printable
+
+    message, hint = (printable(text or "", keep="\n\t") for text in (error.message, error.hint))
     bold, red, end = ("\x1b[1m", "\x1b[31m", "\x1b[0m") if sys.stderr.isatty() else ("", "", "")
-    print(f"{bold}{red}Error{end} {error.code}: {error.message}", file=sys.stderr)
-    if error.hint:
-        print(f"{bold}Hint{end}: {error.hint}", file=sys.stderr)
+    print(f"{bold}{red}Error{end} {error.code}: {message}", file=sys.stderr)
+    if hint:
+        print(f"{bold}Hint{end}: {hint}", file=sys.stderr)
     return 1

@@ -49,7 +49,7 @@ def get(
     except httpx2.HTTPError as error:
         raise unreachable(url, error) from None
     if answer.is_success:
-        return answer.json()
+        return told(answer)
     raise refused(answer)
 
 
@@ -61,7 +61,7 @@ def post(path: str, body: Any, timeout_s: float = 70.0) -> Any:
     except httpx2.HTTPError as error:
         raise unreachable(url, error) from None
     if answer.is_success:
-        return answer.json()
+        return told(answer)
     raise refused(answer)
 
 
@@ -73,8 +73,19 @@ def delete(path: str, timeout_s: float = 70.0) -> Any:
     except httpx2.HTTPError as error:
         raise unreachable(url, error) from None
     if answer.is_success:
-        return answer.json()
+        return told(answer)
     raise refused(answer)
+
+
+def told(answer: httpx2.Response) -> Any:
+    """The JSON of an answer. Raises PeerError for one that is none."""
+    try:
+        return answer.json()
+    except ValueError:
+        host = answer.request.url.copy_with(userinfo=b"", path="/", query=None)
+        raise PeerError(
+            f'what answers at "{host}" is no hub', hint="is another program at its port?"
+        ) from None
 
 
 def unreachable(url: str, error: Exception) -> PeerError:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
+from hub.cli.sql_output import IN_JSON, printable
+
 if TYPE_CHECKING:
     from hub.embedded.jars import Progress
 
@@ -57,18 +59,18 @@ def show_one(row: Mapping[str, object], output: Output = Output.table) -> None:
 
 def note(text: str) -> None:
     """A remark for the person at the terminal; never part of the data."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text, keep="\n\t"), file=sys.stderr, flush=True)
 
 
 def text_of(value: object) -> str:
-    """A cell: nothing for None, yes/no for booleans, JSON for what is nested."""
+    """A cell: nothing for None, yes/no for booleans, JSON for what is nested. No commands for the terminal."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping | list | tuple):
-        return orjson.dumps(value, default=str).decode()
-    return str(value)
+        return printable(orjson.dumps(value, default=str).decode())
+    return printable(str(value), keep="\n\t")
 
 
 @contextmanager
@@ -92,5 +94,6 @@ def download_bar(what: str) -> Iterator[Progress]:
 
 
 def _write(value: object) -> None:
-    sys.stdout.write(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode() + "\n")
+    text = orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
+    sys.stdout.write(f"{text.translate(IN_JSON)}\n")
     sys.stdout.flush()

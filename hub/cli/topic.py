@@ -544,6 +544,7 @@ def _as_json(topic: Any) -> dict[str, object]:
 
 def _draw(loaded: TopicTree) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.tree import Tree
 
     root = Tree("topics", guide_style="dim")
@@ -566,9 +567,9 @@ def _draw(loaded: TopicTree) -> None:
             if value not in (None, ""):
                 by = topic.set_by.get(key, "(default)")
                 origin = "" if by == topic.name else f"   [dim]from {by}[/dim]"
-                nodes[topic.name].add(f"{key.removeprefix('config.')} = {value}{origin}")
+                nodes[topic.name].add(f"{key.removeprefix('config.')} = {escape(str(value))}{origin}")
         if topic.doc:
-            nodes[topic.name].label = f"{labels[-1]}   [dim]{topic.doc}[/dim]"
+            nodes[topic.name].label = f"{labels[-1]}   [dim]{escape(topic.doc)}[/dim]"
     Console().print(root)
 
 

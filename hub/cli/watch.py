@@ -14,6 +14,7 @@ from hub.cli.http import base_url, who_asks
 from hub.cli.interrupt import pause
 from hub.cli.output import Output, OutputOption, note, text_of
 from hub.cli.query import condition
+from hub.cli.sql_output import printable
 from hub.client import Behind, Delete, Hub, Reset, Snapshot, Synced, Upsert
 
 
@@ -66,7 +67,7 @@ def _print(key: str, before: Mapping[str, Any], after: Mapping[str, Any] | None,
     else:
         now = time.strftime("%H:%M:%S")
         said = "deleted" if after is None else "  ".join(differences(before, after)) or "(nothing that shows)"
-        sys.stdout.write(f"{now}  {key}  {said}\n")
+        sys.stdout.write(f"{now}  {printable(key)}  {printable(said)}\n")
     sys.stdout.flush()
 
 

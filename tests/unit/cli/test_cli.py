@@ -7,14 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx2
 import psutil
 import pytest
 
-from hub.cli import COMMANDS, LazyGroup, app, main
+from hub.cli import COMMANDS, LazyGroup, app, fail, main
 from hub.cli.context import environment_of, load_settings, where_to_find
-from hub.cli.output import Output, show, show_one, text_of
+from hub.cli.http import told
+from hub.cli.output import Output, note, show, show_one, text_of
+from hub.cli.topic import _draw
+from hub.cli.watch import _print
 from hub.config import Settings
-from hub.errors import ConfigError
+from hub.errors import ConfigError, HubError, PeerError
+from hub.topics.tree import load
 
 HEAVY = ("fastapi", "pyspark", "confluent_kafka", "sqlalchemy", "pydantic", "rich", "psutil")
 
@@ -176,3 +181,34 @@ def test_a_process_makes_its_home_folder_or_says_why_it_cannot(
     said = capsys.readouterr().err
     assert ended.value.code == 1 and len(served) == 1
     assert "HUB-1113" in said and "cannot be made" in said and "HUB_HOME" in said and "Traceback" not in said
+
+
+def test_what_is_printed_of_data_holds_no_terminal_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "a\x1b[2J\x9b2Jb\u202e"
+    show([{"name": hostile, "at": 1}])
+    note(hostile)
+    fail(HubError(hostile, hint=hostile))
+    _print(hostile, {}, {"name": hostile, "lines": "a\nb"}, Output.table)
+    said = "".join(capsys.readouterr())
+    assert said.count("a\\x1b[2J\\x9b2Jb\\u202e") == 6 and "+lines=a↵b" in said
+    assert not {"\x1b", "\x9b", "\u202e"} & set(said)
+    show_one({"x": hostile}, Output.json)
+    said = capsys.readouterr().out
+    assert not {"\x1b", "\x9b"} & set(said) and json.loads(said) == {"x": hostile}
+
+
+def test_a_tree_shows_its_words_as_they_are(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "topics.yaml").write_text(
+        "topics:\n  a:\n    doc: 'ids are [/A/], [red]'\n    owner: '[bold]'\n"
+    )
+    _draw(load(tmp_path / "topics.yaml"))
+    said = capsys.readouterr().out
+    assert "ids are [/A/], [red]" in said and "[bold]" in said
+
+
+def test_another_program_at_the_hubs_port_is_said_to_be_that() -> None:
+    answer = httpx2.Response(
+        200, text="<html>", request=httpx2.Request("GET", "http://127.0.0.1:8088/lag?x=1")
+    )
+    with pytest.raises(PeerError, match='what answers at "http://127.0.0.1:8088/" is no hub'):
+        told(answer)
