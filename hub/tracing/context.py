@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from hub.record import Headers
+
 TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _MOST_STATE = 512
-
-Headers = tuple[tuple[str, bytes | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
