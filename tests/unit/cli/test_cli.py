@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import httpx2
@@ -16,6 +18,7 @@ from hub.cli.context import environment_of, load_settings, where_to_find
 from hub.cli.http import told
 from hub.cli.output import Output, note, show, show_one, text_of
 from hub.cli.topic import _draw
+from hub.cli.up import answers_health
 from hub.cli.watch import _print
 from hub.config import Settings
 from hub.errors import ConfigError, HubError, PeerError
@@ -212,3 +215,15 @@ def test_another_program_at_the_hubs_port_is_said_to_be_that() -> None:
     )
     with pytest.raises(PeerError, match='what answers at "http://127.0.0.1:8088/" is no hub'):
         told(answer)
+
+
+def test_a_program_that_speaks_no_http_is_no_healthy_hub() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            with listening.accept()[0] as line:
+                line.recv(4096)
+                line.sendall(b"220 mail\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        assert answers_health(f"http://127.0.0.1:{listening.getsockname()[1]}") is False
