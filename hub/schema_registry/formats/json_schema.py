@@ -40,6 +40,9 @@ MOST_ENUM_VALUES = 10_000
 MOST_PATTERN = 1_000
 MOST_GROUPS = 100  # groups of a pattern within each other
 MOST_PATTERNS = 100_000  # characters of all patterns together
+MOST_URI = (
+    2_000  # characters of an id with all that is before it: each id in a schema is joined to those around it
+)
 MOST_CHAINED = 100  # references that lead to nothing but a reference
 
 _DRAFTS: Mapping[str, tuple[int, Any]] = {
@@ -491,6 +494,10 @@ _NOWHERE: Any = object()
 
 
 def _joined(base: str, uri: str) -> str:
+    if len(base) + len(uri) > MOST_URI:
+        raise InvalidSchema(
+            f"an id or a reference has more than {MOST_URI} characters with the ids around it"
+        )
     try:
         return urljoin(base, uri)
     except ValueError:

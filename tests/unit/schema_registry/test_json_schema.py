@@ -1027,6 +1027,14 @@ def test_a_long_chain_of_references_ends() -> None:
         )
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("each", [{"$id": "c"}, {"$ref": "c"}])
+def test_a_long_id_is_not_joined_to_thousands(each: Any) -> None:
+    long = {"$id": "http://a/" + "b/" * 100_000, "definitions": {"c": {"$id": "c"}}}
+    with pytest.raises(InvalidSchema, match="more than 2000 characters"):
+        schema({**long, "properties": {f"p{index}": each for index in range(9_000)}})
+
+
 @pytest.mark.timeout(60)
 def test_what_is_too_much_work_is_refused() -> None:
     wide = schema(any_of(*({"const": index} for index in range(600))))
