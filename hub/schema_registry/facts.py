@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from hub.record import NewRecord, Record
+from hub.schema_registry.rules import is_writable
 
 SCHEMAS_TOPIC = "_schemas"
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
@@ -279,6 +280,8 @@ def _object(value: Any, name: str) -> Mapping[str, Any] | None:
         return None
     if not isinstance(value, dict):
         raise TypeError(f"{name} is no object")
+    if not is_writable(value):
+        raise ValueError(f"{name} is nested too deep")
     return {key: each for key, each in value.items() if each is not None}
 
 

@@ -29,7 +29,13 @@ from hub.schema_registry.refusals import (
     version_not_found,
     version_number,
 )
-from hub.schema_registry.rules import merged_metadata, merged_rules, rule_types, same_metadata
+from hub.schema_registry.rules import (
+    merged_metadata,
+    merged_rules,
+    properties_of,
+    rule_types,
+    same_metadata,
+)
 from hub.schema_registry.settings import (
     DEFAULT_LEVEL,
     DEFAULT_MODE,
@@ -221,8 +227,7 @@ class Queries(Holdings):
             raise subject_not_found(subject)
         for number in reversed(numbers):
             each = self.subjects[subject][number]
-            properties = (each.metadata or {}).get("properties") or {}
-            if wanted.items() <= properties.items():
+            if wanted.items() <= properties_of(each.metadata).items():
                 return each
         raise schema_not_found()
 
@@ -470,7 +475,7 @@ class Queries(Holdings):
 
 
 def _property(metadata: Mapping[str, Any] | None, name: str) -> Any:
-    return ((metadata or {}).get("properties") or {}).get(name)
+    return properties_of(metadata).get(name)
 
 
 def _reserved(metadata: Mapping[str, Any] | None) -> frozenset[str]:

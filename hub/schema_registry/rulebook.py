@@ -15,6 +15,7 @@ from hub.schema_registry.describe import SchemaView, describe
 from hub.schema_registry.formats.avro_format import AvroSchema
 from hub.schema_registry.policy import Effective, Policies
 from hub.schema_registry.policy_checks import Context, Violation
+from hub.schema_registry.rules import properties_of
 from hub.schema_registry.sources import Source
 
 _MOST_REMEMBERED = 20_000  # subjects
@@ -74,11 +75,10 @@ class Rulebook:
         effective = self.effective(subject)
         if not effective.settings:
             return []
-        properties = (metadata or {}).get("properties") or {}
         context = Context(
             caller.principal,
             caller.teams,
-            str(properties.get("owner") or self.owners.get(effective.topic, "")),
+            str(properties_of(metadata).get("owner") or self.owners.get(effective.topic, "")),
             (metadata or {}).get("tags") or {},
             is_new,
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from hub.errors import CallerError
 
 LISTS = ("migrationRules", "domainRules", "encodingRules")
@@ -30,6 +32,8 @@ def check_rule_set(rules: Any) -> None:
     read: the Java one fails on a field of another type."""
     if not isinstance(rules, dict):
         raise InvalidRules("the rule set is no object")
+    if not is_writable(rules):
+        raise InvalidRules("the rule set is nested too deep")
     for part in LISTS:
         each_rule = rules.get(part)
         if each_rule is None:
@@ -57,6 +61,8 @@ def check_metadata(metadata: Any) -> None:
     """Raises InvalidMetadata unless properties are texts and tags lists of texts."""
     if not isinstance(metadata, dict):
         raise InvalidMetadata("metadata: no object")
+    if not is_writable(metadata):
+        raise InvalidMetadata("metadata: nested too deep")
     properties = metadata.get("properties")
     if properties is not None and not _texts_by_name(properties):
         raise InvalidMetadata("metadata: properties are no texts by name")
@@ -66,6 +72,15 @@ def check_metadata(metadata: Any) -> None:
     sensitive = metadata.get("sensitive")
     if sensitive is not None and not _texts(sensitive):
         raise InvalidMetadata("metadata: sensitive is no list of names")
+
+
+def is_writable(value: Any) -> bool:
+    """Whether records and answers can have it: JSON is read four times as deep as it is written."""
+    try:
+        orjson.dumps([[[value]]])
+    except TypeError:
+        return False
+    return True
 
 
 def _texts(value: Any) -> bool:
@@ -142,15 +157,20 @@ def merged_rules(*layers: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return merged
 
 
+def properties_of(metadata: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Nobody has checked what other registries wrote."""
+    found = (metadata or {}).get("properties")
+    return found if isinstance(found, dict) else {}
+
+
 def says_version(metadata: Mapping[str, Any] | None) -> bool:
     """Whether the metadata has a version number in it."""
-    return VERSION in ((metadata or {}).get("properties") or {})
+    return VERSION in properties_of(metadata)
 
 
 def with_version(metadata: Mapping[str, Any] | None, version: int) -> Mapping[str, Any]:
     """The metadata with this version's number."""
-    properties = (metadata or {}).get("properties") or {}
-    return {**(metadata or {}), "properties": {**properties, VERSION: str(version)}}
+    return {**(metadata or {}), "properties": {**properties_of(metadata), VERSION: str(version)}}
 
 
 def without_version(metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -173,7 +193,9 @@ def same_metadata(asked: Mapping[str, Any] | None, stored: Mapping[str, Any] | N
 
 def rule_types(rules: Mapping[str, Any] | None) -> set[str]:
     """The types of all rules of a rule set."""
-    return {str(each.get("type")) for part in LISTS for each in (rules or {}).get(part) or ()}
+    lists = [(rules or {}).get(part) for part in LISTS]
+    every = [each for found in lists if isinstance(found, list) for each in found]
+    return {str(each.get("type")) for each in every if isinstance(each, dict)}
 
 
 def without_rules(rules: Mapping[str, Any] | None, gone: Sequence[str]) -> Mapping[str, Any] | None:

@@ -17,6 +17,7 @@ from hub.schema_registry.formats import InvalidSchema
 from hub.schema_registry.policy_checks import tags_beside
 from hub.schema_registry.registry import SETTINGS, Refused, Registry, guid_of
 from hub.schema_registry.rulebook import view_of
+from hub.schema_registry.rules import properties_of
 
 SCHEMAS, VERSIONS = "registry_schemas", "registry_versions"
 SETTINGS_, FIELDS = "registry_settings", "registry_fields"
@@ -42,10 +43,10 @@ def rows(registry: Registry) -> Iterator[Row]:
 
 def _schema(context: str, schema_id: int, bound: SchemaStored) -> dict[str, Any]:
     return {
-        "context": context,
+        "context": _text(context),
         "id": schema_id,
-        "guid": guid_of(bound),
-        "type": bound.schema_type,
+        "guid": _text(guid_of(bound)),
+        "type": _text(bound.schema_type),
         "text": _text(bound.schema),
     }
 
@@ -78,7 +79,7 @@ def _version(subject: str, stored: SchemaStored, view: SchemaView | None) -> Ite
         {
             "subject": _text(subject),
             "version": stored.version,
-            "context": names.context_of(subject),
+            "context": _text(names.context_of(subject)),
             "id": stored.schema_id,
             "deleted": stored.deleted,
             "owner": _owner(stored.metadata),
@@ -111,8 +112,7 @@ def _settings(registry: Registry) -> Iterator[Row]:
 
 
 def _owner(metadata: Mapping[str, Any] | None) -> str | None:
-    properties = (metadata or {}).get("properties")
-    owner = properties.get("owner") if isinstance(properties, dict) else None
+    owner = properties_of(metadata).get("owner")
     return _text(owner) if isinstance(owner, str) and owner else None
 
 

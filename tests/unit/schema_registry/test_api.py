@@ -376,6 +376,18 @@ def test_what_is_referenced_cannot_be_deleted(http: Http) -> None:
     assert http.ok("DELETE", "/subjects/base") == [2]
 
 
+def test_what_is_nested_too_deep_to_be_written_is_refused(http: Http) -> None:
+    deep: Any = []
+    for _ in range(300):
+        deep = [deep]
+    rules = {"domainRules": [{"name": "r", "later": deep}]}
+    http.fails(422, 422, "POST", "/subjects/s/versions", {"schema": A, "metadata": {"later": deep}})
+    http.fails(422, 42210, "POST", "/subjects/s/versions", {"schema": A, "ruleSet": rules})
+    http.fails(422, 422, "PUT", "/config/s", {"defaultMetadata": {"later": deep}})
+    http.fails(422, 42210, "PUT", "/config/s", {"defaultRuleSet": rules})
+    http.register("s", A)
+
+
 def test_a_deleted_version_that_lost_what_it_refers_to_is_in_nobodys_way(http: Http) -> None:
     """Every look-up and every check of compatibility in its subject once was refused with 42201."""
     http.register("base", A)

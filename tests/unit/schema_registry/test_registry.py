@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.log import MemoryCluster
-from hub.record import NewRecord
+from hub.record import NewRecord, Record
 from hub.schema_registry.codec import Undecodable, decode, encode, parsed
 from hub.schema_registry.compatibility import _ANSWERS, Question, check
 from hub.schema_registry.facts import SCHEMAS_TOPIC, LevelSet, SchemaStored, Unreadable, fact_of, record_of
@@ -58,6 +58,28 @@ def test_what_is_no_fact_is_kept_visible_and_changes_nothing() -> None:
 
 
 # ---- decide, apply
+
+
+def test_what_could_not_be_written_again_is_no_fact() -> None:
+    """It once was half taken in: its subject was there, and had no versions."""
+    deep = "[" * 300 + "]" * 300
+    key = b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}'
+    value = f'{{"subject":"s","version":1,"id":1,"schema":"\\"int\\"","metadata":{{"x":{deep}}}}}'
+    fact = fact_of(Record(SCHEMAS_TOPIC, 0, 7, 0, key, value.encode()))
+    assert isinstance(fact, Unreadable) and "nested too deep" in fact.reason
+
+
+@pytest.mark.parametrize("odd", [["a"], 5, None])
+def test_metadata_and_rules_of_other_shapes_are_in_nobodys_way(odd: Any) -> None:
+    """What another registry wrote, nobody has checked."""
+    registry = Registry()
+    stored = SchemaStored("s", 1, 1, '"int"', metadata={"properties": odd}, rule_set={"domainRules": odd})
+    registry.apply(stored)
+    with pytest.raises(Refused):
+        registry.with_metadata("s", {"a": "b"})
+    assert registry.listed(lambda _: True, rule_type="CEL") == []
+    again = RegisterSchema("s", '"int"', metadata={"properties": {"a": "b"}})
+    assert registry.decide(again).answer.version == 2
 
 
 def registered(registry: Registry, subject: str, schema: str) -> SchemaStored:

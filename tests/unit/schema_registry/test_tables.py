@@ -254,9 +254,14 @@ def test_what_others_wrote_is_there_as_far_as_it_can_be_read(bench: Bench) -> No
     ):
         bench.append(record_of(fact))
     bench.append(NewRecord(SCHEMAS_TOPIC, b"?", b"?", partition=0))
+    nul = SchemaStored(":.a\0b:s", 1, 1, "thrift", "TH\0RIFT", more={"guid": "g\0"})
+    bench.append(record_of(nul))
     rebuilt = bench.rebuild()
-    assert (rebuilt.versions, rebuilt.not_described, rebuilt.unreadable, rebuilt.conflicts) == (3, 2, 1, 1)
+    assert (rebuilt.versions, rebuilt.not_described, rebuilt.unreadable, rebuilt.conflicts) == (4, 3, 1, 1)
+    values = [value for rows in bench.rows().values() for row in rows for value in row.values()]
+    assert not [value for value in values if isinstance(value, str) and "\0" in value]
     assert bench.sql("SELECT subject, owner, tags, described FROM registry_versions ORDER BY 1") == [
+        {"subject": ":.a\ufffdb:s", "owner": None, "tags": "[]", "described": 0},
         {"subject": "broken", "owner": None, "tags": "[]", "described": 0},
         {"subject": "odd", "owner": None, "tags": '["PII"]', "described": 1},
         {"subject": "other", "owner": None, "tags": "[]", "described": 0},
