@@ -50,6 +50,7 @@ class Wire:
                 if answer.status_code != 200:
                     answer.read()
                     raise Denied(_reply(answer))
+                _check_line(self.url, answer)
                 decoder = SseDecoder()
                 yield (told for chunk in answer.iter_bytes() for told in decoder.feed(chunk))
             finally:
@@ -116,6 +117,7 @@ class AsyncWire:
                 if answer.status_code != 200:
                     await answer.aread()
                     raise Denied(_reply(answer))
+                _check_line(self.url, answer)
                 decoder = SseDecoder()
                 yield (told async for chunk in answer.aiter_bytes() for told in decoder.feed(chunk))
             finally:
@@ -166,6 +168,12 @@ def _built(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.
         content=request.body,
         timeout=timeout,
     )
+
+
+def _check_line(url: str, answer: httpx.Response) -> None:
+    """Raises Broken: a proxy's page has empty lines, too, and would pass for a line on which nothing happens."""
+    if not answer.headers.get("content-type", "").startswith("text/event-stream"):
+        raise Broken(f"{url}: what answers is no hub")
 
 
 def _reply(answer: httpx.Response) -> Reply:

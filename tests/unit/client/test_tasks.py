@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hub.client import AsyncChanges, AsyncCopy, AsyncHub, CallerError, Hub, Upsert
+from hub.client import AsyncChanges, AsyncCopy, AsyncHub, CallerError, Hub, Unreachable, Upsert
 from hub.client.calls import Request
 from hub.client.changes import Listener, Told
 
@@ -115,19 +115,34 @@ def test_lines_that_stay_open_leave_room_for_calls(serve: Callable[[bytes], str]
     asyncio.run(many())
 
 
+def test_a_page_is_no_line_of_changes(serve: Callable[..., str]) -> None:
+    url = serve(b"<html>\n\nsign in\n\n", "text/html")
+    with Hub(url, timeout_s=0.5) as hub, pytest.raises(Unreachable, match="no hub"):
+        next(hub.subscribe("v"))
+
+    async def hear() -> None:
+        async with AsyncHub(url, timeout_s=0.5) as hub:
+            with pytest.raises(Unreachable, match="no hub"):
+                await asyncio.wait_for(anext(hub.subscribe("v")), 10.0)
+
+    asyncio.run(hear())
+
+
 @pytest.fixture
 def serve() -> Any:
     """A server whose lines tell something and stay open, and that has one row."""
     stops: list[Callable[[], None]] = []
 
-    def started(told: bytes) -> str:
+    def started(told: bytes, kind: str = "text/event-stream") -> str:
         begun: list[Any] = []
         ready = threading.Event()
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             head = await reader.readuntil(b"\r\n\r\n")
             if b"/changes" in head.split(b"\r\n")[0]:
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + told)
+                writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n\r\n".encode() + told)
+                if kind == "text/html":
+                    writer.write_eof()
                 await reader.read()  # until the client goes
             else:
                 writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\n{"n":1}')
