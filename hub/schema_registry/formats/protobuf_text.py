@@ -275,18 +275,15 @@ class _Writer:
 
     def _fields(self, message: DescriptorProto, inside: str) -> Iterator[_Item]:
         own = {f".{inside}.{each.name}": each for each in message.nested_type}
-        done: set[int] = set()
+        oneofs: dict[int, list[FieldDescriptorProto]] = {}
+        for field in message.field:
+            if field.HasField("oneof_index"):
+                oneofs.setdefault(field.oneof_index, []).append(field)
         for field in message.field:
             if not field.HasField("oneof_index") or field.proto3_optional:
                 makes = field.type == _Type.TYPE_GROUP or _is_map(field, own)
                 yield _Item((field.number,), list(self._field(field, inside, own)), int(makes))
-            elif field.oneof_index not in done:
-                done.add(field.oneof_index)
-                members = [
-                    each
-                    for each in message.field
-                    if each.HasField("oneof_index") and each.oneof_index == field.oneof_index
-                ]
+            elif members := oneofs.pop(field.oneof_index, []):  # where its first field is
                 groups = sum(each.type == _Type.TYPE_GROUP for each in members)
                 lines = self._oneof(message.oneof_decl[field.oneof_index], members, inside, own)
                 yield _Item((min(each.number for each in members),), list(lines), groups)
@@ -315,7 +312,11 @@ class _Writer:
             special.append(f"json_name = {_quoted(field.json_name)}")
         tail = f" = {field.number}{self._brackets(special, field.options, scope)}"
         if field.type == _Type.TYPE_GROUP:
-            group = own[field.type_name]
+            group = own.get(field.type_name)
+            if group is None:  # a descriptor may say so, no text can
+                raise InvalidSchema(
+                    f"the schema is no valid Protobuf: the group {field.name[:200]} is not nested in it"
+                )
             body = self._body(group, field.type_name[1:])
             yield from _block(f"{self._label(field)}group {group.name}{tail}", body)
         elif _is_map(field, own):

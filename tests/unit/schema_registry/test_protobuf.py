@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pb2, timestamp_pb2
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 
 from hub.schema_registry.formats import InvalidSchema, protobuf, protobuf_imports, protoc
@@ -954,6 +954,21 @@ def _nested(depth: int) -> str:
 def test_bombs_are_refused(text: str, said: str) -> None:
     with pytest.raises(InvalidSchema, match=said):
         parse(text)
+
+
+@pytest.mark.timeout(30)
+def test_each_of_thousands_of_oneofs_is_written_in_its_turn() -> None:
+    oneofs = "".join(f"oneof o{index} {{ int32 a{index} = {index + 1}; }}" for index in range(4_900))
+    found = parse(f'syntax = "proto3"; message A {{ {oneofs} }}')
+    assert canonical(found).count("oneof") == 4_900
+
+
+def test_a_group_that_is_no_nested_message_is_refused() -> None:
+    file = FileDescriptorProto(name="x", syntax="proto2")
+    field = file.message_type.add(name="A").field.add(name="a", number=1, type_name=".A")
+    field.label, field.type = FieldDescriptorProto.LABEL_OPTIONAL, FieldDescriptorProto.TYPE_GROUP
+    with pytest.raises(InvalidSchema, match="the group a is not nested"):
+        parse(base64.b64encode(file.SerializeToString()).decode())
 
 
 def test_a_nested_bomb_in_base64_is_refused() -> None:
