@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from confluent_kafka import Producer
 from pipeline import records_of
 from processes import call_hub, run_hub
 
@@ -23,10 +24,12 @@ from hub.config import Settings
 from hub.errors import CallerError, Conflict, NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.log import NewTopic
-from hub.record import Positions, Record
+from hub.record import NewRecord, Positions, Record
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.codec import decode, parsed
+from hub.schema_registry.sources import Source
 from hub.topics.apply import apply, make_plan
+from hub.topics.browse import Browser, Wanted
 from hub.topics.describe import describe
 from hub.topics.plan import Allowed, Plan, RegisterSchema
 from hub.topics.producer import Publisher
@@ -553,6 +556,38 @@ def test_describe_without_a_registry_tells_the_rest(project: Project, settings: 
     (missing,) = told.missing
     assert missing.startswith("schemas: ") and "does not answer" in missing
     assert told.settings and told.partitions[0].end == 0 and told.partitions[0].bytes_by_broker
+
+
+def test_one_browses_past_a_batch_that_cannot_be_unpacked(project: Project) -> None:
+    """A few KB of zstd that inflate beyond what librdkafka takes, three messages long."""
+    name = f"{project.root}.bomb"
+    project.cluster.create_topic(name, partitions=2, config={}, replication_factor=1)
+    for values in ((b"before", b"beside"), (b"after", b"later")):
+        project.cluster.writer().append(
+            [NewRecord(name, None, value, (), None, partition) for partition, value in enumerate(values)]
+        )
+        if values[0] == b"before":
+            large = dict.fromkeys(("message_max_bytes", "batch_size"), 200_000_000)
+            bomb = Producer(
+                project.cluster.settings("test", compression_type="zstd", linger_ms=2_000, **large)
+            )
+            for _ in range(3):
+                bomb.produce(name, bytes(40_000_000), partition=0)
+            assert bomb.flush(60) == 0
+    browser = Browser(project.cluster, NoSchemas())
+    newest = browser.find(Wanted(name))
+    assert {each.value.text for each in newest.messages} == {"later", "after", "beside", "before"}
+    assert newest.complete and "partition 0: offsets [1, 4) are passed by" in newest.unreadable
+    oldest = browser.find(Wanted(name, start={0: 0, 1: 0}))
+    assert len(oldest.messages) == 4 and oldest.complete
+
+
+class NoSchemas:
+    def source(self, schema_id: int) -> Source:
+        raise NotFound("none")
+
+    def registered(self, schema_id: int, topic: str) -> tuple[str, int] | None:
+        return None
 
 
 def test_a_mistake_in_the_tree_is_one_message_with_its_place(
