@@ -245,6 +245,11 @@ class Desk:
                     log.warning("alerts are kept here until Kafka takes them: %s", error.message)
                 self._not_kept = f"not written to the log yet: {error.message}"
                 self._close_writer()
+            except Exception as error:  # whatever it is: people are told all the same
+                if self._not_kept is None:
+                    log.exception("alerts are kept here, they cannot be written")
+                self._not_kept = f"not written to the log yet: {type(error).__name__}: {error}"
+                self._close_writer()
             else:
                 self._not_kept = None
                 with self._lock:

@@ -149,7 +149,10 @@ class Outbox:
                 if not taken:
                     worker.status = replace(worker.status, given_up=worker.status.given_up + 1)
             if mine:
-                self._done(notification)
+                try:
+                    self._done(notification)
+                except Exception:  # it was sent, and the next one shall be
+                    log.exception("notification %s was sent, which could not be noted", notification.id)
 
     def _tried(self, worker: _Worker, notification: Notification) -> bool | None:
         """Whether it was taken; None when the hub stops meanwhile."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from hub.alerts.desk import Desk, Known, families, read
-from hub.alerts.engine import Notification
+from hub.alerts.engine import GroupKey, Notification
 from hub.alerts.facts import ALERTS_TOPIC, Kept
 from hub.alerts.files import Channel
 from hub.alerts.live import LiveAlerts
@@ -30,6 +31,7 @@ class Cluster(MemoryCluster):
     """One that can be cut off."""
 
     cut = False
+    wrong: Exception | None = None
 
     def topics(self) -> Any:
         self.check()
@@ -49,7 +51,7 @@ class Cluster(MemoryCluster):
 
     def check(self) -> None:
         if self.cut:
-            raise PeerError("Kafka is away")
+            raise self.wrong or PeerError("Kafka is away")
 
 
 class Box(Outbox):
@@ -292,3 +294,35 @@ def test_a_record_of_somebody_else_is_an_error_that_names_it() -> None:
     with pytest.raises(HubFault, match="partition 0, offset 7"):
         Kept().apply(Record(ALERTS_TOPIC, 0, 7, 0, b"firing|k", b"{}", ()))
     Kept().apply(Record(ALERTS_TOPIC, 0, 8, 0, b"of a newer hub|k", b"{}", ()))
+
+
+def test_what_cannot_be_written_for_a_reason_of_our_own_is_told_all_the_same(world: World) -> None:
+    desk, box = world.desk()
+    step(world, desk)
+    world.cluster.cut, world.cluster.wrong = True, RuntimeError("a bug of ours")
+    world.verdicts = {"billing": Verdict.BAD}
+    known = step(world, desk)
+    assert known.firing == 1 and len(box.put_in) == 1
+    assert any("a bug of ours" in each for each in known.troubles)
+    world.cluster.cut = False
+    step(world, desk)
+    assert len(box.put_in) == 1 and read(world.cluster).state.firing
+
+
+def test_a_channel_goes_on_when_what_it_sent_cannot_be_noted() -> None:
+    sent: list[str] = []
+    noted: list[str] = []
+    both = threading.Event()
+
+    def note(notification: Notification) -> None:
+        noted.append(notification.id)
+        if len(noted) == 2:
+            both.set()
+        raise RuntimeError("a bug of ours")
+
+    outbox = Outbox(lambda _name, _channel, told: sent.append(told.id), note)
+    outbox.use({"ops": Channel.model_validate({"slack": {"url": "${X}"}})})
+    for number in ("1", "2"):
+        outbox.put(Notification(number, "ops", GroupKey("r", ()), (), 0))
+    assert both.wait(10.0) and sent == noted == ["1", "2"]
+    outbox.stop()
