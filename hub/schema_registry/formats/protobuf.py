@@ -22,7 +22,7 @@ from functools import lru_cache
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 
 from hub.schema_registry.formats import Difference, InvalidSchema
 from hub.schema_registry.formats.protobuf_imports import TEXTS
@@ -159,7 +159,7 @@ def _printed(text: str, given: Mapping[str, FileDescriptorProto]) -> str:
     try:
         for each in (*imports, file):
             pool.Add(each)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, EncodeError) as error:  # the last: parts that it must have are not there
         said = str(error).replace(f"'{ROOT}'", f"'{name}'")[:500]
         raise InvalidSchema(f"the schema is no valid Protobuf: {said}") from None
     return written(file, imports)

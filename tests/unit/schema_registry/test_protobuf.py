@@ -956,7 +956,14 @@ def test_bombs_are_refused(text: str, said: str) -> None:
         parse(text)
 
 
-@pytest.mark.timeout(30)
+def test_a_descriptor_that_lacks_what_it_must_have_is_refused() -> None:
+    file = FileDescriptorProto(name="x", syntax="proto3")
+    file.message_type.add(name="A").options.uninterpreted_option.add().name.add()
+    with pytest.raises(InvalidSchema, match="missing required fields"):
+        parse(base64.b64encode(file.SerializePartialToString()).decode())
+
+
+@pytest.mark.timeout(10)
 def test_each_of_thousands_of_oneofs_is_written_in_its_turn() -> None:
     oneofs = "".join(f"oneof o{index} {{ int32 a{index} = {index + 1}; }}" for index in range(4_900))
     found = parse(f'syntax = "proto3"; message A {{ {oneofs} }}')
