@@ -83,6 +83,8 @@ class JsonEncoder:
         out.steps_left = most_steps
         try:
             self._encode(value, out, 0)
+        except UnicodeEncodeError:  # no parser that the hub trusts gives one
+            raise Unfit(f"{place}: half a surrogate is no text") from None
         except _Misfit as misfit:
             path = place + "".join(reversed(misfit.path))
             hint = misfit.hint() if callable(misfit.hint) else misfit.hint
@@ -126,7 +128,9 @@ def _shown(value: Any) -> str:
         return f"an object of {len(value)} fields"
     if isinstance(value, list):
         return f"an array of {len(value)}"
-    text = dumped(value[:80] if isinstance(value, str) else value).decode()
+    if isinstance(value, str):
+        value = value[:80].encode(errors="replace").decode()
+    text = dumped(value).decode()
     article = {str: "the text", bool: "the boolean", int: "the integer", float: "the number"}[type(value)]
     return f"{article} {text if len(text) <= 60 else text[:57] + '…'}"
 

@@ -17,12 +17,17 @@ _MAY_BE_LONG = re.compile(rb"\d{19}")  # -2^63 - 1 has so many digits
 def loaded(text: bytes) -> Any:
     """The value. Raises orjson.JSONDecodeError; also for a number that is beyond every double (309 digits)."""
     value = orjson.loads(text)
-    if _MAY_BE_LONG.search(text) is None:
+    if not may_be_long(text):
         return value
     try:
         return json.loads(text)
     except RecursionError:
         raise orjson.JSONDecodeError("nested too deep", "", 0) from None
+
+
+def may_be_long(text: bytes) -> bool:
+    """Whether an integer in it may have more than 64 bits; no is certain."""
+    return _MAY_BE_LONG.search(text) is not None
 
 
 def dumped(value: Any) -> bytes:

@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from hub.schema_registry.avro_check import Broken, checker, counts_nothing
 from hub.schema_registry.avro_json import MOST_STEPS, JsonEncoder, Unfit
 from hub.schema_registry.avro_twin import twin
-from hub.schema_registry.exact_json import dumped, loaded
+from hub.schema_registry.exact_json import dumped, loaded, may_be_long
 from hub.schema_registry.formats import InvalidSchema, avro
 from hub.schema_registry.formats.avro_format import AvroSchema
 from hub.schema_registry.formats.json_schema import JsonSchema
@@ -184,8 +184,8 @@ class JsonText:
 
     def value(self, value: bytes, start: int) -> Any:
         """See decoder_of."""
-        self.exact(value, start)
-        return orjson.loads(value[start:])
+        found = self.exact(value, start)
+        return orjson.loads(value[start:]) if may_be_long(value) else found
 
     def exact(self, value: bytes, start: int) -> Any:
         """The same with integers as they are."""

@@ -221,6 +221,14 @@ def test_long_integers_are_exact_where_the_type_holds_them_and_refused_elsewhere
             JsonEncoder(schema).body(value)
 
 
+@pytest.mark.parametrize("schema", ["string", "long", {"type": "map", "values": "int"}, COLOR, "bytes"])
+def test_half_a_surrogate_is_unfit(schema: Any) -> None:
+    with pytest.raises(Unfit):
+        JsonEncoder(schema).body(
+            {"\ud800": 1} if isinstance(schema, dict) and "values" in schema else "\ud800"
+        )
+
+
 def test_decimals_of_many_digits_cost_what_they_have() -> None:
     """Zeros at the end once were taken off one by one, each with a copy of all the others: a megabyte took minutes."""
     short, long = (
