@@ -4,7 +4,9 @@ held, and ``errors`` says why."""
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from hub.alerts.files import (
     ALERTS_FILE,
@@ -18,6 +20,8 @@ from hub.alerts.files import (
 from hub.errors import ConfigError
 
 Stamp = tuple[int, int]
+T = TypeVar("T")
+_UNREAD = (-1, -1)
 
 
 class LiveAlerts:
@@ -42,13 +46,8 @@ class LiveAlerts:
         if stamp is None:
             self.file = AlertsFile()
             self._forget(path)
-        elif self._read.get(path) != stamp:
-            self._read[path] = stamp
-            try:
-                self.file = load_alerts(path)
-                self.errors.pop(str(path), None)
-            except ConfigError as error:
-                self.errors[str(path)] = error
+        else:
+            self.file = self._loaded(path, stamp, load_alerts) or self.file
         files = query_files(self.project)
         for gone in set(self._read) - {path, *files}:
             self._queries.pop(gone, None)
@@ -71,14 +70,28 @@ class LiveAlerts:
 
     def _refresh_query(self, file: Path) -> None:
         stamp = _stamp(file)
-        if stamp is None or self._read.get(file) == stamp:
-            return
-        self._read[file] = stamp
+        found = None if stamp is None else self._loaded(file, stamp, load_query_alert)
+        if found is not None:
+            self._queries[file] = found
+
+    def _loaded(self, path: Path, stamp: Stamp, load: Callable[[Path], T]) -> T | None:
+        """What a file says that changed since; None where it did not, or cannot be read."""
+        if self._read.get(path) == stamp:
+            return None
+        found = None
         try:
-            self._queries[file] = load_query_alert(file)
-            self.errors.pop(str(file), None)
+            found = load(path)
+            self.errors.pop(str(path), None)
         except ConfigError as error:
-            self.errors[str(file)] = error
+            self.errors[str(path)] = error
+        except OSError as error:
+            # It is tried again: who may read it is not in the stamp.
+            self.errors[str(path)] = ConfigError(
+                f"cannot be read: {error.strerror}", where=str(path), code="HUB-1105"
+            )
+            stamp = _UNREAD
+        self._read[path] = stamp
+        return found
 
     def _forget(self, path: Path) -> None:
         self._read.pop(path, None)
@@ -88,6 +101,8 @@ class LiveAlerts:
 def _stamp(path: Path) -> Stamp | None:
     try:
         found = path.stat()
-    except OSError:
+    except FileNotFoundError:
         return None
+    except OSError:
+        return 0, 0  # it is there and cannot be looked at
     return found.st_mtime_ns, found.st_size

@@ -180,3 +180,24 @@ def test_files_are_read_again_when_they_change_and_a_broken_one_leaves_what_held
     os.remove(query)
     live.refresh()
     assert (live.file, live.queries(), live.errors) == (AlertsFile(), [], {})
+
+
+def test_a_file_that_could_not_be_opened_says_so_and_is_tried_again_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "alerts.yaml", WHOLE)
+    write(tmp_path / "alerts" / "unpaid-orders.yaml", QUERY)
+    live = LiveAlerts(tmp_path)
+
+    def closed(_path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        for load in ("load_alerts", "load_query_alert"):
+            patched.setattr(f"hub.alerts.live.{load}", closed)
+        live.refresh()
+    assert len(live.errors) == 2
+    assert all("cannot be read: Permission denied" in each.message for each in live.errors.values())
+    live.refresh()  # their mode was changed, not their content
+    assert list(live.file.channels) == ["ops", "shop", "mail"] and len(live.queries()) == 1
+    assert live.errors == {}
