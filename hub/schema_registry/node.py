@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from hub.errors import HubError, PeerError
+from hub.errors import HubError, HubFault, PeerError
 from hub.log import Cluster, Reader, Writer, WriterFenced
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.compatibility import Incompatibility
@@ -251,7 +251,9 @@ class Node:
         opened = self._writer is None
         if self._writer is None:
             self._writer = self.cluster.writer(WRITER_NAME)
-            self._reach(self._end())
+            end = self._end()
+            self._be_same_log(end)
+            self._reach(end)
         try:
             decision = self.read(lambda registry: registry.decide(command))
         except Refused:
@@ -269,8 +271,19 @@ class Node:
         except HubError:  # opened anew by itself it would not notice who wrote meanwhile
             self._writer = None
             raise
+        self._be_same_log(after + 1)  # the mark of its transaction may be read already
         self._take_in(records, after)
         return decision.answer, after
+
+    def _be_same_log(self, end: int) -> None:
+        """Raises HubFault when the log ends before what was read of it: what is decided here would be of another one, and
+        what is written would be shown to nobody. What was read is served all the same: it may be the last copy."""
+        if end < self.position:
+            self._writer = None
+            raise HubFault(
+                f'topic "{SCHEMAS_TOPIC}" ends at {end}, and was read up to {self.position}: it is another one now',
+                hint="was it deleted, or restored from a copy? Start the registry anew to go on with it as it is",
+            )
 
     def _take_in(self, records: Sequence[NewRecord], after: int) -> None:
         """Apply what this node appended, as reading it back would: it is committed, and readers are told of that some

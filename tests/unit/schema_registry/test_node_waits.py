@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from hub.errors import PeerError
+from hub.errors import HubFault, PeerError
 from hub.log import MemoryCluster, MemoryWriter, WriterFenced
 from hub.record import NewRecord, Positions
+from hub.schema_registry.facts import SCHEMAS_TOPIC
 from hub.schema_registry.node import Node
 from hub.schema_registry.registry import RegisterSchema, Registry
 
@@ -94,3 +95,19 @@ def test_a_fenced_write_is_tried_again_until_its_time_is_over() -> None:
 
 def subjects(registry: Registry) -> list[str]:
     return sorted(registry.subjects)
+
+
+def test_a_log_that_was_made_anew_is_written_by_no_node_that_read_the_former_one() -> None:
+    """The write once was acknowledged, and shown to nobody until the node was started again."""
+    cluster = MemoryCluster()
+    node = Node(cluster)
+    assert node.start()
+    for number in range(4):
+        node.submit(command(f"s{number}"))
+    cluster.delete_topic(SCHEMAS_TOPIC)
+    cluster.create_topic(SCHEMAS_TOPIC, partitions=1, config={}, replication_factor=1)
+    for _ in range(2):
+        with pytest.raises(HubFault, match="is another one now"):
+            node.submit(command("new"))
+    assert len(node.read(subjects)) == 4  # served as it was
+    node.stop()
