@@ -123,12 +123,17 @@ class _Checker(ReaderWriterCompatibilityChecker):  # type: ignore[misc]  # untyp
     def check_reader_writer_record_fields(
         self, reader: RecordSchema, writer: RecordSchema, location: list[str]
     ) -> SchemaCompatibilityResult:
+        written = writer.fields_dict  # made anew whenever it is asked for
         for field in reader.fields:
             names = {field.name, *(field.props.get("aliases") or ())}
+            sources = [written[each] for each in names if each in written]
             # Java renames the writer's fields by the aliases, and would have one twice.
-            if len(names & writer.fields_dict.keys()) > 1:
-                return incompatible(SchemaIncompatibilityType.name_mismatch, field.name, location)
-        result: SchemaCompatibilityResult = super().check_reader_writer_record_fields(
-            reader, writer, location
-        )
-        return result
+            if len(sources) > 1 or not (sources or field.has_default):
+                return incompatible(
+                    SchemaIncompatibilityType.reader_field_missing_default_value, field.name, location
+                )
+            for source in sources:
+                found = self.get_compatibility(field.type, source.type)
+                if found.compatibility is SchemaCompatibilityType.incompatible:
+                    return found
+        return CompatibleResult

@@ -109,6 +109,13 @@ def test_a_union_of_many_records_is_compared_name_by_name() -> None:
     assert found == ("MISSING_UNION_BRANCH", "/50")
 
 
+@pytest.mark.timeout(8)
+def test_fields_of_a_wide_record_are_looked_up() -> None:
+    before = record("R", *(field(f"old{index}", "int") for index in range(4_990)))
+    after = record("R", *(field(f"new{index}", "int", aliases=[f"old{index}"]) for index in range(4_990)))
+    assert rules(after, before) == rules(after, after) == []
+
+
 @pytest.mark.timeout(20)
 def test_symbols_of_a_large_enum_are_looked_up() -> None:
     large = {"type": "enum", "name": "E", "symbols": [f"s{index}" for index in range(45_000)]}
