@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from hub.schema_registry.commands import RegisterSchema
+from hub.schema_registry.describe import Warned
 from hub.schema_registry.facts import HIGHEST_ID, Reference, SchemaStored
 from hub.schema_registry.formats.inline_tags import KINDS, Tagged
 from hub.schema_registry.holdings import guid_of
@@ -195,7 +196,7 @@ _MOST_WARNINGS = 10
 _MOST_WARNING = 240  # characters; proxies take some KiB of headers
 
 
-def warnings_header(violations: Sequence[Violation]) -> list[tuple[bytes, bytes]]:
+def warnings_header(violations: Sequence[Violation | Warned]) -> list[tuple[bytes, bytes]]:
     """The header ``Hub-Warnings`` of a registration: a JSON list of sentences, in ASCII; [] when nothing warns."""
     said = [str(each) for each in violations if each.severity == "warn"]
     if not said:

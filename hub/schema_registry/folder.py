@@ -16,6 +16,7 @@ of that file and stops no other; only what makes the folder as a whole unreadabl
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -30,6 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from hub.errors import ConfigError, nearest
 from hub.schema_registry.compatibility import LEVELS, Incompatibility
+from hub.schema_registry.describe import describe, warnings
 from hub.schema_registry.facts import Reference
 from hub.schema_registry.formats import InvalidSchema, avro
 from hub.schema_registry.state import (
@@ -569,6 +571,16 @@ def plan(folder: Folder, state: RegistryState, rules: Rules = Rules()) -> Plan:
     return Plan((*items, *left))
 
 
+def _remarks(old: Parsed, new: Parsed) -> Iterator[Incompatibility]:
+    """What no level sees, of what can be described."""
+    if old.schema_type == new.schema_type:
+        with contextlib.suppress(InvalidSchema):
+            for each in warnings(*(describe(of.schema_type, of.schema, of.named) for of in (old, new))):
+                yield Incompatibility(
+                    each.rule, "/", f"{each.path}: {each.what}", each.fix, "", field=each.path
+                )
+
+
 def as_state(folder: Folder, default_level: str = "BACKWARD") -> RegistryState:
     """A folder as if it was registered once: what another revision is compared with. Files with problems are left out."""
     state = RegistryState({}, default_level)
@@ -630,7 +642,7 @@ class _Planner:
             ]
             old = parsed_version(self.state, live[-1]) if live else None
             changes = tuple(diff_in_words(file.schema_type, old, new)) if old is not None else ()
-            warnings = tuple(each for rule in self.rules.warn for each in rule(file, new, subject))
+            warned = [each for rule in self.rules.warn for each in rule(file, new, subject)]
         except InvalidSchema as error:
             return self._refused(file, "NOT_COMPARABLE", error.message, "make the schema simpler")
         if old is not None and not changes:
@@ -646,7 +658,7 @@ class _Planner:
             tuple(reasons),
             changes,
             registers=not reasons,
-            warnings=warnings,
+            warnings=(*warned, *(_remarks(old, new) if old is not None else ())),
             old=old,
             new=new,
         )

@@ -25,12 +25,13 @@ from hub.log import Cluster, Reader, Writer, WriterFenced
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.compatibility import Incompatibility
 from hub.schema_registry.decide_register import as_judged
+from hub.schema_registry.describe import Warned, warnings
 from hub.schema_registry.facts import SCHEMAS_TOPIC, SchemaStored, Unreadable, fact_of, record_of
 from hub.schema_registry.formats import InvalidSchema, known
 from hub.schema_registry.formats.inline_tags import Tagged, retagged
 from hub.schema_registry.policy_checks import Violation
 from hub.schema_registry.registry import Command, Decision, Refused, RegisterSchema, Registry, refused_schema
-from hub.schema_registry.rulebook import Rulebook
+from hub.schema_registry.rulebook import Rulebook, view_of
 from hub.schema_registry.rules import InvalidRules
 
 log = logging.getLogger(__name__)
@@ -165,6 +166,16 @@ class Node:
             return registry.violations(as_judged(registry, command), is_new=is_new)
 
         return self.read(asked)
+
+    def remarks(self, command: RegisterSchema) -> list[Warned]:
+        """What no level sees in the step from the latest version to this schema: no reason to refuse it."""
+        step = self.read(lambda registry: registry.step(command))
+        if step is None:
+            return []
+        try:
+            return warnings(*map(view_of, step))
+        except InvalidSchema:  # what cannot be seen is not remarked on
+            return []
 
     def formatted(self, stored: SchemaStored, name: str) -> str:
         """The schema's text for ``format=name``; the plain one where its format has no such form. Raises Refused."""

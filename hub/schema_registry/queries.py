@@ -417,6 +417,15 @@ class Queries(Holdings):
         except InvalidSchema as error:
             raise refused_schema(error) from None
 
+    def step(self, command: RegisterSchema) -> tuple[Source, Source] | None:
+        """What it would follow, and itself; None when it follows nothing of its format, or is there already.
+
+        Raises Refused 42201."""
+        latest = self.live(names.normal(command.subject))[-1:]
+        if not latest or latest[0].schema_type != command.schema_type or self.lookup(command) is not None:
+            return None
+        return self.source_of(latest[0]), self.source(command)
+
     def question(self, command: RegisterSchema, version: int | str | None = None) -> Question:
         """May the schema follow one version of its subject, or (version None) those that the level looks at?
 

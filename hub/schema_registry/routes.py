@@ -347,12 +347,13 @@ class Api:
         return made
 
     def _warned(self, command: RegisterSchema) -> list[tuple[bytes, bytes]]:
-        """The header ``Hub-Warnings``: the rules that only warn and that the schema breaks. The body is Confluent's."""
+        """The header ``Hub-Warnings``: the rules that only warn and that the schema breaks, then what no level sees.
+        The body is Confluent's."""
         subject = names.normal(command.subject)
-        if not self.node.read(lambda registry: registry.rulebook.warns(subject)):
-            return []
         try:
-            return warnings_header(self.node.violations(command))
+            warned = self.node.read(lambda registry: registry.rulebook.warns(subject))
+            broken = self.node.violations(command) if warned else []
+            return warnings_header([*broken, *self.node.remarks(command)])
         except Refused:  # so will the registration be, in its own words
             return []
 
@@ -547,9 +548,9 @@ class Api:
         reasons += [str(each) for each in violations if each.severity == "block"]
         answer: dict[str, Any] = {"is_compatible": not reasons}
         if call.flag("verbose"):
-            answer["messages"] = reasons + [
-                f"warning: {each}" for each in violations if each.severity != "block"
-            ]
+            warned = [each for each in violations if each.severity != "block"]
+            said = [*warned, *(self.node.remarks(command) if version is None else ())]
+            answer["messages"] = reasons + [f"warning: {each}" for each in said]
         return Answer.of(answer)
 
     def contexts(self, call: Call) -> Answer:

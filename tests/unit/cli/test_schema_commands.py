@@ -82,7 +82,8 @@ def test_check_against_a_revision_names_field_fix_and_the_view_that_breaks(run: 
     assert "! query spenders reads spent.total, which needs orders.total, which version 2 removes" in out
     assert "not looked at" in err and "broken.sql" in err
     code, out, _ = run("check", "--against-git", "main", "--annotations", "github")
-    error, warning, *queries = out.splitlines()
+    error, renamed, warning, *queries = out.splitlines()
+    assert "shop.orders-value::FIELD_RENAMED: sum" in renamed and 'seems to be "sum" now' in renamed
     assert len(queries) == 2 and all("::warning " in each and "query s" in each for each in queries)
     file = "schemas/orders.avsc"
     assert code == 1 and error.startswith(
@@ -157,7 +158,10 @@ policies:
     (tmp_path / "schemas" / "orders.avsc").write_text(order(("id", "string"), ("sum", "int")))
     (item,) = json.loads(run("check", "--against-git", "HEAD", "-o", "json")[1])["items"]
     assert {each["rule"] for each in item["reasons"]} == {"naming.fields"}  # and no level: shop has NONE
-    assert item["reasons"][0]["line"] > 1 and {each["rule"] for each in item["warnings"]} == {"doc"}
+    assert item["reasons"][0]["line"] > 1 and {each["rule"] for each in item["warnings"]} == {
+        "doc",
+        "FIELD_RENAMED",
+    }
     annotations = run("check", "--against-git", "HEAD", "--annotations", "github")[1]
     assert "::error" in annotations and "::warning" in annotations
     (tmp_path / "policies.yaml").write_text("policies: {shop: {compatibility: FULL}}")

@@ -427,3 +427,16 @@ def test_after_apply_the_plan_is_empty_revision_after_revision(revisions: list[d
             apply(made, registry)
             again = plan(folder, registry.state())
             assert [(each.subject, each.changes) for each in again.steps] == []
+
+
+def test_what_no_level_sees_is_a_warning_of_the_plan(tmp_path: Path) -> None:
+    """Whatever the rules, and in nobody's way."""
+    before = as_state(write(tmp_path, {"a.avsc": record("A", ("id", "long", 1), ("name", "string", ""))}))
+    after = write(tmp_path, {"a.avsc": record("A", ("id", "long", 2), ("title", "string", ""))})
+    (item,) = plan(after, before).items
+    assert item.status is Status.changed and not item.reasons
+    assert [(each.rule, each.field) for each in item.warnings] == [
+        ("DEFAULT_CHANGED", "id"),
+        ("FIELD_RENAMED", "title"),
+    ]
+    assert plan(write(tmp_path, {}), as_state(after)).items[0].warnings == ()

@@ -101,6 +101,23 @@ def test_many_and_long_warnings_fit_into_a_header(http: TestClient) -> None:
     assert found[-1] == "and 20 more" and found[0].endswith("...")
 
 
+def test_what_no_level_sees_is_told_whatever_the_rules(http: TestClient) -> None:
+    fields = [{"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}]
+    micros = [{"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}}]
+    first, second = (
+        {"schema": json.dumps({"type": "record", "name": "R", "fields": f})} for f in (fields, micros)
+    )
+    assert "Hub-Warnings" not in http.post("/subjects/free-value/versions", json=first).headers
+    asked = http.post("/compatibility/subjects/free-value/versions?verbose=true", json=second).json()
+    assert asked["is_compatible"] is True
+    answer = http.post("/subjects/free-value/versions", json=second)
+    (said,) = json.loads(answer.headers["Hub-Warnings"])
+    assert answer.status_code == 200 and said.startswith("LOGICAL_TYPE_CHANGED at at: was timestamp-millis")
+    assert asked["messages"] == [f"warning: {said}"]
+    again = http.post("/subjects/free-value/versions", json=second)
+    assert "Hub-Warnings" not in again.headers  # there is no step
+
+
 # ---- hub schema explain
 
 Run = Callable[..., tuple[int, str, str]]
