@@ -31,5 +31,6 @@ Flow::
 [shell] worker.py  fleets and leases   shard_run.py  a shard's thread  chores.py  a link's topics and groups
         listener.py  what is said      batch_engine.py  one shard: fetch, patch, produce, commit
         verify.py  both sides read     operate.py  a change of hands, step by step
+        carrying.py  groups, marked and committed
         takeover.py  in MirrorMaker 2's copies          rolling.py  both sides compared, bit by bit
 """

@@ -11,21 +11,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from hub.errors import HubError, NotFound, PeerError
 from hub.kafka import KafkaWriter
 from hub.log import WriterFenced
-from hub.record import Positions, TopicPartition
+from hub.record import TopicPartition
 from hub.replication import rolling
 from hub.replication.apply import carry_out, make_own, planned
-from hub.replication.board import Board, Carries, GroupPlace, GroupStatus, Verified
+from hub.replication.board import Board, Carries, GroupStatus, Verified
+from hub.replication.carrying import GroupCarrier, any_to_commit, mark_and_commit
 from hub.replication.checkpoint import MAP_TOPIC
 from hub.replication.clusters import REFUSED, ProgressReader, Reached, keep_short, map_lag_ms
-from hub.replication.failover import Control, Partition, assess
+from hub.replication.failover import Control
 from hub.replication.folding import Folding
-from hub.replication.groups import Carried, Mark, Seen, carry, marks_for
+from hub.replication.groups import Carried, Seen
 from hub.replication.joint_map import JointMap, foreign_ranges
 from hub.replication.links import Link, carries, links, opposite
 from hub.replication.mirrors import MirrorsFile
@@ -304,110 +305,8 @@ class Chores(threading.Thread):
         self.groups = carrier.status(found, progress, marks, int(time.time() * 1000))
 
     def _commit(self, found: Sequence[tuple[Seen, tuple[Carried, ...]]]) -> None:
-        new = [mark.record() for seen, each in found for mark in marks_for(self.link.name, each, seen)]
-        if not new:
+        if not any_to_commit(found):
             return
         if self._writer is None:
             self._writer = self.target.kafka.writer(self.shard.transactional_id)
-        self._writer.append(new)
-        for seen, each in found:
-            commit_group(self.target, seen.group, each)
-
-
-def commit_group(target: Reached, group: str, carried: Iterable[Carried]) -> None:
-    """Write the positions that are to be written; a group that got members meanwhile is left alone."""
-    positions = Positions({each.place: each.commit for each in carried if each.commit is not None})
-    if not len(positions):
-        return
-    try:
-        target.kafka.publish_group(group, positions)
-    except HubError as error:
-        log.info('group "%s" was not moved: %s', group, error.message)
-
-
-class GroupCarrier:
-    """The groups of a link as they are on both sides, and what is to be done with each."""
-
-    def __init__(self, file: MirrorsFile, link: Link, source: Reached, target: Reached) -> None:
-        self.file, self.link, self.source, self.target = file, link, source, target
-
-    def table(
-        self, tp: TopicPartition, progress: Progress, other: Progress | None
-    ) -> OffsetMap | JointMap | None:
-        """The map of one partition, joint with the other direction's where there is one."""
-        forward = progress.table(self.link.name, tp)
-        if forward is None or other is None:
-            return forward
-        back = opposite(self.file, self.link, tp.topic)
-        if back is None or tp not in other.of(back):
-            return forward
-        backward = other.table(back, tp)
-        return None if backward is None else JointMap(forward, backward)
-
-    def seen(self, topics: Iterable[str]) -> list[Seen]:
-        """Every group that is to be carried, with its positions in these topics on both sides."""
-        wanted = set(topics)
-        here = [group for group in self.source.kafka.groups() if self.link.mirror.selects_group(group)]
-        positions = self.source.kafka.positions_of_groups(here)
-        mine = {g: of for g, p in positions.items() if (of := p.of_topics(wanted).offsets)}
-        theirs = self.target.kafka.positions_of_groups(list(mine))
-        there = [group for group in self.target.kafka.groups() if group in mine]
-        members = self.target.kafka.group_members(there)
-        return [
-            Seen(
-                group,
-                offsets,
-                theirs[group].of_topics(wanted).offsets if group in theirs else {},
-                bool(members.get(group)),
-            )
-            for group, offsets in sorted(mine.items())
-        ]
-
-    def look(
-        self,
-        topics: Iterable[str],
-        table: Callable[[TopicPartition], OffsetMap | JointMap | None],
-        marks: Mapping[str, Mapping[TopicPartition, Mark]],
-    ) -> list[tuple[Seen, tuple[Carried, ...]]]:
-        """Each group with what to do in each partition."""
-        found = []
-        for seen in self.seen(topics):
-            tables = {tp: made for tp in seen.source if (made := table(tp)) is not None}
-            carried = carry(seen, tables, marks.get(seen.group, {}), force=self.link.mirror.groups.force)
-            found.append((seen, carried))
-        return found
-
-    def status(
-        self,
-        found: Sequence[tuple[Seen, tuple[Carried, ...]]],
-        progress: Progress,
-        marks: Mapping[str, Mapping[TopicPartition, Mark]],
-        now_ms: int,
-    ) -> tuple[GroupStatus, ...]:
-        """Where each stands, and what a failover now would cost it."""
-        places = sorted({tp for seen, _ in found for tp in seen.source})
-        ends = self.source.kafka.end_offsets(sorted({tp.topic for tp in places})) if places else Positions()
-        partitions = {
-            tp: Partition(table, table.target_next, ends.get(tp, table.source_next))
-            for tp in places
-            if (table := progress.table(self.link.name, tp)) is not None
-        }
-        made = []
-        for seen, carried in found:
-            effects = {each.place: each for each in assess(partitions, [seen], marks, place=True).effects}
-            rows = []
-            for each in carried:
-                effect = effects.get(each.place)
-                rows.append(
-                    GroupPlace(
-                        *each.place,
-                        each.state,
-                        each.reason,
-                        each.source_offset,
-                        each.position,
-                        effect.unread_lost if effect else 0,
-                        effect.redelivered if effect else 0,
-                    )
-                )
-            made.append(GroupStatus(self.link.name, seen.group, tuple(rows), now_ms))
-        return tuple(made)
+        mark_and_commit(self._writer, self.target, self.link.name, found)

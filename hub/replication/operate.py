@@ -19,6 +19,7 @@ from hub.log import Writer
 from hub.record import NewRecord, Positions, TopicPartition
 from hub.replication import failover
 from hub.replication.board import Board, joined
+from hub.replication.carrying import GroupCarrier, commit_group
 from hub.replication.checkpoint import (
     CHECKPOINTS_TOPIC,
     CONTROL_TOPIC,
@@ -27,7 +28,6 @@ from hub.replication.checkpoint import (
     Gap,
     checkpoint_partition,
 )
-from hub.replication.chores import GroupCarrier, commit_group
 from hub.replication.clusters import (
     ProgressReader,
     Reached,

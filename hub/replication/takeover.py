@@ -23,18 +23,18 @@ from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.replication import wire
 from hub.replication.alignment import Alignment, Log, Print, boundary
 from hub.replication.apply import make_own
+from hub.replication.carrying import GroupCarrier, any_to_commit, mark_and_commit
 from hub.replication.checkpoint import (
     CHECKPOINTS_TOPIC,
     Checkpoint,
     MapRecord,
     checkpoint_partition,
 )
-from hub.replication.chores import GroupCarrier, commit_group
 from hub.replication.clusters import Reached, own_topics, read_board, read_progress, read_to_end, topics_of
 from hub.replication.compare import complete_tables
 from hub.replication.copied import Copied
 from hub.replication.failover import Control
-from hub.replication.groups import Carried, Seen, carry, marks_for
+from hub.replication.groups import Carried, Seen, carry
 from hub.replication.links import Link, carries
 from hub.replication.mirror_maker import (
     GroupCheckpoint,
@@ -462,19 +462,13 @@ class Importer:
         )
 
     def _write_groups(self, groups: Sequence[tuple[Seen, tuple[Carried, ...]]]) -> None:
-        """First what is about to be committed, durably, then the commits: as chores.py does."""
-        marks = [
-            mark.record() for seen, carried in groups for mark in marks_for(self.link.name, carried, seen)
-        ]
-        if not marks:
+        if not any_to_commit(groups):
             return
         writer = self.target.kafka.writer(Shard(self.link.name, -1).transactional_id)
         try:
-            writer.append(marks)
+            mark_and_commit(writer, self.target, self.link.name, groups)
         finally:
             writer.close()
-        for seen, carried in groups:
-            commit_group(self.target, seen.group, carried)
 
 
 def _table(each: Place) -> OffsetMap:

@@ -1,0 +1,162 @@
+"""[shell] Consumer groups on both sides of a link: seen, marked and committed; what is to be done with each: groups.py."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from hub.errors import HubError
+from hub.log import Writer, WriterFenced
+from hub.record import NewRecord, Positions, TopicPartition
+from hub.replication.board import GroupPlace, GroupStatus
+from hub.replication.clusters import Reached
+from hub.replication.failover import Partition, assess
+from hub.replication.groups import Carried, Mark, Seen, carry, marks_for
+from hub.replication.joint_map import JointMap
+from hub.replication.links import Link, opposite
+from hub.replication.mirrors import MirrorsFile
+from hub.replication.offset_map import OffsetMap
+from hub.replication.progress import Progress
+
+log = logging.getLogger(__name__)
+
+Found = tuple[Seen, tuple[Carried, ...]]  # a group, and what to do with it in each partition
+_PROOF_HOLDS_S = 1.0  # much less than another worker waits before it takes over
+
+
+class GroupCarrier:
+    """The groups of a link as they are on both sides, and what is to be done with each."""
+
+    def __init__(self, file: MirrorsFile, link: Link, source: Reached, target: Reached) -> None:
+        self.file, self.link, self.source, self.target = file, link, source, target
+
+    def table(
+        self, tp: TopicPartition, progress: Progress, other: Progress | None
+    ) -> OffsetMap | JointMap | None:
+        """The map of one partition, joint with the other direction's where there is one."""
+        forward = progress.table(self.link.name, tp)
+        if forward is None or other is None:
+            return forward
+        back = opposite(self.file, self.link, tp.topic)
+        if back is None or tp not in other.of(back):
+            return forward
+        backward = other.table(back, tp)
+        return None if backward is None else JointMap(forward, backward)
+
+    def seen(self, topics: Iterable[str]) -> list[Seen]:
+        """Every group that is to be carried, with its positions in these topics on both sides."""
+        wanted = set(topics)
+        here = [group for group in self.source.kafka.groups() if self.link.mirror.selects_group(group)]
+        positions = self.source.kafka.positions_of_groups(here)
+        mine = {g: of for g, p in positions.items() if (of := p.of_topics(wanted).offsets)}
+        theirs = self.target.kafka.positions_of_groups(list(mine))
+        there = [group for group in self.target.kafka.groups() if group in mine]
+        members = self.target.kafka.group_members(there)
+        return [
+            Seen(
+                group,
+                offsets,
+                theirs[group].of_topics(wanted).offsets if group in theirs else {},
+                bool(members.get(group)),
+            )
+            for group, offsets in sorted(mine.items())
+        ]
+
+    def look(
+        self,
+        topics: Iterable[str],
+        table: Callable[[TopicPartition], OffsetMap | JointMap | None],
+        marks: Mapping[str, Mapping[TopicPartition, Mark]],
+    ) -> list[Found]:
+        """Each group with what to do in each partition."""
+        found = []
+        for seen in self.seen(topics):
+            tables = {tp: made for tp in seen.source if (made := table(tp)) is not None}
+            carried = carry(seen, tables, marks.get(seen.group, {}), force=self.link.mirror.groups.force)
+            found.append((seen, carried))
+        return found
+
+    def status(
+        self,
+        found: Sequence[Found],
+        progress: Progress,
+        marks: Mapping[str, Mapping[TopicPartition, Mark]],
+        now_ms: int,
+    ) -> tuple[GroupStatus, ...]:
+        """Where each stands, and what a failover now would cost it."""
+        places = sorted({tp for seen, _ in found for tp in seen.source})
+        ends = self.source.kafka.end_offsets(sorted({tp.topic for tp in places})) if places else Positions()
+        partitions = {
+            tp: Partition(table, table.target_next, ends.get(tp, table.source_next))
+            for tp in places
+            if (table := progress.table(self.link.name, tp)) is not None
+        }
+        made = []
+        for seen, carried in found:
+            effects = {each.place: each for each in assess(partitions, [seen], marks, place=True).effects}
+            rows = []
+            for each in carried:
+                effect = effects.get(each.place)
+                rows.append(
+                    GroupPlace(
+                        *each.place,
+                        each.state,
+                        each.reason,
+                        each.source_offset,
+                        each.position,
+                        effect.unread_lost if effect else 0,
+                        effect.redelivered if effect else 0,
+                    )
+                )
+            made.append(GroupStatus(self.link.name, seen.group, tuple(rows), now_ms))
+        return tuple(made)
+
+
+def any_to_commit(found: Iterable[Found]) -> bool:
+    return any(each.commit is not None for _, carried in found for each in carried)
+
+
+def mark_and_commit(writer: Writer, target: Reached, link: str, found: Sequence[Found]) -> None:
+    """First what is about to be committed, durably, then the commits. ``writer``: of the link's shard -1.
+
+    Raises WriterFenced when another has the shard."""
+    new = [mark.record() for seen, carried in found for mark in marks_for(link, carried, seen)]
+    writer.append(new)
+    lease = _Lease(writer, new[:1])
+    for seen, carried in found:
+        commit_group(target, seen.group, carried, lease.prove)
+
+
+def commit_group(
+    target: Reached, group: str, carried: Iterable[Carried], prove: Callable[[], None] | None = None
+) -> None:
+    """Write the positions that are to be written; a group that got members meanwhile is left alone. ``prove`` is called
+    right before each try, and what it raises ends it."""
+    positions = Positions({each.place: each.commit for each in carried if each.commit is not None})
+    if not len(positions):
+        return
+    try:
+        target.kafka.publish_group(group, positions, prove)
+    except WriterFenced:
+        raise
+    except HubError as error:
+        log.info('group "%s" was not moved: %s', group, error.message)
+
+
+class _Lease:
+    """That this worker still has the shard, as of a moment ago: brokers do not fence the commits of groups.
+
+    A worker that stood still since it wrote its marks may find that another carried the groups on meanwhile; what it
+    commits then would set them back. So it writes a mark once more before it commits, and is refused.
+    """
+
+    def __init__(self, writer: Writer, mark: Sequence[NewRecord]) -> None:
+        self._writer, self._mark = writer, mark
+        self._proved_at_s = time.monotonic()
+
+    def prove(self) -> None:
+        """Raises WriterFenced."""
+        if time.monotonic() - self._proved_at_s > _PROOF_HOLDS_S:
+            self._writer.append(self._mark)
+            self._proved_at_s = time.monotonic()

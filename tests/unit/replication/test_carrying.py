@@ -1,0 +1,89 @@
+"""Groups are committed by who has the shard: brokers fence a writer's records, not the positions of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hub.log import MemoryCluster, WriterFenced
+from hub.record import Positions, TopicPartition
+from hub.replication import carrying
+from hub.replication.checkpoint import CONTROL_TOPIC
+from hub.replication.groups import Carried, Seen
+
+PLACE = TopicPartition("shop.orders", 0)
+
+
+@dataclass
+class Groups(MemoryCluster):
+    """Kafka as to groups; ``meanwhile`` happens to a worker that is about to commit."""
+
+    committed: dict[str, int] = field(default_factory=dict)
+    meanwhile: Callable[[], None] = lambda: None
+
+    def publish_group(self, group: str, positions: Positions, before: Callable[[], None]) -> None:
+        self.meanwhile()
+        before()
+        self.committed[group] = positions.offsets[PLACE]
+
+
+@pytest.fixture
+def kafka() -> Groups:
+    made = Groups()
+    made.create_topic(CONTROL_TOPIC, partitions=1, config={}, replication_factor=1)
+    return made
+
+
+def found(offset: int) -> list[carrying.Found]:
+    return [
+        (Seen(group, {PLACE: offset}, {}), (Carried(group, PLACE, "exact", "", offset, offset, offset),))
+        for group in ("a", "b")
+    ]
+
+
+def carried(kafka: Groups, writer: Any, offset: int) -> None:
+    target: Any = SimpleNamespace(kafka=kafka)
+    carrying.mark_and_commit(writer, target, "link", found(offset))
+
+
+def test_a_worker_that_stood_still_sets_no_group_back(kafka: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(carrying, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    asleep = kafka.writer("shard")
+
+    def sleeps() -> None:
+        now[0] += 60.0
+        kafka.meanwhile = lambda: None
+        carried(kafka, kafka.writer("shard"), 900)
+
+    kafka.meanwhile = sleeps
+    with pytest.raises(WriterFenced):
+        carried(kafka, asleep, 100)
+    assert kafka.committed == {"a": 900, "b": 900}
+
+
+def test_a_worker_that_is_slow_proves_itself_and_goes_on(
+    kafka: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(carrying, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def slow() -> None:
+        now[0] += 60.0
+
+    kafka.meanwhile = slow
+    carried(kafka, kafka.writer("shard"), 100)
+    assert kafka.committed == {"a": 100, "b": 100}
+    assert len(kafka.logs[CONTROL_TOPIC][0]) == 4  # two marks, and one more ahead of each commit
+
+
+def test_what_is_done_at_once_writes_each_mark_once(kafka: Groups) -> None:
+    assert carrying.any_to_commit(found(100))
+    carried(kafka, kafka.writer("shard"), 100)
+    assert kafka.committed == {"a": 100, "b": 100} and len(kafka.logs[CONTROL_TOPIC][0]) == 2
+    left_alone = Carried("a", PLACE, "active", "", 100, 90)
+    assert not carrying.any_to_commit([(Seen("a", {PLACE: 100}, {}), (left_alone,))])
