@@ -169,7 +169,8 @@ class Folder:
 
 
 def load(root: Path, declared: Mapping[Path, Sequence[Declared]] | None = None) -> Folder:
-    """The folder. ``declared``: what else is known of a file, by its resolved path; schemas.yaml goes before it.
+    """The folder. ``declared``: what else is known of a file, by its resolved path. What schemas.yaml says of the very
+    file goes before it, but for two levels that differ; what it says of all files comes last.
 
     Raises ConfigError (HUB-1106) for a folder that is missing or too large, and for schemas.yaml with line and column.
     """
@@ -202,8 +203,8 @@ def load(root: Path, declared: Mapping[Path, Sequence[Declared]] | None = None) 
                 text,
                 tuple(Wanted(ref.name, ref.subject, ref.version) for ref in own.references),
                 _metadata(own, settings.defaults),
-                own.compatibility or settings.defaults.compatibility or each.compatibility,
-                problem or (_syntax(text) if path.suffix != ".proto" else None),
+                own.compatibility or each.compatibility or settings.defaults.compatibility,
+                problem or _torn(own, each) or (_syntax(text) if path.suffix != ".proto" else None),
             )
             for each in _subjects(path, own, also)
         ]
@@ -278,6 +279,17 @@ def _subjects(path: PurePosixPath, own: FileSettings, also: Sequence[Declared]) 
         return also
     topic = ".".join(path.parts[:-1])
     return [Declared(f"{topic}-{path.stem}" if topic else path.stem)]
+
+
+def _torn(own: FileSettings, also: Declared) -> Problem | None:
+    """Two levels for one subject: each apply would set what the other's had set back."""
+    if None in (own.compatibility, also.compatibility) or own.compatibility == also.compatibility:
+        return None
+    return Problem(
+        f"{SETTINGS_FILE} says compatibility {own.compatibility}, topics.yaml says {also.compatibility}"
+        f" of {also.subject}",
+        "say it in one of them",
+    )
 
 
 def _metadata(own: Settings, defaults: Settings) -> Mapping[str, Any] | None:

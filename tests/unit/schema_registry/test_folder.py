@@ -78,6 +78,24 @@ def test_what_topics_say_of_a_file_gives_its_subject_and_schemas_yaml_goes_befor
     assert found == {"orders.avsc": ("shop.orders-value", "FULL"), "mine.avsc": ("m", None)}
 
 
+@pytest.mark.parametrize(
+    ("said", "level", "problem"),
+    [
+        ("schemas: {a.avsc: {compatibility: NONE}}", "NONE", "schemas.yaml says compatibility NONE"),
+        ("schemas: {a.avsc: {compatibility: FULL}}", "FULL", None),
+        ("defaults: {compatibility: NONE}", "FULL", None),
+        ("schemas: {a.avsc: {subject: other, compatibility: NONE}}", "NONE", None),
+    ],
+)
+def test_a_level_is_said_in_one_place(tmp_path: Path, said: str, level: str, problem: str | None) -> None:
+    """Two that differed were set by turns: by the folder's apply, and by the topics'."""
+    write(tmp_path, {"a.avsc": ORDER, "schemas.yaml": said})
+    told = {(tmp_path / "a.avsc").resolve(): [Declared("shop.orders-value", "FULL")]}
+    (file,) = load(tmp_path, told).files
+    assert file.compatibility == level
+    assert (file.problem is None) if problem is None else problem in str(file.problem)
+
+
 def test_owner_tags_and_properties_become_metadata(tmp_path: Path) -> None:
     (file,) = write(
         tmp_path,
