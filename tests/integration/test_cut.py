@@ -171,7 +171,8 @@ def test_views_of_a_group_are_equal_in_every_answer_that_carries_a_cut(pipeline:
         watch.until(8, 600.0)
         for _ in range(100):
             watch.look()
-        assert market.state()["state"] == "together"
+        # On a busy machine a cut may be late, and "apart" for a moment.
+        wait_until(lambda: market.state().get("state") == "together", 120.0, lambda: str(market.state()))
         assert sorted(market.state()["views"]) == sorted(VIEWS)
 
         pipeline.kill("apply-changelogs")

@@ -50,7 +50,7 @@ def hub(
         supervisor.stop()
 
 
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(720)
 def test_a_view_is_computed_by_the_workers_and_outlives_one_of_them(
     cluster: SparkCluster, hub: tuple[Supervisor, Pipeline]
 ) -> None:
@@ -99,4 +99,4 @@ def covers(supervisor: Supervisor, pipeline: Pipeline) -> None:
             return False
         return True
 
-    wait_until(done, 180.0, lambda: f"not at {end}: {pipeline.state('customer_360')}")
+    wait_until(done, 300.0, lambda: f"not at {end}: {pipeline.state('customer_360')}")
