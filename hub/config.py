@@ -152,7 +152,7 @@ class Settings(BaseSettings):
     bulk_events_per_batch: int = 1_000_000
     live_events_per_batch: int = 50_000
     realtime_checkpoint_s: float = Field(
-        120.0, ge=5.0, description="time between two checkpoints of a realtime view: what a crash repeats"
+        300.0, ge=5.0, description="time between two checkpoints of a realtime view: what a crash repeats"
     )
     realtime_warm_up_s: float = Field(
         15.0,
