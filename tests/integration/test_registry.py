@@ -116,8 +116,10 @@ def test_a_schema_that_is_there_is_answered_without_waiting_for_the_mark_of_the_
             made, after = first.submit(command)
             same, end = first.submit(command)
             assert (same, mine.looks) == (made, 0)  # its own mark it knows
-            assert end == after + 1
-            assert second.submit(command) == (made, end)
+            # A commit is answered before its mark is in the log: a slow broker writes it later.
+            assert end in (after, after + 1)
+            answer, seen = second.submit(command)
+            assert answer == made and seen in (end, after + 1)
         assert others.looks >= 1  # another's it looks for
     finally:
         first.stop()
