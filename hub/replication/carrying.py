@@ -118,19 +118,16 @@ def any_to_commit(found: Iterable[Found]) -> bool:
 
 
 def mark_and_commit(writer: Writer, target: Reached, link: str, found: Sequence[Found]) -> None:
-    """First what is about to be committed, durably, then the commits. ``writer``: of the link's shard -1.
-
-    Raises WriterFenced when another has the shard."""
+    """First what is about to be committed, durably, then the commits. ``writer``: of the link's shard -1;
+    in a change of hands, when no worker carries groups, any. Raises WriterFenced when another has the shard."""
     new = [mark.record() for seen, carried in found for mark in marks_for(link, carried, seen)]
     writer.append(new)
     lease = _Lease(writer, new[:1])
     for seen, carried in found:
-        commit_group(target, seen.group, carried, lease.prove)
+        _commit(target, seen.group, carried, lease.prove)
 
 
-def commit_group(
-    target: Reached, group: str, carried: Iterable[Carried], prove: Callable[[], None] | None = None
-) -> None:
+def _commit(target: Reached, group: str, carried: Iterable[Carried], prove: Callable[[], None]) -> None:
     """Write the positions that are to be written; a group that got members meanwhile is left alone. ``prove`` is called
     right before each try, and what it raises ends it."""
     positions = Positions({each.place: each.commit for each in carried if each.commit is not None})

@@ -21,12 +21,11 @@ from hub.record import TopicPartition
 from hub.replication import rolling
 from hub.replication.apply import carry_out, make_own, planned
 from hub.replication.board import Board, Carries, GroupStatus, Verified
-from hub.replication.carrying import GroupCarrier, any_to_commit, mark_and_commit
+from hub.replication.carrying import Found, GroupCarrier, any_to_commit, mark_and_commit
 from hub.replication.checkpoint import MAP_TOPIC
 from hub.replication.clusters import REFUSED, ProgressReader, Reached, keep_short, map_lag_ms
 from hub.replication.failover import Control
 from hub.replication.folding import Folding
-from hub.replication.groups import Carried, Seen
 from hub.replication.joint_map import JointMap, foreign_ranges
 from hub.replication.links import Link, carries, links, opposite
 from hub.replication.mirrors import MirrorsFile
@@ -304,7 +303,7 @@ class Chores(threading.Thread):
         self._commit(found)
         self.groups = carrier.status(found, progress, marks, int(time.time() * 1000))
 
-    def _commit(self, found: Sequence[tuple[Seen, tuple[Carried, ...]]]) -> None:
+    def _commit(self, found: Sequence[Found]) -> None:
         if not any_to_commit(found):
             return
         if self._writer is None:

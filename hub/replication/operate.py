@@ -19,7 +19,7 @@ from hub.log import Writer
 from hub.record import NewRecord, Positions, TopicPartition
 from hub.replication import failover
 from hub.replication.board import Board, joined
-from hub.replication.carrying import GroupCarrier, commit_group
+from hub.replication.carrying import Found, GroupCarrier, any_to_commit, mark_and_commit
 from hub.replication.checkpoint import (
     CHECKPOINTS_TOPIC,
     CONTROL_TOPIC,
@@ -38,7 +38,7 @@ from hub.replication.clusters import (
 from hub.replication.compare import complete_tables
 from hub.replication.copied import Copied
 from hub.replication.failover import Control, Declared, Operation, Partition, Report, Step, assess
-from hub.replication.groups import Carried, Mark, Seen, carry, marks_for
+from hub.replication.groups import Mark, Seen, carry
 from hub.replication.joint_map import JointMap
 from hub.replication.links import Link, home_of, links, masked, opposite, way_back
 from hub.replication.mirrors import MirrorsFile
@@ -298,9 +298,12 @@ class Operator:
                 self._append(name, records)
 
     def _append(self, name: str, records: Sequence[NewRecord]) -> None:
+        self._writer(name).append(records)
+
+    def _writer(self, name: str) -> Writer:
         if name not in self._writers:
             self._writers[name] = self.clusters[name].kafka.writer()
-        self._writers[name].append(records)
+        return self._writers[name]
 
     def _close(self) -> None:
         while self._writers:
@@ -421,13 +424,11 @@ class Operator:
         if not self.is_up(old):
             return
         for link in self.ways(operation.home, old, new):
-            for seen, carried in self.groups(link, operation.home):
-                marks = [mark.record() for mark in marks_for(link.name, carried, seen)]
-                if marks:
-                    self._append(new, marks)
-                commit_group(self.clusters[new], seen.group, carried)
+            found = self.groups(link, operation.home)
+            if any_to_commit(found):
+                mark_and_commit(self._writer(new), self.clusters[new], link.name, found)
 
-    def groups(self, link: Link, home: str) -> list[tuple[Seen, tuple[Carried, ...]]]:
+    def groups(self, link: Link, home: str) -> list[Found]:
         """Each group of a link with what is to be done with it now, by complete maps of both directions."""
         source, target = self.clusters[link.source], self.clusters[link.target]
         _, tables = complete_tables(target, link.name)

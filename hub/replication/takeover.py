@@ -23,7 +23,7 @@ from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.replication import wire
 from hub.replication.alignment import Alignment, Log, Print, boundary
 from hub.replication.apply import make_own
-from hub.replication.carrying import GroupCarrier, any_to_commit, mark_and_commit
+from hub.replication.carrying import Found, GroupCarrier, any_to_commit, mark_and_commit
 from hub.replication.checkpoint import (
     CHECKPOINTS_TOPIC,
     Checkpoint,
@@ -34,7 +34,7 @@ from hub.replication.clusters import Reached, own_topics, read_board, read_progr
 from hub.replication.compare import complete_tables
 from hub.replication.copied import Copied
 from hub.replication.failover import Control
-from hub.replication.groups import Carried, Seen, carry
+from hub.replication.groups import Seen, carry
 from hub.replication.links import Link, carries
 from hub.replication.mirror_maker import (
     GroupCheckpoint,
@@ -103,7 +103,7 @@ class Takeover:
 
     told: Told
     places: tuple[Place, ...] = ()
-    groups: tuple[tuple[Seen, tuple[Carried, ...]], ...] = ()
+    groups: tuple[Found, ...] = ()
 
     @property
     def ready(self) -> tuple[Place, ...]:
@@ -376,7 +376,7 @@ class Importer:
 
     # ---- groups
 
-    def _groups(self, told: Told, places: Sequence[Place]) -> Iterator[tuple[Seen, tuple[Carried, ...]]]:
+    def _groups(self, told: Told, places: Sequence[Place]) -> Iterator[Found]:
         """The groups that MirrorMaker told of, where they stand at the source now (or stood, where that is forgotten), and
         what the map makes of it. Groups that it did not tell of are carried by the mirror, like these from now on."""
         tables = {each.place: _table(each) for each in places if each.state == "ready"}
@@ -461,7 +461,7 @@ class Importer:
             committed_at_ms=int(time.time() * 1000),
         )
 
-    def _write_groups(self, groups: Sequence[tuple[Seen, tuple[Carried, ...]]]) -> None:
+    def _write_groups(self, groups: Sequence[Found]) -> None:
         if not any_to_commit(groups):
             return
         writer = self.target.kafka.writer(Shard(self.link.name, -1).transactional_id)

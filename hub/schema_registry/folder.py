@@ -570,6 +570,11 @@ class Rules:
     warn: tuple[Rule, ...] = ()
 
 
+def reason_at(path: str, rule: str, what: str, fix: str) -> Incompatibility:
+    """Of a rule that is no level's: ``path`` is the field's dotted path or the type's name, "" for the whole schema."""
+    return Incompatibility(rule, "/", f"{path}: {what}" if path else what, fix, "", field=path)
+
+
 def plan(folder: Folder, state: RegistryState, rules: Rules = Rules()) -> Plan:
     """From the folder and the registry to what is to be done. Pure; raises nothing for what is wrong with a schema."""
     planner = _Planner(folder, state, rules)
@@ -588,9 +593,7 @@ def _remarks(old: Parsed, new: Parsed) -> Iterator[Incompatibility]:
     if old.schema_type == new.schema_type:
         with contextlib.suppress(InvalidSchema):
             for each in warnings(*(describe(of.schema_type, of.schema, of.named) for of in (old, new))):
-                yield Incompatibility(
-                    each.rule, "/", f"{each.path}: {each.what}", each.fix, "", field=each.path
-                )
+                yield reason_at(each.path, each.rule, each.what, each.fix)
 
 
 def as_state(folder: Folder, default_level: str = "BACKWARD") -> RegistryState:

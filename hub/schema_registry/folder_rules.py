@@ -11,7 +11,7 @@ from typing import Any
 
 from hub.schema_registry.compatibility import Incompatibility
 from hub.schema_registry.describe import describe
-from hub.schema_registry.folder import Folder, Rules, SchemaFile
+from hub.schema_registry.folder import Folder, Rules, SchemaFile, reason_at
 from hub.schema_registry.policy_checks import Context, Violation
 from hub.schema_registry.rulebook import Rulebook
 from hub.schema_registry.state import Parsed, RegistryState, SubjectState
@@ -26,10 +26,7 @@ def rules_of(book: Rulebook) -> Rules:
         for each in violations_of(book, file, new):
             if each.severity == severity and each.rule != _WHO:
                 by = f" (set by {each.set_by})" if each.set_by else ""
-                place = f"{each.path}: " if each.path else ""
-                yield Incompatibility(
-                    each.rule, "/", f"{place}{each.what}{by}", each.fix, "", field=each.path
-                )
+                yield reason_at(each.path, each.rule, f"{each.what}{by}", each.fix)
 
     return Rules(
         (lambda file, new, _: of("block", file, new),),

@@ -168,7 +168,10 @@ class Node:
         return self.read(asked)
 
     def remarks(self, command: RegisterSchema) -> list[Warned]:
-        """What no level sees in the step from the latest version to this schema: no reason to refuse it."""
+        """What no level sees in the step from the latest version to this schema: no reason to refuse it.
+
+        Raises Refused 42201."""
+        self._parse(command)
         step = self.read(lambda registry: registry.step(command))
         if step is None:
             return []
