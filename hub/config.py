@@ -154,6 +154,12 @@ class Settings(BaseSettings):
     realtime_checkpoint_s: float = Field(
         300.0, ge=5.0, description="time between two checkpoints of a realtime view: what a crash repeats"
     )
+    realtime_gather_ms: int = Field(
+        20,
+        ge=0,
+        le=1_000,
+        description="how long a realtime view waits for more of a partition's events, which go together; 0: none waits",
+    )
     realtime_warm_up_s: float = Field(
         15.0,
         ge=0.0,

@@ -27,6 +27,8 @@ _SINK = {
     "kafka.request.timeout.ms": "10000",
     "kafka.max.block.ms": "15000",
 }
+# So many bytes of a partition are not waited with.
+_GATHERED = 65_536
 _SECRETS = "(?i)secret|password|token|access[.]?key|jaas|keystore|private key"
 REDACTED: Mapping[str, str] = {
     "spark.redaction.regex": _SECRETS,
@@ -39,24 +41,31 @@ def reading(settings: Settings, mode: Mode = "live") -> Mapping[str, str]:
 
     Spark asks a consumer for a partition's first and last offset after each poll, and the broker answers a connection in
     order: behind the consumer's read-ahead, which waits there for events that this batch does not want. So it may not
-    wait, but in real-time mode, where events are what it waits for. And one poll takes all that one fetch brought, not
-    the first 500 records of it: fewer such questions.
+    wait, but in real-time mode, where events are what it waits for (``realtime_gather_ms``). And one poll takes all that one
+    fetch brought, not the first 500 records of it: fewer such questions.
     """
-    waiting = {"kafka.fetch.max.wait.ms": "50"}
-    at_once = {"kafka.fetch.max.wait.ms": "0", "kafka.max.poll.records": "50000"}
+    fetching = {"kafka.fetch.max.wait.ms": "0", "kafka.max.poll.records": "50000"}
+    if mode == "realtime":
+        gather_ms = settings.realtime_gather_ms
+        fetching = (
+            {"kafka.fetch.max.wait.ms": str(gather_ms), "kafka.fetch.min.bytes": str(_GATHERED)}
+            if gather_ms
+            else {"kafka.fetch.max.wait.ms": "50"}
+        )
     return {
         **_reaching(settings),
         "kafka.isolation.level": "read_committed",
         "kafka.request.timeout.ms": "10000",
         "kafka.default.api.timeout.ms": "15000",
         "includeHeaders": "true",
-        **(waiting if mode == "realtime" else at_once),
+        **fetching,
     }
 
 
-def writing(settings: Settings) -> Mapping[str, str]:
-    """How the hub's queries write to Kafka."""
-    return {**_reaching(settings), **_SINK}
+def writing(settings: Settings, mode: Mode = "live") -> Mapping[str, str]:
+    """How the hub's queries write to Kafka. A live batch says itself when it is done."""
+    linger_ms = {"bulk": 20, "live": 0, "realtime": settings.realtime_gather_ms // 4}[mode]
+    return {**_reaching(settings), **_SINK, "kafka.linger.ms": str(linger_ms)}
 
 
 def _reaching(settings: Settings) -> dict[str, str]:

@@ -188,8 +188,7 @@ def start(
         writing = (
             out.writeStream.queryName(plan.view.table)
             .format("kafka")
-            .options(**spark_kafka.writing(settings))
-            .option("kafka.linger.ms", "20" if mode == "bulk" else "0")
+            .options(**spark_kafka.writing(settings, mode))
             .option("checkpointLocation", str(plan.checkpoint))
         )
         if mode == "realtime":  # it knows no other output; of stateless rows each is new in every mode
@@ -458,7 +457,7 @@ def _sweep_range(
     counts = {row["topic"]: row["count"] for row in out.groupBy("topic").count().collect()}
     late_events = counts.pop(plan.view.late_topic, 0)
     if counts or late_events:
-        out.write.format("kafka").options(**spark_kafka.writing(settings)).save()
+        out.write.format("kafka").options(**spark_kafka.writing(settings, "bulk")).save()
     return sum(counts.values()), late_events
 
 
