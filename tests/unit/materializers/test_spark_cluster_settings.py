@@ -1,4 +1,4 @@
-"""What Spark is told of a cluster, and of Kafka; without a JVM."""
+"""What Spark is told of a cluster; without a JVM."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from hub.config import Settings
-from hub.materializers import spark, spark_kafka
+from hub.materializers import spark
 
 
 @pytest.mark.parametrize(
@@ -26,11 +26,3 @@ def test_javas_own_words_are_told() -> None:
     said = "An error occurred while calling None.X.\n: java.lang.IllegalStateException: stopped\n\tat a.b(C.java:1)"
     assert spark._first_said(Py4JError(said)) == "java.lang.IllegalStateException: stopped"
     assert spark._first_said(Py4JError("no answer")) == "no answer"
-
-
-def test_only_real_time_mode_waits_for_events_at_the_broker() -> None:
-    waits = {
-        mode: spark_kafka.reading(Settings(), mode)["kafka.fetch.max.wait.ms"]
-        for mode in ("bulk", "live", "realtime")
-    }
-    assert waits == {"bulk": "0", "live": "0", "realtime": "50"}
