@@ -47,6 +47,7 @@ from hub.materializers.avro_shape import AvroType, changelog_schema
 from hub.materializers.dataframes import GENERATION_SHIFT, VERSION_HEADER
 from hub.materializers.delta import plan
 from hub.materializers.delta_plan import STREAM_KEY, Bound, DeltaPlan, Leaf, Stage, Table
+from hub.materializers.spark import code_settings
 from hub.materializers.sql_stream import key_text
 from hub.materializers.transform_functions import register
 from hub.materializers.view import CHANGELOG_PREFIX, Declared
@@ -68,13 +69,11 @@ _EMIT_ROWS = 10_000
 # A small batch is done sooner by interpreting its expressions (docs/architecture.md, "Non-obvious").
 _SMALL: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    **code_settings("live"),
 }
 _LARGE: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "4",
-    "spark.sql.codegen.wholeStage": "true",
-    "spark.sql.codegen.factoryMode": "FALLBACK",
+    **code_settings("bulk"),
 }
 _FIXED: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",

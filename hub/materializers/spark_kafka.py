@@ -44,14 +44,15 @@ def reading(settings: Settings, mode: Mode = "live") -> Mapping[str, str]:
     wait, but in real-time mode, where events are what it waits for (``realtime_gather_ms``). And one poll takes all that one
     fetch brought, not the first 500 records of it: fewer such questions.
     """
-    fetching = {"kafka.fetch.max.wait.ms": "0", "kafka.max.poll.records": "50000"}
-    if mode == "realtime":
-        gather_ms = settings.realtime_gather_ms
-        fetching = (
-            {"kafka.fetch.max.wait.ms": str(gather_ms), "kafka.fetch.min.bytes": str(_GATHERED)}
-            if gather_ms
-            else {"kafka.fetch.max.wait.ms": "50"}
-        )
+    if mode != "realtime":
+        fetching = {"kafka.fetch.max.wait.ms": "0", "kafka.max.poll.records": "50000"}
+    elif settings.realtime_gather_ms:
+        fetching = {
+            "kafka.fetch.max.wait.ms": str(settings.realtime_gather_ms),
+            "kafka.fetch.min.bytes": str(_GATHERED),
+        }
+    else:
+        fetching = {"kafka.fetch.max.wait.ms": "50"}
     return {
         **_reaching(settings),
         "kafka.isolation.level": "read_committed",
