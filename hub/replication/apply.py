@@ -108,7 +108,8 @@ def planned(
     secrets: Mapping[str, str] | None = None,
 ) -> LinkPlan:
     """What a link needs now. ``board`` and what ``read`` gives are the target's, ``other`` is what mirrors wrote at the
-    source. Progress is read after the target's ends: what stands there by then has its checkpoint.
+    source. Progress is read after the target's ends: what stands there by then has its checkpoint. Ends that are before their
+    checkpoint are asked for once more.
     ``secrets``: the keys of masks that are at hand, by reference.
 
     Raises PeerError when a cluster does not answer.
@@ -133,6 +134,7 @@ def planned(
         if unmarked - void:  # they may be our own, committed since progress was read
             progress = read()
             marks = progress.of(link.name)
+    there = _reached_by(there, marks, target)
     marks |= _came_from_here(file, link, topics, here, there, marks, other)
     synced = {topic: board.synced[link.name, topic] for topic in topics if (link.name, topic) in board.synced}
     ruled = {tp: in_force(progress.rules_at(link.name, tp)) for tp in marks if tp.topic in topics}
@@ -149,6 +151,18 @@ def planned(
         ),
     )
     return LinkPlan(link, tuple(own), replace(made, cautions=cautions), topics, here, marks)
+
+
+def _reached_by(there: Side, marks: Mapping[TopicPartition, Checkpoint], target: Reached) -> Side:
+    """The target with ends asked for again where a checkpoint is beyond: a busy mirror wrote on since the first look. What
+    ends before its checkpoint even now has lost records."""
+    beyond = {
+        tp.topic for tp, mark in marks.items() if mark.target_next > there.ends.get(tp, mark.target_next)
+    }
+    if not beyond:
+        return there
+    newer = target.kafka.end_offsets(sorted(beyond), committed=False)
+    return replace(there, ends=there.ends.advanced(newer))
 
 
 def _came_from_here(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,14 @@ from mirror_world import World, own_world, well
 from hub.embedded import KafkaNode
 from hub.kafka.acls import TopicRule
 from hub.record import Record, TopicPartition
+from hub.replication.apply import planned
+from hub.replication.board import joined
 from hub.replication.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_of
-from hub.replication.clusters import read_to_end
+from hub.replication.clusters import reach, read_board, read_progress, read_to_end
 from hub.replication.compare import complete_tables
+from hub.replication.links import links
+from hub.replication.mirrors import load
+from hub.replication.progress import Progress
 
 
 class AskingNode(KafkaNode):
@@ -134,6 +140,39 @@ def test_a_mirror_may_begin_with_what_comes_next(world: World) -> None:
     wanted = [b"after%d" % n for n in range(20)] + [b"late%d" % n for n in range(10)]
     world.until(lambda each: world.values(topic, "lon") == wanted)
     assert world.status()["gaps"] == []
+
+
+def test_what_a_busy_mirror_writes_while_it_is_planned_is_not_taken_for_lost(world: World) -> None:
+    topic = f"{world.label}.chat"
+    world.make(topic, 1)
+    world.produce(topic, 30, partitions=1)
+    world.declare([topic])
+    world.start_worker()
+    world.until(well)
+    file = load(world.path)
+    clusters = {name: reach(file, name, {}, world.folder) for name in file.clusters}
+    lon, board = clusters["lon"], read_board(clusters["lon"])
+
+    def goes_on() -> Progress:
+        world.produce(topic, 20, partitions=1, mark="meanwhile")
+        world.caught_up({topic: 50})
+        return read_progress(lon, maps=False)
+
+    def claims_more() -> Progress:
+        (mark,) = read_progress(lon, maps=False).of(world.name).values()
+        writer = world.clusters["lon"].writer()
+        more = replace(mark, source_next=mark.source_next + 5, target_next=mark.target_next + 5)
+        writer.append([more.record(0)])
+        writer.close()
+        return read_progress(lon, maps=False)
+
+    def refusals(read: Callable[[], Progress]) -> list[str]:
+        made = planned(file, links(file)[world.name], clusters, joined([board.control]), board, read)
+        return [each.reason for each in made.made.refusals]
+
+    assert refusals(goes_on) == []
+    (reason,) = refusals(claims_more)
+    assert reason.startswith("partition 0 ends at ") and reason.endswith(" were written")
 
 
 def test_rules_follow_the_source_and_what_people_set_at_the_target_stays(world: World) -> None:
