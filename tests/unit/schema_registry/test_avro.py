@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from effort import costs_at_most
 
 from hub.schema_registry.formats import InvalidSchema, avro_format
 from hub.schema_registry.formats.avro_format import AvroSchema, differences
@@ -98,31 +99,32 @@ def test_a_property_called_fields_makes_no_record(fields: Any) -> None:
 # ---- bombs
 
 
-@pytest.mark.timeout(20)
 def test_a_union_of_many_records_is_compared_name_by_name() -> None:
     def events(*more: Any) -> list[Any]:
         fields = [field(f"f{index}", ["null", "string", "int"]) for index in range(40)]
         return [record(f"Event{index}", *fields, *(more if index == 50 else ())) for index in range(100)]
 
-    assert rules(events(), events()) == []
-    (found,) = rules(events(field("new", "int")), events())
+    with costs_at_most(400):
+        assert rules(events(), events()) == []
+        (found,) = rules(events(field("new", "int")), events())
     assert found == ("MISSING_UNION_BRANCH", "/50")
 
 
-@pytest.mark.timeout(8)
 def test_fields_of_a_wide_record_are_looked_up() -> None:
     before = record("R", *(field(f"old{index}", "int") for index in range(4_990)))
     after = record("R", *(field(f"new{index}", "int", aliases=[f"old{index}"]) for index in range(4_990)))
-    assert rules(after, before) == rules(after, after) == []
+    new, old = schema(after), schema(before)
+    with costs_at_most(160):
+        assert differences(new, old) == differences(new, new) == []
 
 
-@pytest.mark.timeout(20)
 def test_symbols_of_a_large_enum_are_looked_up() -> None:
     large = {"type": "enum", "name": "E", "symbols": [f"s{index}" for index in range(45_000)]}
     new = record("R", field("e", large), field("a", "string"))
-    assert rules(new, record("R", field("e", large), field("a", "int"))) == [
-        ("TYPE_MISMATCH", "/fields/1/type")
-    ]
+    with costs_at_most(400):
+        assert rules(new, record("R", field("e", large), field("a", "int"))) == [
+            ("TYPE_MISMATCH", "/fields/1/type")
+        ]
 
 
 @pytest.mark.timeout(30)
