@@ -12,6 +12,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 from kafka_nodes import running_node
+from patience import patient
 from processes import own_settings, running_server
 
 from hub.config import Settings
@@ -122,7 +123,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks by folder and by length; and the pure tests first: they tell soonest, and are alone in their process then."""
+    """Marks by folder and by length, limits by patience; and the pure tests first: they tell soonest, and are alone in their process then."""
     root = Path(__file__).parent
     turns = {name: turn for turn, name in enumerate(sampled(os.environ[_SEED]))}
 
@@ -142,6 +143,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for folder, mark in MARK_OF_FOLDER.items():
             if folder in path.parts:
                 item.add_marker(mark)
+        limit = item.get_closest_marker("timeout")
+        seconds = limit.args[0] if limit is not None else float(item.config.getini("timeout"))
+        item.add_marker(pytest.mark.timeout(patient(seconds)), append=False)
 
 
 _begun: set[Path] = set()

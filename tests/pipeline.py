@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import httpx2
 import psutil
+from patience import patient
 from processes import HubProcess
 
 from hub.config import Settings
@@ -180,7 +181,7 @@ def wait_until(
     done: Callable[[], bool], timeout_s: float, say: Callable[[], str] = lambda: "it does not happen"
 ) -> None:
     """Until ``done``, an error counting as not yet; fails with what ``say`` tells."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + patient(timeout_s)
     while True:
         try:
             if done():

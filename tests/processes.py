@@ -16,6 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from patience import patient
 from ports import free_pair, free_ports
 
 from hub.cli import main
@@ -130,7 +131,7 @@ class Server(HubProcess):
 
     def wait_ready(self, timeout_s: float = 120.0) -> None:
         """Until ``GET /health`` answers; fails with its last words when it ends or takes too long."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + patient(timeout_s)
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
                 with urllib.request.urlopen(f"{self.url}/health", timeout=2):
@@ -161,7 +162,7 @@ def run_hub(
         input=given,
         capture_output=True,
         text=True,
-        timeout=timeout_s,
+        timeout=patient(timeout_s),
         check=False,
     )
 
