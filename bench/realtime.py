@@ -121,10 +121,10 @@ class Load:
             self.subscriber.heard(key, time.monotonic())
 
     def _read_own(self) -> None:
-        """Ten times a second an event, then its row by key until it is there: a reader who waits without a token."""
+        """Four times a second an event, then its row by key until it is there: a reader who waits without a token."""
         producer = Producer({"bootstrap.servers": self.running.settings.bootstrap, "linger.ms": 0})
         with httpx2.Client(base_url=self.running.url, timeout=30) as client:
-            while not self.quiet.wait(0.1):
+            while not self.quiet.wait(0.25):
                 key = f"OWN-{len(self.own)}"
                 topic, value = self.event(20_000_000 + len(self.own), key)
                 began_at = time.monotonic()

@@ -320,6 +320,9 @@ class MemoryCluster:
         """The offset of the first record to read at or after each position, or the end."""
         return positions
 
+    def gatherer(self) -> MemoryReader:
+        return self.reader()
+
     def reader(self) -> MemoryReader:
         return MemoryReader(self)
 

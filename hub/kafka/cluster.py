@@ -14,7 +14,7 @@ from hub.errors import HubError, NotFound
 from hub.kafka.acls import Acls
 from hub.kafka.groups import Groups
 from hub.kafka.offsets import Offsets
-from hub.kafka.reader import FOLLOWING_WAIT_MS, GATHERED_BYTES, QUEUE_KB, KafkaReader
+from hub.kafka.reader import FOLLOWING_WAIT_MS, GATHERED_BYTES, QUEUE_KB, WAIT_MS, KafkaReader
 from hub.kafka.writer import KafkaSender, KafkaWriter
 from hub.log import (
     ConfigValue,
@@ -300,7 +300,7 @@ class KafkaCluster(Offsets, Groups, Acls):
         any. Its position passes marks of transactions a second late."""
         return KafkaReader(self, wait_ms=FOLLOWING_WAIT_MS)
 
-    def gatherer(self, *, queue_kb: int, wait_ms: int) -> KafkaReader:
+    def gatherer(self, *, queue_kb: int = QUEUE_KB, wait_ms: int = WAIT_MS) -> KafkaReader:
         """A reader for who is in no hurry: records may come ``wait_ms`` late, and cost the broker a fraction."""
         return KafkaReader(self, queue_kb, wait_ms, GATHERED_BYTES)
 

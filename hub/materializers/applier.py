@@ -64,7 +64,7 @@ _PROGRESS = TopicPartition(PROGRESS_TOPIC, 0)
 class Log(Cluster, Protocol):
     """A cluster that opens readers."""
 
-    def reader(self) -> Reader: ...
+    def gatherer(self) -> Reader: ...
 
     def topic_config(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]: ...
 
@@ -312,7 +312,7 @@ class Applier:
             for tp, offset in each.read
         }
         if self.reader is None:
-            self.reader = self.log.reader()
+            self.reader = self.log.gatherer()
         self._ahead = None
         self.reader.assign(Positions({**at, **progress.offsets}))
 

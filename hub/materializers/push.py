@@ -40,6 +40,8 @@ from hub.record import Positions, lag_records
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.025
+# From one change to the next look: a page costs as much as dozens of the rows in it.
+_GATHER_S = 0.05
 _HEARTBEAT_S = 10.0
 _PAGE = 500
 _SLOW_S = 1.0  # a reader that takes longer for a page of changes is told what it missed
@@ -94,7 +96,9 @@ class Watcher:
                 async with self._changed:
                     self.generation += 1
                     self._changed.notify_all()
-            await asyncio.sleep(_POLL_S)
+                await asyncio.sleep(_GATHER_S)
+            else:
+                await asyncio.sleep(_POLL_S)
 
     async def changes(
         self, view: str, since: Positions, conditions: Sequence[Filter], incarnation: str

@@ -190,7 +190,7 @@ class Side:
 class Store:
     """Thread safe. One writer at a time; readers never wait for it."""
 
-    rhythm = Rhythm(10_000, few=1_000, pause_s=0.01)
+    rhythm = Rhythm(10_000, few=1_000, pause_s=0.025)
 
     def __init__(self, url: str) -> None:
         self.url = url
