@@ -231,6 +231,7 @@ def test_the_watcher_wakes_for_what_others_apply_and_asks_nothing_while_they_res
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(push, "_POLL_S", 0.001)
+    monkeypatch.setattr(push, "_GATHER_S", 0.001)
     reader = Store(bench.store.url)  # the applier writes from a process of its own
     watcher, asked = Watcher(reader), 0
     stamp = reader.stamp
@@ -255,6 +256,33 @@ def test_the_watcher_wakes_for_what_others_apply_and_asks_nothing_while_they_res
                 seen, asked = watcher.generation, 0
                 await asyncio.sleep(0.1)
                 assert (watcher.generation, asked) == (seen, 0)
+        finally:
+            task.cancel()
+
+    in_a_loop(run())
+    reader.close()
+
+
+def test_changes_that_follow_a_change_at_once_are_told_together(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push, "_POLL_S", 0.001)
+    monkeypatch.setattr(push, "_GATHER_S", 2.0)
+    reader = Store(bench.store.url)
+    watcher = Watcher(reader)
+
+    async def run() -> None:
+        task = asyncio.create_task(watcher.run())
+        try:
+            for woken, versions in ((1, (1,)), (2, (2, 3, 4))):
+                seen = watcher.generation
+                for version in versions:
+                    bench.write("a", version, {"points": version})
+                    await asyncio.to_thread(bench.drain)
+                assert await watcher.wait(seen, 10.0)
+                assert watcher.generation == seen + 1, woken
+                (row,) = (await watcher.changes("v", Positions(), (), reader.view("v").incarnation)).rows
+                assert row.values is not None and row.values["points"] == versions[-1]
         finally:
             task.cancel()
 
