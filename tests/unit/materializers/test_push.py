@@ -279,6 +279,7 @@ def test_changes_that_follow_a_change_at_once_are_told_together(
                 for version in versions:
                     bench.write("a", version, {"points": version})
                     await asyncio.to_thread(bench.drain)
+                    await asyncio.sleep(0.05)  # dozens of looks, if it looked
                 assert await watcher.wait(seen, 10.0)
                 assert watcher.generation == seen + 1, woken
                 (row,) = (await watcher.changes("v", Positions(), (), reader.view("v").incarnation)).rows
