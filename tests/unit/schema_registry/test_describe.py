@@ -403,7 +403,7 @@ def test_large_records_are_compared_in_a_moment() -> None:
         describe("AVRO", {"type": "enum", "name": "E", "symbols": [f"{s}{n}" for n in range(20_000)]})
         for s in "XY"
     ]
-    with costs_at_most(200):
+    with costs_at_most(150):
         assert warnings(old, new) == [] and len(warnings(*symbols)) == 20_000
 
 
