@@ -34,6 +34,8 @@ sql: SELECT customer_id, count(*) AS visits, max(at) AS last_seen, max_by(page, 
 VIEWS = {"entity": VIEW, "a": SQL_A, "b": SQL_B}
 # An event that is later than this waited for a checkpoint, or for the machine.
 LATE_S = 0.15
+# Late events that far apart are of two spells.
+_APART_S = 1.0
 
 
 @dataclass
@@ -53,6 +55,8 @@ class Measured:
     # The longest times without any row in the changelog, and what Spark said of the checkpoints.
     pauses: list[float]
     told: list[str]
+    # When late events came together: seconds since the first figure, how long that went on, how many.
+    spells: list[tuple[float, float, int]]
 
 
 def switch(running: Hub, text: str, mode: str) -> None:
@@ -180,7 +184,19 @@ def measure(running: Hub, name: str, mode: str, rate: int, checkpoints: int, war
         [line.partition(": checkpoint ")[2] for line in log.splitlines() if ": checkpoint " in line][
             -checkpoints:
         ],
+        late_together(load.changelog.late, began_at),
     )
+
+
+def late_together(arrived: list[tuple[float, float]], since: float) -> list[tuple[float, float, int]]:
+    """The spells of late events, the one with most of them first: a checkpoint's has its pause and the queue behind it."""
+    spells: list[list[float]] = []
+    for at, took in arrived:
+        if at > since and took > LATE_S:
+            if not spells or at - spells[-1][-1] > _APART_S:
+                spells.append([])
+            spells[-1].append(at)
+    return sorted(((each[0] - since, each[-1] - each[0], len(each)) for each in spells), key=lambda spell: -spell[2])
 
 
 def _cpu_s(running: Hub) -> dict[str, float]:
@@ -243,6 +259,10 @@ def main() -> None:
                 print(
                     f"  longest pauses        {', '.join(f'{each * 1000:,.0f}' for each in found.pauses)} ms"
                 )
+                shown = (
+                    f"{count:,} within {took:.1f} s from {at:.0f} s on" for at, took, count in found.spells[:6]
+                )
+                print(f"  late together         {'; '.join(shown)}; {len(found.spells)} times in all")
                 for each in found.told if mode == "realtime" else ():
                     print(f"  checkpoint            {each}")
                 print(

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from peers import kafka_streams
 from ports import free_pair, free_ports
 
-from hub.cli.up import children, fetch_jars, server_url
+from hub.cli.up import children, fetch_jars
 from hub.config import Settings
 from hub.kafka import KafkaCluster
 from hub.materializers.progress import PROGRESS_TOPIC, progress_of
@@ -112,7 +112,7 @@ class Hub:
         )
         (self.settings.project / "views").mkdir(parents=True)
         (self.settings.project / "views" / "bench.yaml").write_text(view)
-        self.url = server_url(self.settings)
+        self.url = self.settings.url
         # One, and kept: to make one takes longer than what it asks.
         self.client = httpx2.Client(base_url=self.url, timeout=10)
         self.supervisor = Supervisor(self.settings.home)

@@ -298,10 +298,16 @@ class Settings(BaseSettings):
         return {SERVING: self.store, **more}
 
     @property
+    def url(self) -> str:
+        """Base URL of the hub's own server, as this machine reaches it."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.http_host, self.http_host)
+        return f"http://[{host}]:{self.http_port}" if ":" in host else f"http://{host}:{self.http_port}"
+
+    @property
     def registry(self) -> str:
         """Base URL of the schema registry, with who asks it (user:password@) where there is something to say."""
         if self.registry_url is None:
-            return with_credentials(f"http://{self.http_host}:{self.http_port}", self.credentials)
+            return with_credentials(self.url, self.credentials)
         named = "@" in urlsplit(self.registry_url).netloc
         # The key of the home is the hub's own server's alone.
         return (

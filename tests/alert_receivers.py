@@ -17,6 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from patience import patient
+
 
 @dataclass
 class Webhook:
@@ -35,7 +37,7 @@ class Webhook:
 
 
 def until(done: Callable[[], bool], seconds: float, told: Callable[[], str] = lambda: "") -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patient(seconds)
     while not done():
         assert time.monotonic() < deadline, told()
         time.sleep(0.02)

@@ -155,7 +155,7 @@ def records_of(cluster: KafkaCluster, topic: str) -> list[Record]:
     found: list[Record] = []
     try:
         reader.assign(cluster.beginning_offsets([topic]))
-        deadline = time.monotonic() + 60.0
+        deadline = time.monotonic() + patient(60.0)
         while not reader.position().covers(ends):
             assert time.monotonic() < deadline, f"{topic} is read to {reader.position()}, not to {ends}"
             found += reader.poll(5_000, 0.2)

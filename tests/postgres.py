@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from patience import patient
 from ports import free_ports
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError
@@ -67,7 +68,7 @@ class Postgres:
         )
         with (self.folder / "postgres.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, **self._identity())
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patient(60)
         engine = create_engine(self.url("postgres"))
         while True:
             try:

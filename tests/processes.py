@@ -121,7 +121,7 @@ class Server(HubProcess):
         self, settings: Settings, *, log: str = "server.log", environment: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(settings, "serve", log=log, environment=environment)
-        self.url = f"http://{settings.http_host}:{settings.http_port}"
+        self.url = settings.url
 
     def start(self, *, ready: bool = True) -> None:
         self.settings.project.mkdir(parents=True, exist_ok=True)

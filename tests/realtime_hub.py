@@ -14,7 +14,7 @@ import psutil
 from pipeline import Pipeline, wait_until
 from processes import own_settings
 
-from hub.cli.up import children, server_url
+from hub.cli.up import children
 from hub.config import Settings
 from hub.embedded import ensure_jars
 from hub.runtime import Supervisor
@@ -38,7 +38,7 @@ class Hub:
     def start(self) -> None:
         for child in children(self.settings):
             self.supervisor.start(child)
-        self.pipeline = Pipeline(self.settings, server_url(self.settings), meanwhile=self.supervisor.step)
+        self.pipeline = Pipeline(self.settings, self.settings.url, meanwhile=self.supervisor.step)
 
     def until(
         self, done: Callable[[], bool], timeout_s: float, say: Callable[[], str] = lambda: "no"

@@ -12,6 +12,7 @@ from pathlib import Path
 import uvicorn
 from changelog import Bench
 from fastapi import FastAPI
+from patience import patient
 from ports import free_ports
 
 from hub.api.app import on_hub_error
@@ -20,7 +21,7 @@ from hub.errors import HubError
 from hub.materializers.push import Watcher
 from hub.materializers.routes import create_router
 
-PATIENCE_S = 60.0
+PATIENCE_S = patient(60.0)
 
 
 class Server:

@@ -3,7 +3,9 @@
 What was kept is read first, so nothing is told before it is known what was told. Then each round: sources are asked (memory
 only; queries run in a thread of their own), ``step`` decides, its records are written, and then notifications go to the outbox.
 While Kafka does not take records they wait here and notifications go out all the same. One server watches at a time: one that
-starts fences the one before it (a transactional name), which then tells nobody anything.
+starts fences the one before it (a transactional name), which then tells nobody anything. Who watches says so every minute:
+one that is fenced watches again when nobody else ever said it (a transaction ran out of time, and Kafka fenced its writer), or
+when who did is silent for minutes.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from hub.alerts.engine import FIRING, Alert, GroupKey, Notification, Silence, St
 from hub.alerts.facts import (
     ALERTS_CONFIG,
     ALERTS_TOPIC,
+    Claim,
     Kept,
+    claim_record,
     pending_record,
     records_of,
     send_record,
@@ -50,6 +54,11 @@ MOST_SILENCES = 1_000
 # Alerts with series of their own in /metrics.
 MOST_SERIES = 200
 MOST_UNSAVED = 50_000
+# Who watches says so that often, is taken for gone when it did not for that long, and who was fenced looks that often.
+CLAIM_EVERY_MS = 60_000
+CLAIM_HOLDS_MS = 5 * 60_000
+LOOK_EVERY_MS = 30_000
+_READING = "what was told before is being read"
 _READ_S = 60.0
 _BUSY_SHARE = 0.2
 
@@ -113,7 +122,7 @@ class Desk:
     replication_factor: int = 1
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     state: State = field(default_factory=State)
-    error: str | None = "what was told before is being read"
+    error: str | None = _READING
     unsaved: dict[bytes, NewRecord] = field(default_factory=dict)
     _rules: tuple[RuleStatus, ...] = ()
     _troubles: tuple[str, ...] = ()
@@ -121,6 +130,12 @@ class Desk:
     _listing: Listing | None = None
     _read: bool = False
     _fenced: bool = False
+    _id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _claimed_ms: int | None = None
+    # While fenced: when to look next, and what was claimed since when.
+    _look_at_ms: int = 0
+    _others: Claim | None = None
+    _others_since_ms: int | None = None
     _not_kept: str | None = None
     _writer: Writer | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -153,7 +168,7 @@ class Desk:
 
     def step(self) -> None:
         """Look, decide, keep, send."""
-        if self._fenced:
+        if self._fenced and not self._take_back():
             return
         try:
             self._first()
@@ -186,6 +201,8 @@ class Desk:
             before = self.state
             self.state, notifications = step(before, seen, self.live.file.as_routes(), now_ms)
             self._keep([*records_of(before, self.state), *map(send_record, notifications)])
+            if self._writer is not None:
+                self._claim(now_ms)
         if not self._write():
             return
         for each in notifications:
@@ -204,7 +221,7 @@ class Desk:
             return
         if self._writer is None and ALERTS_TOPIC in self.cluster.topics():
             # First the name, then what was written: what another server writes after that is refused.
-            self._writer = self.cluster.writer(WRITER)
+            self._open_writer()
         kept = read(self.cluster)
         self.live.refresh()
         self.outbox.use(self.live.file.channels)
@@ -212,6 +229,45 @@ class Desk:
             self.state, self._read = kept.state, True
         for each in kept.unsent.values():
             self.outbox.put(each)
+
+    # ---- who watches
+
+    def _open_writer(self) -> Writer:
+        """From here on no other server writes; said at once, so that one that is fenced knows by whom."""
+        self._writer = writer = self.cluster.writer(WRITER)
+        claim = Claim(self._id, self.now_ms())
+        writer.append([claim_record(claim)])
+        self._claimed_ms = claim.at_ms
+        return writer
+
+    def _claim(self, now_ms: int) -> None:
+        if self._claimed_ms is None or not 0 <= now_ms - self._claimed_ms < CLAIM_EVERY_MS:
+            self._claimed_ms = now_ms
+            self._keep([claim_record(Claim(self._id, now_ms))])
+
+    def _take_back(self) -> bool:
+        """Whether this server, which is fenced, may watch again; begins anew then, with what was kept meanwhile."""
+        now_ms = self.now_ms()
+        if now_ms < self._look_at_ms:
+            return False
+        self._look_at_ms = now_ms + LOOK_EVERY_MS
+        try:
+            claim = read(self.cluster).claim
+        except HubError as error:
+            log.warning("who watches cannot be read: %s", error.message)
+            return False
+        if claim is None or claim.by != self._id:
+            # By this server's own clock: the other's may be another.
+            if self._others_since_ms is None or claim != self._others:
+                self._others, self._others_since_ms = claim, now_ms
+            if now_ms - self._others_since_ms < CLAIM_HOLDS_MS:
+                return False
+        log.warning("this server watches alerts again: no other says that it does")
+        with self._lock:
+            self.unsaved.clear()  # decided from what others may have gone on from
+            self._fenced, self._read, self.error = False, False, _READING
+        self._close_writer()
+        return True
 
     # ---- what is kept
 
@@ -234,10 +290,11 @@ class Desk:
             try:
                 if self._writer is None:
                     make_topic(self.cluster, self.replication_factor)
-                    self._writer = self.cluster.writer(WRITER)
+                    self._writer = self._open_writer()
                 self._writer.append([record for _, record in pending])
             except WriterFenced:
-                self._fenced = True
+                self._fenced, self._others_since_ms = True, None
+                self._look_at_ms = self.now_ms() + LOOK_EVERY_MS
                 self.error = "another server of the hub watches now: this one tells nobody anything"
                 log.error("%s", self.error)
             except HubError as error:

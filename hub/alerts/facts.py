@@ -8,6 +8,7 @@
     group|ROUTE|LABELS       what its channels were told, and when
     silence|ID               who silenced what, why, until when
     send|ID                  a notification that is still to be sent; a tombstone when it was, or was given up
+    watch|                   which server watches, said again every minute
 
 What is pending is written when it begins, every 15 s that it holds, and at the end of the server. What a newer hub keeps is
 passed over.
@@ -45,6 +46,14 @@ ALERTS_CONFIG: Mapping[str, str] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A server's word that it watches."""
+
+    by: str
+    at_ms: int
+
+
 @dataclass
 class Kept:
     """The fold of the topic. ``unsent``: notifications that are still to be sent, in their order."""
@@ -55,6 +64,7 @@ class Kept:
     groups: dict[GroupKey, Group] = field(default_factory=dict)
     silences: dict[str, Silence] = field(default_factory=dict)
     unsent: dict[str, Notification] = field(default_factory=dict)
+    claim: Claim | None = None
 
     @property
     def state(self) -> State:
@@ -81,6 +91,8 @@ class Kept:
                     _put(self.silences, rest, None if body is None else _silence(rest, body))
                 case "send":
                     _put(self.unsent, rest, None if body is None else _notification(rest, body))
+                case "watch":
+                    self.claim = None if body is None else Claim(body["by"], body["at_ms"])
                 case _:
                     pass
         except (ValueError, TypeError, KeyError, IndexError) as error:
@@ -165,6 +177,10 @@ def send_record(notification: Notification) -> NewRecord:
 def sent_record(id: str) -> NewRecord:
     """It was sent, or given up."""
     return _record(f"send|{id}", None)
+
+
+def claim_record(claim: Claim) -> NewRecord:
+    return _record("watch|", asdict(claim))
 
 
 def _record(key: str, body: Mapping[str, Any] | None) -> NewRecord:

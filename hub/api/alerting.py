@@ -150,10 +150,9 @@ def run(alert: QueryAlert, ask: Ask) -> Seen:
 def make_desk(settings: Settings, cluster: KafkaCluster, environ: Mapping[str, str] = os.environ) -> Desk:
     """A desk over this project, without sources yet."""
     live = LiveAlerts(settings.project)
-    link = f"http://{settings.http_host}:{settings.http_port}"
 
     def sent(name: str, channel: Channel, notification: Notification) -> None:
-        send(name, channel, notification, (live.file.link or link).rstrip("/"), environ)
+        send(name, channel, notification, (live.file.link or settings.url).rstrip("/"), environ)
 
     def done(notification: Notification) -> None:
         desk.sent(notification)

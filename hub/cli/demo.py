@@ -209,9 +209,7 @@ def _first_row(settings: Settings, view: str, stop: threading.Event, step: Calla
     """The key of a row, once the view has one and has caught up; None when stopped before."""
     import httpx2
 
-    from hub.cli.up import server_url
-
-    url = f"{server_url(settings)}/views/{view}"
+    url = f"{settings.url}/views/{view}"
     deadline = time.monotonic() + _FIRST_ROW_S
     with _spinner("Spark computes the view"):
         while not stop.wait(0.2):
@@ -245,9 +243,7 @@ def _spinner(what: str) -> Iterator[None]:
 
 
 def _greet(settings: Settings, view: str, key: str, took_s: float, said: str) -> None:
-    from hub.cli.up import server_url
-
-    url = server_url(settings)
+    url = settings.url
     run = "./run hub" if (EXAMPLES.parent / "run").exists() else "hub"
     print(
         f"""

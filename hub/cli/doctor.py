@@ -14,7 +14,7 @@ from hub.access.files import ACCESS_FILE, load_access
 from hub.cli.access import open_to_others
 from hub.cli.context import load_settings
 from hub.cli.output import Output, OutputOption, show
-from hub.cli.up import CHECK_S, answers_health, kafka_answers, server_url
+from hub.cli.up import CHECK_S, answers_health, kafka_answers
 from hub.config import Settings, without_credentials
 from hub.embedded import KafkaNode, check_disk, check_memory, check_port, ensure_jars, find_java
 from hub.embedded.jars import missing_jars
@@ -189,9 +189,9 @@ def missing_rights(found: Mapping[str, frozenset[str]]) -> list[str]:
 
 
 def _server(settings: Settings) -> Finding:
-    if answers_health(server_url(settings)):
-        return Finding("server", Verdict.ok, f"answers at {server_url(settings)}")
-    return _silent("server", settings, server_url(settings), f"see {settings.logs / 'server.log'}")
+    if answers_health(settings.url):
+        return Finding("server", Verdict.ok, f"answers at {settings.url}")
+    return _silent("server", settings, settings.url, f"see {settings.logs / 'server.log'}")
 
 
 def _registry(settings: Settings) -> Finding:

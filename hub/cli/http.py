@@ -8,13 +8,12 @@ from typing import Any
 import httpx2
 
 from hub.cli.context import load_settings
-from hub.cli.up import server_url
 from hub.errors import CallerError, NotFound, PeerError
 
 
 def base_url() -> str:
     """Where the hub's own server is."""
-    return server_url(load_settings())
+    return load_settings().url
 
 
 def asking() -> dict[str, str]:

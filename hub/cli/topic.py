@@ -453,7 +453,7 @@ def publish(
         {"position": str(position), "topic": topic, "partition": where.partition, "offset": after - 1}, output
     )
     note("A read that is given the position waits until it includes this event:")
-    note(f"  curl 'http://{settings.http_host}:{settings.http_port}/views/VIEW/{key}?after={position}'")
+    note(f"  curl '{settings.url}/views/VIEW/{key}?after={position}'")
 
 
 def _load(settings: Settings, file: Path | None) -> TopicTree:

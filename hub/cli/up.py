@@ -115,18 +115,12 @@ def children(settings: Settings) -> list[Child]:
 
     node = KafkaNode(settings)
     kafka = [Child("kafka", node.prepare, node.ready)] if settings.embedded_kafka else []
-    server = own("serve", "server", lambda: answers_health(server_url(settings)))
+    server = own("serve", "server", lambda: answers_health(settings.url))
     views = [own("apply-changelogs", "applier"), own("materialize", "materializer")]
     mirrors = (
         [own("mirror run", "mirror")] if (settings.project.expanduser() / "mirrors.yaml").exists() else []
     )
     return [*kafka, server, *views, own("audit-topics", "auditor"), *mirrors]
-
-
-def server_url(settings: Settings) -> str:
-    """Base URL of the hub's own server, as a browser on this machine reaches it."""
-    host = "127.0.0.1" if settings.http_host == "0.0.0.0" else settings.http_host
-    return f"http://{host}:{settings.http_port}"
 
 
 def answers_health(base_url: str) -> bool:
@@ -163,7 +157,7 @@ def up(
     stop = install_stop_signals()
     supervisor = start(settings, stop)
     try:
-        note(f"Dashboard, registry and queries: {server_url(settings)}/")
+        note(f"Dashboard, registry and queries: {settings.url}/")
         note(f"Kafka: {settings.bootstrap}   State and logs: {settings.home}   Stop: Ctrl-C")
         supervisor.run(stop)
     finally:
@@ -199,7 +193,7 @@ def _detach(settings: Settings) -> None:
     deadline = time.monotonic() + DETACHED_TIMEOUT_S
     while time.monotonic() < deadline:
         if _is_ready(running_hub(settings.home), process.pid):
-            note(f"Runs (pid {process.pid}): {server_url(settings)}/   Stop: hub down")
+            note(f"Runs (pid {process.pid}): {settings.url}/   Stop: hub down")
             return
         if process.poll() is not None:
             said = [line for line in log.read_text().splitlines() if line.startswith(("Error", "Hint"))]

@@ -17,7 +17,8 @@ NEEDED_DISK_MB = 2_000
 
 def check_port(host: str, port: int, purpose: str, way_out: str) -> None:
     """Raises ConfigError (HUB-1120), naming the port and who has it, unless the port can be listened on."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

@@ -73,7 +73,7 @@ def site(settings: Settings, kafka: str, tmp_path_factory: pytest.TempPathFactor
     (folder / "access.yaml").write_text(FILE)
     told = {"project": folder, "home": folder / "home", "http_port": free_ports(1)[0], "lag_sample_s": 0.5}
     own = settings.model_copy(update={**told, "registry_url": None, "store_url": None})
-    url = f"http://{own.http_host}:{own.http_port}"
+    url = own.url
     cluster = KafkaCluster(kafka, 15.0)
     for topic, group in ((SEEN, "seen-readers"), (HIDDEN, "hidden-readers")):
         cluster.create_topic(topic, partitions=1, config={}, replication_factor=1)

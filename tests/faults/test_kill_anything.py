@@ -15,10 +15,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import patient
 from pipeline import Pipeline, iso, plain, wait_until
 from processes import own_settings
 
-from hub.cli.up import children, server_url
+from hub.cli.up import children
 from hub.demo import customers
 from hub.demo.feeder import Feeder
 from hub.embedded import ensure_jars
@@ -40,7 +41,7 @@ def hub(tmp_path: Path) -> Iterator[tuple[Supervisor, Pipeline]]:
     try:
         for child in children(settings):
             supervisor.start(child)
-        pipeline = Pipeline(settings, server_url(settings))
+        pipeline = Pipeline(settings, settings.url)
         yield supervisor, pipeline
     finally:
         if pipeline is not None:
@@ -113,7 +114,7 @@ def feed_slowly(pipeline: Pipeline, stop: threading.Event) -> None:
 
 def run_until_rows(supervisor: Supervisor, pipeline: Pipeline) -> None:
     """Until the view has been told of: from then on every process has something to lose."""
-    deadline = time.monotonic() + 120.0
+    deadline = time.monotonic() + patient(120.0)
     while not pipeline.state("customer_360").get("last_batch"):
         assert time.monotonic() < deadline, pipeline.state("customer_360")
         run_for(supervisor, 0.2)

@@ -12,6 +12,7 @@ import pytest
 from alert_receivers import Webhook, until, webhook
 from confluent_kafka import Consumer, Producer
 from kafka_nodes import running_node
+from patience import patient
 from processes import Server, own_settings
 from typer.testing import CliRunner
 
@@ -104,7 +105,7 @@ def read_and_commit(hub: Hub, group: str, count: int, *topics: str) -> None:
         }
     )
     consumer.subscribe(list(topics))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patient(60)
     try:
         while count:
             assert time.monotonic() < deadline

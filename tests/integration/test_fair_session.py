@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from patience import patient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -34,7 +35,7 @@ def test_a_query_with_little_to_do_is_done_before_one_with_much_that_began_earli
     large = started(slow, "large")
     try:
         tracker = spark_session.sparkContext.statusTracker()
-        deadline = time.monotonic() + 60.0
+        deadline = time.monotonic() + patient(60.0)
         while not any(
             (stage := tracker.getStageInfo(each)) is not None and stage.numCompletedTasks > 2
             for each in tracker.getActiveStageIds()

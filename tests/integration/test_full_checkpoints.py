@@ -51,7 +51,7 @@ def hub(settings: Settings, hub_server: str, tmp_path: Path) -> Iterator[Hub]:
     ensure_jars(own)
     (tmp_path / "views").mkdir()
     with small_disk(own.checkpoints / f"plant_{SMALL}", 8) as disk:
-        pipeline = Pipeline(own, f"http://{own.http_host}:{own.http_port}")
+        pipeline = Pipeline(own, own.url)
         for command in ("apply-changelogs", "materialize"):
             process = pipeline.processes[command] = HubProcess(own, command)
             process.within = disk.within

@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 from kafka_nodes import running_node
+from patience import patient
 from pipeline import records_of, wait_until
 from ports import free_pair, free_ports
 from processes import Server
@@ -92,7 +93,7 @@ def test_a_full_log_is_said_to_writers_and_all_goes_on_when_there_is_room(node: 
         acknowledged.append(number)
     node.sh("head -c 100000000 /dev/zero > filler")
     refused: httpx2.Response | None = None
-    deadline, number = time.monotonic() + 120.0, 10
+    deadline, number = time.monotonic() + patient(120.0), 10
     while refused is None and time.monotonic() < deadline:
         answer = post(number)
         if answer.status_code == 200 and answer.json().get("error_code", 200) == 200:

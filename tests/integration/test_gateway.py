@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from patience import patient
 from pipeline import records_of
 from processes import HubProcess
 
@@ -418,7 +419,7 @@ def audited(mine: Topic, checked: int) -> Any:
 
 
 def wait_for(found: Callable[[], Any], timeout_s: float = 90.0) -> Any:
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + patient(timeout_s)
     while not (made := found()):
         assert time.monotonic() < deadline, "it does not happen"
         time.sleep(0.2)
@@ -436,7 +437,7 @@ def test_a_report_copies_nothing_and_large_records_are_counted(topic: Callable[.
         mine.cluster, mine.registry, lambda name: "quarantine" if name == large.name else "report"
     )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patient(60)
         wanted = mine.cluster.end_offsets([mine.name, large.name])
         while not Positions({p: t.position for p, t in auditor.tallies.items()}).covers(wanted):
             assert time.monotonic() < deadline

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 from link_proxy import PRODUCE, LinkedNode, linked_node
+from patience import patient
 from pipeline import records_of
 
 from hub.errors import NotFound, PeerError
@@ -47,7 +48,7 @@ def test_a_retry_waits_for_what_is_still_on_its_way_and_finds_it(node: LinkedNod
             time.sleep(0.2)  # the gateway takes nothing for a moment after Kafka did not answer
         node.link.heal()
         assert (again.status, again.lines[0]["code"]) == (503, "HUB-3043")
-        deadline = time.monotonic() + 20.0
+        deadline = time.monotonic() + patient(20.0)
         while again.status != 200 and time.monotonic() < deadline:
             time.sleep(0.5)
             again = _tried(written, "a")

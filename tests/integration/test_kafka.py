@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from kafka_nodes import own_node
+from patience import patient
 from ports import free_pair
 
 from hub.embedded import KafkaNode
@@ -25,7 +26,7 @@ from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.topics.log_dirs import log_dirs
 
 Topic = Callable[..., str]
-PATIENCE_S = 60.0
+PATIENCE_S = patient(60.0)
 
 
 @pytest.fixture(scope="module")
@@ -459,13 +460,13 @@ def test_kill_9_of_the_broker_under_writers_loses_and_doubles_nothing(mortal: Ka
         thread.start()
     for _ in range(2):
         before = dict(written)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while any(written[name] < before[name] + 30 for name in written) and not errors:
             assert time.monotonic() < deadline, f"nothing is written any more: {written}"
             time.sleep(0.05)
         kill_and_start(mortal)
     before = written["named"]
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while written["named"] < before + 30 and not errors:
         assert time.monotonic() < deadline, "the named writer did not recover"
         time.sleep(0.05)

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from kafka_nodes import own_node
+from patience import patient
 from pipeline import wait_until
 from ports import free_ports
 from processes import call_hub, run_hub, running_server
@@ -30,7 +31,7 @@ from hub.observability.status import Rules
 from hub.record import NewRecord, Positions, TopicPartition
 
 SAMPLE_S = 0.5
-PATIENCE_S = 60.0
+PATIENCE_S = patient(60.0)
 
 
 class NoViews:
@@ -466,7 +467,7 @@ def test_the_server_tells_groups_by_api_metrics_and_command_line(
             ).json()
             return bool(rows)
 
-        wait_until(told, PATIENCE_S)
+        wait_until(told, 60.0)
         assert (rows[0]["records"], rows[0]["topic"], rows[0]["view"]) == (7, stage.topic, None)
         metrics = httpx2.get(f"{url}/metrics", timeout=60).text
         series = [line for line in metrics.splitlines() if line.startswith("hub_consumer_lag_seconds{")]

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from mirror_world import World, own_world, well
+from patience import patient
 from pipeline import wait_until
 from typer.testing import CliRunner
 
@@ -430,7 +431,7 @@ def read_as(world: World, at: str, topic: str, group: str, count: int) -> list[b
     quiet_since = time.monotonic()
     try:
         while len(found) < count:
-            assert time.monotonic() - quiet_since < 60.0, f"{len(found)} of {count}"
+            assert time.monotonic() - quiet_since < patient(60.0), f"{len(found)} of {count}"
             message = consumer.poll(0.3)
             if message is not None and message.error() is None:
                 found.append(message.value())

@@ -21,6 +21,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka_nodes import often_cleaned, own_node
+from patience import patient
 from pipeline import wait_until
 from secured_node import PASSWORD, USER, SecuredNode, give
 
@@ -148,7 +149,7 @@ def pair(kafka: str, target: str) -> Callable[..., Pair]:
 
 def done(engine: BatchEngine, timeout_s: float = 60.0) -> list[PartitionProgress]:
     """Step until no partition that can go on has anything left."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + patient(timeout_s)
     while time.monotonic() < deadline:
         engine.step()
         progress = engine.progress()

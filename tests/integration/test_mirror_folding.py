@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 from confluent_kafka import Producer
+from patience import patient
 
 from hub.kafka import KafkaCluster
 from hub.log import WriterFenced
@@ -98,7 +99,7 @@ def test_a_fold_is_done_at_once_or_not_at_all_and_the_broker_cleans_up_after_it(
     cleaned = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.001", "min.compaction.lag.ms": "0"}
     lon.kafka.alter_config(MAP_TOPIC, {**cleaned, "delete.retention.ms": "0"})
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + patient(120)
         while stored(lon, link) > NUMBER // 2:
             assert time.monotonic() < deadline
             other = MapRecord(f"{link.name}-other", PLACE.topic, "id", 0, (Run(0, 0, 1),))

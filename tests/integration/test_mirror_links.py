@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 from link_proxy import END_TXN, FETCH, PRODUCE, LinkedNode, linked_node
+from patience import patient
 from pipeline import records_of, wait_until
 
 from hub.errors import Conflict
@@ -73,7 +74,7 @@ class Way:
         assert producer.flush(30) == 0
 
     def until_all(self, engine: BatchEngine, timeout_s: float = 60.0) -> None:
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + patient(timeout_s)
         while engine.progress()[0].source_next < len(self.sent):
             assert time.monotonic() < deadline, (engine.progress(), engine.error)
             engine.step()

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from patience import patient
 from ports import free_pair, free_ports
-from processes import run_hub
+from processes import call_hub, run_hub, running_server
 
 from hub.cli.doctor import Verdict, examine
 from hub.config import Settings
@@ -31,7 +33,7 @@ SLEEPER = "import time; time.sleep(600)"
 
 def eventually(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Wait for it, at most ``timeout_s``; then it is a failure."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + patient(timeout_s)
     while not holds():
         assert time.monotonic() < deadline, "did not come true in time"
         time.sleep(0.05)
@@ -61,6 +63,21 @@ def test_server_is_healthy(hub_server: str) -> None:
         assert json.load(answer)["status"] == "up"
 
 
+def test_a_server_on_an_ipv6_address_is_found_by_its_own(kafka: str, tmp_path: Path) -> None:
+    settings = Settings(
+        home=tmp_path / "home",
+        project=tmp_path / "project",
+        bootstrap=kafka,
+        http_host="::1",
+        http_port=free_ports(1)[0],
+    )
+    with running_server(settings) as url, SchemaRegistryClient({"url": settings.registry}) as client:
+        assert url.startswith("http://[::1]:")
+        assert client.get_subjects() is not None
+        listed = call_hub(settings, "view", "ls")  # asks the server
+        assert listed.returncode == 0, listed.stderr
+
+
 def test_kafka_keeps_what_was_acknowledged_over_kill_9(own_settings: Settings) -> None:
     node = KafkaNode(own_settings)
     node.start()
@@ -80,7 +97,7 @@ def test_kafka_keeps_what_was_acknowledged_over_kill_9(own_settings: Settings) -
         reader = cluster.reader()
         reader.assign(Positions.of([("kept", 0, 0)]))
         values: list[bytes | None] = []
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patient(60)
         while len(values) < 500 and time.monotonic() < deadline:
             values += [record.value for record in reader.poll(1_000, 1.0)]
         assert values == [str(n).encode() for n in range(500)]

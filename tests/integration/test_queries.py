@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from patience import patient
 from postgres import Postgres
 from processes import run_hub
 from sql_cases import FRIENDLY, HOSTILE, NOW_MS, ask, fill, schema
@@ -321,7 +322,7 @@ def test_hub_sql_at_a_terminal(settings: Settings, hub_server: str, departures: 
 
     def until(wanted: str, seconds: float = 60.0) -> None:
         nonlocal shown
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patient(seconds)
         while wanted not in shown and time.monotonic() < deadline:
             if select.select([main], [], [], 0.2)[0]:
                 try:

@@ -10,7 +10,7 @@ from pipeline import Pipeline, iso, plain, wait_until
 from processes import own_settings, run_hub
 from spark_cluster import SparkCluster, spark_cluster
 
-from hub.cli.up import children, server_url
+from hub.cli.up import children
 from hub.demo import customers
 from hub.embedded import ensure_jars
 from hub.runtime import Supervisor
@@ -43,7 +43,7 @@ def hub(
     try:
         for child in children(settings):
             supervisor.start(child)
-        pipeline = Pipeline(settings, server_url(settings))
+        pipeline = Pipeline(settings, settings.url)
         yield supervisor, pipeline
         pipeline.close()
     finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
+from patience import patient
 
 from hub.cli import main
 from hub.cli.context import environment_of
@@ -140,7 +141,7 @@ def test_stored_json_and_protobuf_are_tried_and_who_reads_them_is_told(
          "auto.offset.reset": "earliest"}
     )  # fmt: skip
     reader.subscribe([f"{mark}.json"])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patient(60)
     while not reader.assignment() and time.monotonic() < deadline:
         reader.poll(0.1)
     assert reader.assignment()

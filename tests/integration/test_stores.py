@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patient
 from pipeline import wait_until
 from postgres import Postgres
 from processes import HubProcess, run_hub
@@ -155,7 +156,7 @@ def moved(hub: Hub) -> Iterator[None]:
 
 def await_told(hub: Hub) -> dict[str, Any]:
     """The serving store's word on all of them, once all say they are live."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patient(60)
     store = open_store(hub.settings.store)
     while True:
         told = {key: value for key, value in store.progress().items() if key.startswith("store:")}

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from patience import patient
 from pipeline import Pipeline, iso, plain, records_of, wait_until
 from plant import Plant
 
@@ -221,7 +222,7 @@ def _until(stream: httpx2.Response, last: str) -> list[tuple[str, str | None, An
     found: list[tuple[str, str | None, Any]] = []
     name, mark = "", None
     assert stream.status_code == 200, stream.read()
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + patient(60.0)
     for line in stream.iter_lines():
         assert time.monotonic() < deadline
         if line.startswith("event: "):

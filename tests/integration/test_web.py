@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import orjson
 import pytest
+from patience import patient
 
 from hub.config import Settings
 from hub.kafka import KafkaCluster
@@ -24,7 +25,7 @@ SCHEMA = {"type": "record", "name": "Landing", "fields": [{"name": "flight", "ty
 
 def until(probe: Callable[[], Any], seconds: float = 60.0) -> Any:
     """The first true answer."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patient(seconds)
     while time.monotonic() < deadline:
         found = probe()
         if found:

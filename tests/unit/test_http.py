@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import uvicorn
+from patience import patient
 
 from hub.api.http import MOST_HEAD, MOST_WAITING, BoundedHttp
 
-PATIENCE_S = 15.0
+PATIENCE_S = patient(15.0)
 END = b"\r\n"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hub.alerts.desk import Desk, Known, families, read
+from hub.alerts.desk import CLAIM_HOLDS_MS, LOOK_EVERY_MS, WRITER, Desk, Known, families, read
 from hub.alerts.engine import GroupKey, Notification
 from hub.alerts.facts import ALERTS_TOPIC, Kept
 from hub.alerts.files import Channel
@@ -206,6 +206,42 @@ def test_the_one_that_started_last_watches(world: World) -> None:
         first.silence(matchers_of({"topic": "x"}), "why", "me", world.now + 1_000)
     step(world, second)
     assert {dict(a.object)["consumer"] for n in box.put_in for a in n.alerts} == {"a", "b"}
+
+
+def test_a_fence_that_nobody_set_up_ends_no_watch(world: World) -> None:
+    """As Kafka does to a writer whose transaction ran out of time."""
+    world.verdicts = {"a": Verdict.BAD}
+    desk, box = world.desk()
+    step(world, desk)
+    world.cluster.epochs[WRITER] += 1
+    world.verdicts = {"a": Verdict.BAD, "b": Verdict.BAD}
+    assert step(world, desk).firing is None
+    assert step(world, desk, LOOK_EVERY_MS / 1000).firing == 2
+    first, again, both = box.put_in
+    assert again.id == first.id  # had not been sent
+    assert [dict(each.object)["consumer"] for each in both.alerts] == ["a", "b"]
+
+
+def test_who_was_fenced_watches_again_when_the_other_is_gone(world: World) -> None:
+    first, _ = world.desk()
+    world.verdicts = {"a": Verdict.BAD}
+    step(world, first)
+    second, _ = world.desk()
+    step(world, second)
+    # One that has nothing to write hears of it by what it says each minute.
+    assert step(world, first, 61).firing is None
+    for _ in range(2 * CLAIM_HOLDS_MS // LOOK_EVERY_MS):  # for as long as it is there
+        assert step(world, second, LOOK_EVERY_MS / 2000).error is None
+        assert step(world, first, LOOK_EVERY_MS / 2000).firing is None
+    for _ in range(CLAIM_HOLDS_MS // LOOK_EVERY_MS - 2):
+        assert step(world, first, LOOK_EVERY_MS / 1000).firing is None
+    for _ in range(3):
+        known = step(world, first, LOOK_EVERY_MS / 1000)
+    assert known.error is None
+    world.verdicts = {"a": Verdict.BAD, "b": Verdict.BAD}
+    assert step(world, first).firing == 2
+    # It was not gone for good.
+    assert "another server" in (step(world, second).error or "")
 
 
 def test_a_source_that_fails_ends_nothing(world: World) -> None:
