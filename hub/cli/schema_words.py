@@ -193,10 +193,8 @@ def _report(rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(stderr=True, markup=False, highlight=False)
-    console = (
-        console if console.is_terminal else Console(stderr=True, markup=False, highlight=False, width=300)
-    )
+    width = None if Console(stderr=True).is_terminal else 300
+    console = Console(stderr=True, markup=False, highlight=False, emoji=False, width=width)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("field", "type", "confidence", "seen", "examples", "remark"):
         table.add_column(column, overflow="fold")

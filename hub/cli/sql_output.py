@@ -81,10 +81,14 @@ def cell(value: Any) -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """The text without control characters but those to ``keep``: they are shown as what they are."""
+    """The text without control characters but those to ``keep``: they are shown as what they are. Spaces stay, of whatever
+    width: Python calls only one of them printable."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() or each in keep else _escaped(each) for each in text)
+    return "".join(
+        each if each.isprintable() or each in keep or unicodedata.category(each) == "Zs" else _escaped(each)
+        for each in text
+    )
 
 
 def _escaped(character: str) -> str:

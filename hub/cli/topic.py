@@ -570,7 +570,7 @@ def _draw(loaded: TopicTree) -> None:
                 nodes[topic.name].add(f"{key.removeprefix('config.')} = {escape(str(value))}{origin}")
         if topic.doc:
             nodes[topic.name].label = f"{labels[-1]}   [dim]{escape(topic.doc)}[/dim]"
-    Console().print(root)
+    Console(emoji=False).print(root)
 
 
 app.command()(audit)
