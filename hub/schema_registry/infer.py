@@ -38,6 +38,9 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _EMAIL = re.compile(r"[^@\s]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d)?)(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?")
+_RFC3339 = re.compile(
+    r"[^T]*T\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)"
+)  # of what _TIME takes, JSON Schema's date-time
 _INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,18})")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?")
 _DATA_KEY = re.compile(r"\d.*|[0-9a-fA-F]{8}-.*|.*[@/\s].*|(?=.*\d)[0-9a-fA-F]{12,}|[A-Za-z]+[-_:]?\d{2,}")
@@ -154,6 +157,8 @@ def _formats(text: str) -> Iterator[str]:
         digits = len((found[3] or ".").rstrip("0")) - 1
         if digits <= 6:
             yield ("timestamp" if found[4] else "local-timestamp") + ("-micros" if digits > 3 else "-millis")
+            if _RFC3339.fullmatch(text):
+                yield "date-time"
     elif _INTEGER.fullmatch(text) and -_LONGEST <= int(text) < _LONGEST:
         yield "long"
     elif _NUMBER.fullmatch(text) and abs(float(text)) < 1e308:
@@ -228,6 +233,7 @@ class _Kind:
     format: str = ""
     of_integers: bool = False
     single_is_list: bool = False
+    is_rfc3339: bool = False
 
 
 def infer(values: Iterable[Any], name: str = "Record", *, text_only: bool = False) -> Inferred:
@@ -311,7 +317,8 @@ class _Decider:
         for zone in ("timestamp", "local-timestamp"):
             millis, micros = formats[f"{zone}-millis"], formats[f"{zone}-micros"]
             if millis + micros == texts:
-                return _Kind(f"{zone}-micros" if micros else f"{zone}-millis")
+                name = f"{zone}-micros" if micros else f"{zone}-millis"
+                return _Kind(name, is_rfc3339=formats["date-time"] == texts)
         if self.text_only:
             if formats["boolean"] == texts:
                 return _Kind("boolean")
@@ -334,7 +341,7 @@ class _Decider:
             for each in seen.fields.values():
                 values.add(each)
             return _Kind("map", inner=self.kind(values, f"{path}{{}}", _singular(name), values.count))
-        made = _Kind("record", type_name=self._type_name(name))
+        made = _Kind("record", type_name=self._type_name(name) if path else _unique(name, self._names))
         taken: set[str] = set()
         for key, each in seen.fields.items():
             field_name = _unique(_valid(key), taken)
@@ -408,7 +415,9 @@ def _keys_are_data(fields: Mapping[str, Seen], objects: int) -> bool:
 
 
 def _valid(name: str) -> str:
-    """A name in Avro as near as can be."""
+    """A name in Avro as near as can be; what is one stays."""
+    if _NAME.fullmatch(name):
+        return name
     made = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_") or "field"
     return f"_{made}" if made[0].isdigit() else made
 
@@ -489,7 +498,7 @@ def _json_schema(kind: _Kind) -> dict[str, Any]:
         made["enum"] = [*kind.symbols, *([None] if kind.nullable else [])]
     elif kind.name in ("date", "uuid") or kind.format:
         made["format"] = kind.format or kind.name
-    elif kind.name in _TIMES[:2] and not kind.of_integers:
+    elif kind.is_rfc3339:
         made["format"] = "date-time"
     return made
 

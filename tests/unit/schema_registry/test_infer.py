@@ -112,6 +112,29 @@ def test_keys_that_are_no_names_get_some_and_nested_types_have_names_of_their_ow
     assert '"first-name" is no name in Avro' in made.fields[0].remark
 
 
+def test_keys_and_names_that_are_names_stay_as_they_are() -> None:
+    """`_id` was called `id`, and nobody was told: a producer's `_id` had no field to go to."""
+    made = infer([{"_id": 1, "id": 2, "_deleted": False, "__v": 3}], "_raw.order_line")
+    assert [each["name"] for each in made.avro["fields"]] == ["_id", "id", "_deleted", "__v"]
+    assert (made.avro["namespace"], made.avro["name"]) == ("_raw", "order_line")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("2024-01-01T10:00:00Z", "date-time"),
+        ("2024-01-01T10:00:00.123456+02:00", "date-time"),
+        ("2024-01-01 10:00:00Z", None),
+        ("2024-01-01T10:00Z", None),
+        ("2024-01-01T10:00:00+0200", None),
+    ],
+)
+def test_a_date_time_of_json_schema_is_one_as_its_validators_have_it(
+    value: str, expected: str | None
+) -> None:
+    assert infer([{"a": value}]).json_schema["properties"]["a"].get("format") == expected
+
+
 def test_no_sample_is_refused() -> None:
     for values in ([], [None]):
         with pytest.raises(CallerError, match="no sample"):
