@@ -145,7 +145,7 @@ def _fields(value: frozenset[str], path: str, view: SchemaView, context: Context
 _REQUIRED = {
     "AVRO": 'take "null" out of its union',
     "JSON": 'name it in "required", and take "null" out of its types',
-    "PROTOBUF": "take the word `optional` away, and out of its oneof",
+    "PROTOBUF": "take the word `optional` away (in proto2: say `required`), and out of its oneof",
 }
 _AVRO = {
     "timestamp": '{"type": "long", "logicalType": "timestamp-millis"}',

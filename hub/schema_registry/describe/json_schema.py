@@ -54,6 +54,7 @@ class _Reader:
         self._read: dict[
             int, Shape
         ] = {}  # by identity: each node is read once, also when it leads back to itself
+        self._homes: dict[int, Any] = {}  # by identity: the document of what allOf takes from another one
         self._alive: list[Any] = []
         self._repeated = 0
 
@@ -63,7 +64,7 @@ class _Reader:
             return Shape("any")
         if id(node) not in self._read:
             self._read[id(node)] = Shape("any")
-            self._read[id(node)] = self._shape(node, document, name, is_root)
+            self._read[id(node)] = self._shape(node, self._homes.get(id(node), document), name, is_root)
         return self._read[id(node)]
 
     def _shape(self, node: dict[str, Any], document: Any, name: str, is_root: bool) -> Shape:
@@ -73,19 +74,21 @@ class _Reader:
         for key in ("oneOf", "anyOf"):
             if isinstance(node.get(key), list) and "properties" not in node:
                 return self._union([self.shape(each, document, "") for each in node[key]])
-        kinds = node.get("type")
-        if isinstance(kinds, list):
+        merged = node if isinstance(node.get("type"), list) else {**node, **self._all_of(node, document)}
+        kind = merged.get("type")
+        if isinstance(kind, list):
             # The node under one of its types is another node, which must live as long as its identity is used.
-            ones = [{**node, "type": kind} for kind in kinds]
+            ones = [{**node, "type": each} for each in kind]
             self._alive.extend(ones)
             return self._union([self.shape(each, document, name) for each in ones])
-        merged = {**node, **self._all_of(node, document)}
-        if merged.get("type") == "object" or "properties" in merged:
+        # Words of objects, texts and arrays say nothing under another type: `properties` beside "null".
+        if kind == "object" or (kind is None and "properties" in merged):
             return self._object(node, merged, document, name, is_root)
-        if isinstance(merged.get("enum"), list) and all(isinstance(each, str) for each in merged["enum"]):
-            kept = self._keep(SchemaType("", "enum", (), tuple(merged["enum"])), merged, document, name)
+        symbols = _symbols(merged)
+        if symbols:
+            kept = self._keep(SchemaType("", "enum", (), symbols), merged, document, name)
             return Shape("enum", (kept,))
-        if merged.get("type") == "array" or "items" in merged:
+        if kind == "array" or (kind is None and "items" in merged):
             items = merged.get("items", merged.get("prefixItems"))
             inner = self._union(
                 [self.shape(each, document, "") for each in (items if isinstance(items, list) else [items])]
@@ -112,6 +115,7 @@ class _Reader:
         return Shape("record", (kept,))
 
     def _field(self, name: str, node: Any, required: bool, document: Any) -> SchemaField:
+        document = self._homes.get(id(node), document)
         shape = self.shape(node, document, "")
         said = node if isinstance(node, dict) else {}
         return SchemaField(
@@ -120,6 +124,7 @@ class _Reader:
             doc=_doc(said),
             tags=_tags(said),
             default=dumped(said["default"]).decode() if "default" in said else None,
+            own=document is self._own,
         )
 
     def _keep(
@@ -133,7 +138,13 @@ class _Reader:
         while free in self.types:
             free, number = f"{wanted}#{number}", number + 1
         self.types[free] = replace(
-            made, name=free, doc=_doc(said), tags=_tags(said), named=bool(own), own=document is self._own
+            made,
+            name=free,
+            doc=_doc(said),
+            tags=_tags(said),
+            named=bool(own),
+            own=document is self._own,
+            called="" if free == wanted else wanted,
         )
         return free
 
@@ -153,10 +164,14 @@ class _Reader:
         if len(parts) == 1:
             return {}
         added: dict[str, Any] = {"properties": {}, "required": []}
-        for each in parts:
+        for each, home in parts:
+            inner = [each.get("items")]
             if isinstance(each.get("properties"), dict):
                 self._repeats(len(each["properties"]))
                 added["properties"].update(each["properties"])
+                inner += each["properties"].values()
+            if home is not document:
+                self._homes.update({id(one): home for one in inner if isinstance(one, dict)})
             if isinstance(each.get("required"), list):
                 self._repeats(len(each["required"]))
                 added["required"] += each["required"]
@@ -165,16 +180,16 @@ class _Reader:
                     added.setdefault(key, each[key])
         return added if added["properties"] else {key: added[key] for key in added if key != "properties"}
 
-    def _parts(self, node: Any, document: Any, seen: set[int]) -> Iterator[dict[str, Any]]:
+    def _parts(self, node: Any, document: Any, seen: set[int]) -> Iterator[tuple[dict[str, Any], Any]]:
+        """Each with the document that its references start from."""
         if not isinstance(node, dict) or id(node) in seen:
             return
         seen.add(id(node))
         if isinstance(node.get("$ref"), str):
             target, other, _ = self._resolved(node["$ref"], document)
-            if other is document:  # a part from another document has references that lead elsewhere
-                yield from self._parts(target, document, seen)
+            yield from self._parts(target, other, seen)
             return
-        yield node
+        yield node, document
         for each in node["allOf"] if isinstance(node.get("allOf"), list) else ():
             yield from self._parts(each, document, seen)
 
@@ -205,6 +220,15 @@ def _union(branches: list[Shape]) -> Shape:
     return Shape(
         "union", tuple(dict.fromkeys(name for each in others for name in each.of)), optional, logical
     )
+
+
+def _symbols(node: Mapping[str, Any]) -> tuple[str, ...]:
+    """The texts of an enum of texts, () of none. Where a type is said, values of other types count for nothing."""
+    kind, values = node.get("type"), node.get("enum")
+    if kind not in (None, "string") or not isinstance(values, list):
+        return ()
+    texts = tuple(each for each in values if isinstance(each, str))
+    return texts if kind == "string" or len(texts) == len(values) else ()
 
 
 def _scalar(node: Mapping[str, Any]) -> Shape:

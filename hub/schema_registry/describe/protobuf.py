@@ -1,7 +1,8 @@
 """[core] A Protobuf schema's view, from its descriptor. The first message of the file is the root.
 
 Docs are the comments before a declaration, where the descriptor kept them, or ``(confluent.field_meta).doc``; tags
-are ``(confluent.field_meta).tags``. Only what says so itself is optional: ``optional`` and the fields of a oneof.
+are ``(confluent.field_meta).tags``. Only what says so itself is optional: ``optional`` (in proto2 as well) and the
+fields of a oneof.
 """
 
 from __future__ import annotations
@@ -93,6 +94,7 @@ def _file(schema: Any) -> FileDescriptorProto:
 class _Reader:
     def __init__(self, types: dict[str, SchemaType], file: FileDescriptorProto, own: bool) -> None:
         self._types, self._file, self._own = types, file, own
+        self._is_proto2 = file.syntax in ("", "proto2")
         self._comments = {
             tuple(each.path): each.leading_comments.strip() for each in file.source_code_info.location
         }
@@ -144,7 +146,7 @@ class _Reader:
         doc, tags = _meta(field)
         return SchemaField(
             field.name,
-            _shape(field, entries),
+            _shape(field, entries, self._is_proto2),
             doc=doc or self._comments.get(place, ""),
             tags=tags,
             default=orjson.dumps(field.default_value).decode() if field.HasField("default_value") else None,
@@ -152,7 +154,9 @@ class _Reader:
         )
 
 
-def _shape(field: FieldDescriptorProto, entries: Mapping[str, FieldDescriptorProto]) -> Shape:
+def _shape(
+    field: FieldDescriptorProto, entries: Mapping[str, FieldDescriptorProto], is_proto2: bool
+) -> Shape:
     type_name = field.type_name.lstrip(".")
     if type_name in entries:
         value = _single(entries[type_name])
@@ -160,7 +164,8 @@ def _shape(field: FieldDescriptorProto, entries: Mapping[str, FieldDescriptorPro
     one = _single(field)
     if field.label == field.LABEL_REPEATED:
         return Shape("array", one.of, logical=one.logical)
-    optional = one.optional or field.proto3_optional or field.HasField("oneof_index")
+    said = is_proto2 and field.label == field.LABEL_OPTIONAL  # in proto3 that is the label of what has none
+    optional = one.optional or said or field.proto3_optional or field.HasField("oneof_index")
     return Shape(one.type, one.of, optional, one.logical)
 
 

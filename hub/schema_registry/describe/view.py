@@ -46,7 +46,8 @@ class Shape:
 class SchemaField:
     """A field of a record. ``path`` is dotted, from the root; ``optional`` means it may be null or absent.
 
-    ``default`` is JSON text, None when there is none; ``number`` is Protobuf's.
+    ``default`` is JSON text, None when there is none; ``number`` is Protobuf's; ``own`` is False when a referenced schema
+    gave the field to a record (JSON's ``allOf``).
     """
 
     name: str
@@ -57,6 +58,7 @@ class SchemaField:
     aliases: tuple[str, ...] = ()
     default: str | None = None
     number: int | None = None
+    own: bool = True
 
     @property
     def type(self) -> str:
@@ -67,7 +69,8 @@ class SchemaField:
 @dataclass(frozen=True, slots=True)
 class SchemaType:
     """A record or an enum. ``named`` is False where the format gave it no name of its own (inline JSON objects);
-    ``own`` is False when it comes from a referenced schema."""
+    ``own`` is False when it comes from a referenced schema; ``called`` is what the schema calls it, where another type
+    has that name already."""
 
     name: str
     kind: str
@@ -78,10 +81,11 @@ class SchemaType:
     aliases: tuple[str, ...] = ()
     named: bool = True
     own: bool = True
+    called: str = ""
 
     @property
     def simple_name(self) -> str:
-        return self.name.rpartition(".")[2]
+        return (self.called or self.name).rpartition(".")[2]
 
     @property
     def namespace(self) -> str:
@@ -102,8 +106,8 @@ class SchemaView:
         return [each for each in self.types.values() if each.own]
 
     def fields(self) -> Iterator[tuple[SchemaType, SchemaField]]:
-        """Every field of the schema's own types, each once."""
-        return ((each, field) for each in self.own_types for field in each.fields)
+        """Every field of the schema's own, each once."""
+        return ((each, field) for each in self.own_types for field in each.fields if field.own)
 
     def find(self, root: str, path: str) -> SchemaField | None:
         """The field at a dotted path below a root, through records, arrays and maps of records."""

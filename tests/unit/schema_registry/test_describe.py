@@ -155,6 +155,10 @@ def test_a_plain_value_has_no_root_and_a_union_several() -> None:
         ({"type": "string", "contentEncoding": "base64"}, "bytes base64"),
         ({"enum": ["A", "B"]}, "enum"),
         ({"enum": [1, 2]}, "any"),
+        ({"type": ["object", "null"], "properties": {"x": {"type": "string"}}}, "record?"),
+        ({"type": ["array", "null"], "items": {"type": "string", "format": "uuid"}}, "array uuid?"),
+        ({"type": ["string", "null"], "enum": ["A", "B", None]}, "enum?"),
+        ({"allOf": [{"type": ["string", "null"]}]}, "string?"),
         ({"type": "array", "items": {"type": "string", "format": "uuid"}}, "array uuid"),
         ({"type": "array", "items": [{"type": "string"}, {"type": "integer"}]}, "array"),
         ({"type": "object", "properties": {}}, "record"),
@@ -227,6 +231,37 @@ def test_json_objects_of_one_title_are_kept_apart() -> None:
     twin = {"title": "T", "properties": {"x": {"type": "string"}}}
     view = describe("JSON", {"title": "T", "properties": {"a": twin, "b": dict(twin)}})
     assert len(view.types) == 3 and {each.path for _, each in view.fields()} == {"a", "b", "a.x", "b.x"}
+
+
+def test_json_properties_that_another_document_gives_are_there_and_not_the_schemas_own() -> None:
+    base = {
+        "required": ["event_id", "by"],
+        "properties": {
+            "event_id": {"$ref": "#/$defs/Id"},
+            "by": {"type": "array", "items": {"$ref": "#/$defs/Id"}},
+        },
+        "$defs": {"Id": {"type": "string", "format": "uuid"}},
+    }
+    schema = {
+        "title": "Order",
+        "allOf": [{"$ref": "base.json"}],
+        "properties": {"id": {"$ref": "#/$defs/Id"}},
+        "$defs": {"Id": {"type": "integer"}},
+    }
+    view = describe("JSON", schema, {"base.json": base})
+    assert types(view) == {"id": "long?"}
+    found = [view.find("Order", each) for each in ("id", "event_id", "by")]
+    assert [each and (each.type, each.shape.logical, each.shape.optional) for each in found] == [
+        ("long", "", True),
+        ("uuid", "uuid", False),
+        ("array", "uuid", False),
+    ]
+
+
+def test_json_objects_of_one_title_are_both_called_by_it() -> None:
+    twin = {"title": "Money", "properties": {"x": {"type": "string"}}}
+    view = describe("JSON", {"title": "T", "properties": {"a": twin, "b": dict(twin)}})
+    assert sorted(each.simple_name for each in view.types.values()) == ["Money", "Money", "T"]
 
 
 def test_types_that_use_each_other_twice_cost_what_their_text_costs() -> None:
@@ -313,6 +348,15 @@ def test_protobuf_types_names_and_paths() -> None:
     assert one(view, "at").number == 3
     assert view.types["acme.State"].symbols == ("OPEN",)
     assert describe("PROTOBUF", order().SerializeToString(), {"common.proto": common}) == view
+
+
+@pytest.mark.parametrize(("syntax", "seen"), [("", "string?"), ("proto2", "string?"), ("proto3", "string")])
+def test_the_word_optional_of_proto2_is_one(syntax: str, seen: str) -> None:
+    file = FileDescriptorProto(name="a.proto", syntax=syntax)
+    message = file.message_type.add(name="A")
+    add(message, "maybe", Field.TYPE_STRING)
+    add(message, "must", Field.TYPE_STRING, label=Field.LABEL_REQUIRED)
+    assert types(describe("PROTOBUF", file)) == {"maybe": seen, "must": "string"}
 
 
 def test_protobuf_docs_are_comments_and_tags_confluents_option() -> None:
