@@ -2,7 +2,7 @@
 
 A ``Supervisor`` owns one home folder. It starts children in order, each when the one before is ready, starts again
 (with back-off) what dies, and stops all in reverse order. Who holds the lock on ``hub.pid`` is the running hub; the
-file names its processes with their start times, so that ``hub down`` never hits a stranger with a recycled pid.
+file names its processes with the moments they started, so that ``hub down`` never hits a stranger with a recycled pid.
 """
 
 from __future__ import annotations
@@ -107,9 +107,13 @@ def log_to_stderr() -> None:
 
 
 def install_stop_signals() -> threading.Event:
-    """An event that SIGINT, SIGTERM and SIGHUP set. The second such signal ends the process at once."""
+    """An event that SIGINT, SIGTERM and SIGHUP set. The second such signal ends the process at once.
+
+    Started by nohup, SIGHUP stays ignored: it is to outlive its terminal."""
     stop = threading.Event()
-    names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    names = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        names.append(signal.SIGHUP)
 
     def on_signal(_number: int, _frame: object) -> None:
         stop.set()
@@ -177,7 +181,7 @@ class Supervisor:
         say: Callable[[str], None] = lambda _text: None,
         found_by: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self._say = say
+        self._tell = say
         self._found_by = dict(found_by)
         self._logs = home.absolute() / "logs"
         self._running: dict[str, _Running] = {}
@@ -263,7 +267,13 @@ class Supervisor:
             # What keeps it from starting (its port is taken, a jar was removed) may pass; we say it and try again.
             self._say(f"{name} cannot start: {error}")
             running.restart_at_s = now + running.backoff.next_s()
-        self._write_pids()
+        with contextlib.suppress(OSError):  # a full disk: what the file says of the others holds
+            self._write_pids()
+
+    def _say(self, text: str) -> None:
+        """Where nobody can be told (a full disk, a terminal that was closed) the processes are looked after all the same."""
+        with contextlib.suppress(OSError):
+            self._tell(text)
 
     def _spawn(self, child: Child) -> subprocess.Popen[bytes]:
         log = self.log_of(child.name)
@@ -284,11 +294,10 @@ class Supervisor:
         processes = {"supervisor": _identity(os.getpid())}
         processes |= {name: _identity(pid) for name, pid in self.pids().items()}
         text = json.dumps({"healthy": self.healthy, "processes": processes, "found_by": self._found_by})
-        # Written in place, not renamed: the lock is on this very file.
-        self._lock.seek(0)
-        self._lock.truncate()
-        self._lock.write(text)
-        self._lock.flush()
+        # In place, not renamed: the lock is on this very file. One write over all that was there, and nothing cut off
+        # before: who reads meanwhile finds a hub, and a disk that is full has the room.
+        there = os.fstat(self._lock.fileno()).st_size
+        os.pwrite(self._lock.fileno(), text.ljust(there).encode(), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,10 +316,12 @@ def running_hub(home: Path) -> RunningHub | None:
     except (FileNotFoundError, json.JSONDecodeError):
         return None
     alive = {}
-    for name, (pid, started_at) in content["processes"].items():
-        with contextlib.suppress(psutil.NoSuchProcess):
+    for name, (pid, started_at, *began) in content["processes"].items():
+        with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
             process = psutil.Process(pid)
-            if abs(process.create_time() - started_at) < 0.5 and process.status() != psutil.STATUS_ZOMBIE:
+            # A hub of an earlier version names the time alone.
+            same = began == [_began(pid)] if began else abs(process.create_time() - started_at) < 0.5
+            if same and process.status() != psutil.STATUS_ZOMBIE:
                 alive[name] = process
     return RunningHub(content["healthy"], alive, content.get("found_by", {})) if alive else None
 
@@ -334,6 +345,7 @@ def stop_hub(home: Path, timeout_s: float = 60.0) -> list[str]:
     for process in [supervisor] if supervisor else processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()
+            process.resume()  # one that Ctrl-Z has stopped hears of it
     _, alive = psutil.wait_procs(processes, timeout_s)
     for process in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -368,16 +380,24 @@ def last_line(log: Path) -> str:
     return lines[-1][:300] if lines else "it wrote nothing"
 
 
-def _identity(pid: int) -> tuple[int, float]:
-    """A process id with the time it started: together they name one process for ever."""
+def _identity(pid: int) -> tuple[int, float, str]:
+    """A process id with when it started: together they name one process for ever."""
     try:
-        return pid, psutil.Process(pid).create_time()
-    except psutil.NoSuchProcess:
-        return pid, 0.0
+        return pid, psutil.Process(pid).create_time(), _began(pid)
+    except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+        return pid, 0.0, ""
+
+
+def _began(pid: int) -> str:
+    """The boot and the tick since then in which a process began (proc(5)). Its time is another when the clock is set."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    # The name of the program, in parentheses, may have any character.
+    fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    return f"{boot}/{fields[19]}"
 
 
 def _hold(path: Path) -> IO[str]:
-    file = path.open("a+")
+    file = open(path, "r+", opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o666))  # noqa: SIM115
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

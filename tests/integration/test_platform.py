@@ -186,6 +186,43 @@ def hub_elsewhere(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     end(process, 10.0)
 
 
+def test_who_cannot_be_told_of_a_child_that_died_starts_it_again(tmp_path: Path) -> None:
+    """A disk that is full, or a terminal that was closed: the supervisor itself once ended of it, and took all along."""
+    program = SUPERVISE.replace("(Path(sys.argv[1]))", "(Path(sys.argv[1]), note)")
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"from hub.cli.output import note\n{program}", str(tmp_path)], stderr=full
+        )
+    try:
+        eventually(lambda: (hub := running_hub(tmp_path)) is not None and hub.healthy)
+        hub = running_hub(tmp_path)
+        assert hub is not None
+        before = hub.processes["one"]
+        before.kill()
+
+        def again() -> bool:
+            now = running_hub(tmp_path)
+            return now is not None and now.processes.get("one", before) != before
+
+        eventually(again, 20.0)
+        assert process.poll() is None
+    finally:
+        end(process, 10.0)
+
+
+def test_down_stops_a_hub_that_ctrl_z_has_stopped(
+    hub_elsewhere: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    hub_elsewhere.send_signal(signal.SIGSTOP)
+    eventually(lambda: psutil.Process(hub_elsewhere.pid).status() == psutil.STATUS_STOPPED)
+    waiter = threading.Thread(target=hub_elsewhere.wait)  # reaps it, as a shell would
+    waiter.start()
+    began_at = time.monotonic()
+    stop_hub(tmp_path, timeout_s=patient(30.0))
+    waiter.join(60)
+    assert time.monotonic() - began_at < patient(20.0)  # it stopped by itself: it was not killed in the end
+
+
 def test_kill_9_of_the_supervisor_takes_its_children_along(
     hub_elsewhere: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:

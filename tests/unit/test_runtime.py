@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.runtime import Backoff, describe_exit, last_line, repeating, running_hub
+from hub.runtime import Backoff, Supervisor, describe_exit, last_line, repeating, running_hub
 
 
 def test_backoff_doubles_up_to_its_most_and_starts_anew() -> None:
@@ -43,6 +48,76 @@ def test_a_pid_file_of_a_process_that_is_gone_or_another_by_now_is_no_running_hu
     # pid 1 runs, but it did not start at second 12 of 1970: its number alone proves nothing.
     (tmp_path / "hub.pid").write_text('{"healthy": true, "processes": {"supervisor": [1, 12.0]}}')
     assert running_hub(tmp_path) is None
+
+
+def test_a_clock_that_is_set_hides_no_running_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``hub down`` found nothing to stop, and ``hub up`` that a stranger had its ports."""
+    supervisor = Supervisor(tmp_path)
+    real = psutil._pslinux.boot_time
+    monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: real() + 3600)
+    try:
+        hub = running_hub(tmp_path)
+        assert hub is not None and hub.processes["supervisor"].pid == os.getpid()
+    finally:
+        supervisor.stop()
+    assert running_hub(tmp_path) is None
+
+
+def test_the_pid_file_of_an_earlier_version_names_the_time_alone(tmp_path: Path) -> None:
+    me = psutil.Process()
+    said = {"healthy": True, "processes": {"supervisor": [me.pid, me.create_time()]}}
+    (tmp_path / "hub.pid").write_text(json.dumps(said))
+    assert running_hub(tmp_path) is not None
+
+
+def test_a_pid_that_is_another_s_since_the_last_boot_is_no_running_hub(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path)
+    try:
+        said = json.loads((tmp_path / "hub.pid").read_text())
+        (_, _, began) = said["processes"]["supervisor"]
+        said["processes"]["supervisor"][2] = f"another-boot/{began.partition('/')[2]}"
+        (tmp_path / "hub.pid").write_text(json.dumps(said))
+        assert running_hub(tmp_path) is None
+    finally:
+        supervisor.stop()
+
+
+def test_whoever_looks_while_the_pid_file_is_written_finds_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = Supervisor(tmp_path, found_by={"project": "a-long-name"})
+    real, seen = os.pwrite, []
+
+    def write(*arguments: object) -> int:
+        seen.append(running_hub(tmp_path))
+        return real(*arguments)  # type: ignore[arg-type]
+
+    try:
+        supervisor._found_by = {}  # so that the file gets shorter
+        monkeypatch.setattr(os, "pwrite", write)
+        supervisor._write_pids()
+        seen.append(running_hub(tmp_path))
+    finally:
+        supervisor.stop()
+    assert [None if hub is None else hub.found_by for hub in seen] == [{"project": "a-long-name"}, {}]
+
+
+HANGS_UP = """
+import os, signal, sys
+from hub.runtime import install_stop_signals
+stop = install_stop_signals()
+os.kill(os.getpid(), signal.SIGHUP)
+print(stop.wait(0.2))
+"""
+
+
+@pytest.mark.parametrize("nohup", [False, True])
+def test_a_terminal_that_is_closed_stops_what_nohup_has_not_started(nohup: bool) -> None:
+    command = [sys.executable, "-c", HANGS_UP]
+    if nohup:
+        command = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == str(not nohup)
 
 
 def test_a_repeated_step_goes_on_after_a_failure_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
