@@ -1,7 +1,8 @@
 """[shell] From a request's headers to who asks: a password or a token, a browser's session, or what a trusted proxy says.
 
 A password costs 100 ms to check, so it is checked once: what was right is remembered (as a keyed hash) until the file changes.
-Two are checked at a time, and an address that fails too often waits.
+Two are checked at a time, and an address that fails too often waits. Tokens that are wrong count apart: nobody guesses one, and
+a service that goes on with its old token must keep nobody beside it from signing in.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from hub.access.decide import ANONYMOUS, Principal
 from hub.access.live import LiveAccess, Rules
@@ -54,13 +55,8 @@ class Proxies:
     addresses: Sequence[str] = ()
 
     def trusts(self, address: str) -> bool:
-        try:
-            asked = ip_address(address)
-        except ValueError:
-            return False
-        if isinstance(asked, IPv6Address) and asked.ipv4_mapped is not None:
-            asked = asked.ipv4_mapped
-        return any(asked in ip_network(each) for each in self.addresses)
+        asked = _parsed(address)
+        return asked is not None and any(asked in ip_network(each) for each in self.addresses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +85,8 @@ class Authenticator:
     proxies: Proxies = Proxies()
     now_s: Callable[[], float] = time.time
     steady_s: Callable[[], float] = time.monotonic  # how long ago it was, whatever becomes of the clock
-    _throttle: Throttle = field(default_factory=Throttle)
+    _passwords: Throttle = field(default_factory=Throttle)
+    _tokens: Throttle = field(default_factory=Throttle)
     _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
     _waiting: int = 0
     _secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
@@ -138,8 +135,8 @@ class Authenticator:
         # Looked up by its hash: what a comparison's time would tell is of the hash alone.
         name = rules.tokens.get(hash_of_token(token))
         if name is None:
-            self._may_try(address)
-            raise self._wrong("a token", address)
+            self._may_try(address, self._tokens)
+            raise self._wrong("a token", address, self._tokens)
         return Principal(name, "token", frozenset(rules.file.tokens[name].groups))
 
     async def _by_basic(self, value: str, address: str, rules: Rules) -> Known:
@@ -153,13 +150,13 @@ class Authenticator:
             raise Unauthenticated("Basic credentials are user:password", hint=_HINT)
         if name == OWN:
             if not hmac.compare_digest(password.encode(), own_password(self.key).encode()):
-                self._may_try(address)
-                raise self._wrong("the hub's own processes: is it another home?", address)
+                self._may_try(address, self._tokens)
+                raise self._wrong("the hub's own processes: is it another home?", address, self._tokens)
             return Known(Principal(OWN, "own"), "password")
         if password.startswith(TOKEN_PREFIX):
             who = self._by_token(password, address, rules)
             if name not in ("", "token", who.name):
-                raise self._wrong(f'"{name[:100]}": the token is another\'s', address)
+                raise self._wrong(f'"{name[:100]}": the token is another\'s', address, self._tokens)
             return Known(who, "token")
         return Known(await self._by_password(name, password, address, rules), "password")
 
@@ -177,14 +174,14 @@ class Authenticator:
             async with self._gate:
                 if (known := self._remembered.get(mark)) is not None:
                     return known  # the same password was checked meanwhile
-                self._may_try(address)
+                self._may_try(address, self._passwords)
                 user = rules.file.users.get(name)
                 line = (user.password if user is not None else None) or self._decoy
                 fits = await asyncio.to_thread(fits_password, password, line)
         finally:
             self._waiting -= 1
         if not fits or line is self._decoy:
-            raise self._wrong(f'user "{name[:100]}"', address)
+            raise self._wrong(f'user "{name[:100]}"', address, self._passwords)
         if len(self._remembered) >= _MOST_REMEMBERED:
             self._remembered.clear()
         if self._of is rules:
@@ -203,8 +200,8 @@ class Authenticator:
 
     # ---- failures
 
-    def _may_try(self, address: str) -> None:
-        wait_s = self._throttle.wait_s(_neighbourhood(address), self.steady_s())
+    def _may_try(self, address: str, throttle: Throttle) -> None:
+        wait_s = throttle.wait_s(_neighbourhood(address), self.steady_s())
         if wait_s:
             error = TooManyFailures(
                 "too many wrong passwords or tokens from this address", hint=f"try again in {wait_s} s"
@@ -212,16 +209,24 @@ class Authenticator:
             error.details = {"retry_after": str(wait_s)}
             raise error
 
-    def _wrong(self, whom: str, address: str) -> Unauthenticated:
-        self._throttle.failed(_neighbourhood(address), self.steady_s())
+    def _wrong(self, whom: str, address: str, throttle: Throttle) -> Unauthenticated:
+        throttle.failed(_neighbourhood(address), self.steady_s())
         log.warning("sign-in refused for %r from %s", whom, address)
         return Unauthenticated(_WRONG, hint=_HINT)
 
 
 def _neighbourhood(address: str) -> str:
     """What counts as one address: of IPv6 a /64, which one customer has."""
+    asked = _parsed(address)
+    if isinstance(asked, IPv6Address):
+        return str(ip_network((asked, 64), strict=False))
+    return address if asked is None else str(asked)
+
+
+def _parsed(address: str) -> IPv4Address | IPv6Address | None:
+    """None for what is no address. One of IPv4 that came over IPv6 (``::ffff:10.0.0.1``) is one of IPv4."""
     try:
         asked = ip_address(address)
     except ValueError:
-        return address
-    return str(ip_network((asked, 64), strict=False)) if isinstance(asked, IPv6Address) else address
+        return None
+    return asked.ipv4_mapped or asked if isinstance(asked, IPv6Address) else asked

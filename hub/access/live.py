@@ -17,6 +17,9 @@ from hub.errors import ConfigError
 log = logging.getLogger(__name__)
 
 _MOST_REMEMBERED = 100_000  # decisions; a name is asked for again and again
+_LONGEST_REMEMBERED = (
+    300  # characters of a name. Kafka has none that are longer: who asks for them is not to fill the memory
+)
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,11 @@ class Rules:
         key = (who, action, what)
         found = self._known.get(key)
         if found is None:
+            found = decide(self.policy, who, action, what)
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
-            found = self._known[key] = decide(self.policy, who, action, what)
+            if len(what.name) <= _LONGEST_REMEMBERED:
+                self._known[key] = found
         return found
 
     def caller(self, who: Principal, *, can_leave: bool = False) -> Caller:

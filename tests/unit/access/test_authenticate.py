@@ -10,14 +10,14 @@ import pytest
 
 from hub.access import authenticate
 from hub.access.authenticate import Asked, Authenticator, Known, Proxies
-from hub.access.decide import Principal
+from hub.access.decide import ANONYMOUS, Principal
 from hub.access.files import AccessFile, GrantNode, TokenNode, UserNode
 from hub.access.live import LiveAccess, Rules
 from hub.access.secrets import fits_password, hash_of_password, hash_of_token
 from hub.access.throttle import AGAIN_EVERY_S, MOST_FAILURES
 from hub.api.guard import still_granted
 from hub.api.route_rules import rule_of
-from hub.caller import TooManyFailures, Unauthenticated
+from hub.caller import Action, Kind, Resource, TooManyFailures, Unauthenticated
 
 ONE, OTHER = (hash_of_password(word, b"0" * 16) for word in ("correct horse", "battery staple"))
 READS = GrantNode(role="read", topics=["shop.*"])
@@ -117,6 +117,40 @@ def test_addresses_of_one_network_are_one(door: Authenticator) -> None:
     trusted = Proxies("X-User", ("10.0.0.0/8",))
     assert trusted.trusts("10.1.2.3") and trusted.trusts("::ffff:10.1.2.3")
     assert not trusted.trusts("11.0.0.1") and not trusted.trusts("") and not trusted.trusts("unix")
+
+
+def test_addresses_of_ipv4_stay_apart_where_they_come_over_ipv6(door: Authenticator) -> None:
+    """As a proxy names them that listens on both by one socket."""
+    for n in range(MOST_FAILURES):
+        with pytest.raises(Unauthenticated):
+            asyncio.run(door.known(asked("ana", f"guess {n}", "::ffff:10.0.0.1"), rules()))
+    for address in ("::ffff:10.0.0.1", "10.0.0.1"):
+        with pytest.raises(TooManyFailures):
+            asyncio.run(door.known(asked("ana", "correct horse", address), rules()))
+    assert (
+        asyncio.run(door.known(asked("ana", "correct horse", "::ffff:10.0.0.2"), rules())).who.name == "ana"
+    )
+
+
+@pytest.mark.parametrize("name", ["job", "", "_hub"])
+def test_a_service_with_an_old_token_keeps_nobody_of_its_address_from_signing_in(
+    door: Authenticator, name: str
+) -> None:
+    told: list[type[Exception]] = []
+    for _ in range(MOST_FAILURES + 2):
+        with pytest.raises((Unauthenticated, TooManyFailures)) as raised:
+            asyncio.run(door.known(asked(name, "hubt_old"), rules()))
+        told.append(raised.type)
+    assert told[-1] is TooManyFailures  # its own tries are bounded
+    assert asyncio.run(door.known(asked("ana", "correct horse"), rules())).who.name == "ana"
+
+
+def test_names_that_nobody_has_fill_no_memory() -> None:
+    """Whoever is nobody may ask for them, and each is a megabyte's sixteenth long."""
+    now = rules()
+    for n in range(200):
+        assert not now.decide(ANONYMOUS, Action.read, Resource(Kind.topic, f"{n}".ljust(60_000, "x"))).allowed
+    assert sum(len(what.name) for _, _, what in now._known) < 60_000
 
 
 ANA, JOB = (
