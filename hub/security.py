@@ -177,11 +177,13 @@ def secrets_of(
     return found
 
 
-_MAY_HOLD_SECRETS = frozenset({"password", "client_secret", "key_password", "key", "sasl", "tls"})
+_MAY_HOLD_SECRETS = frozenset({"password", "client_secret", "key_password", "key", "sasl", "tls", "token"})
+# Of access.yaml: a secret may stand where somebody's whole entry belongs, or in its place as a list.
+_OF_PEOPLE = ("users", "tokens")
 
 
 def is_secret(complaint: Mapping[str, object]) -> bool:
     """Whether what pydantic complains of (one of ``ValidationError.errors()``) may hold a secret, and is not to be shown."""
     steps = complaint["loc"]
-    last = steps[-1] if isinstance(steps, tuple) and steps else None
-    return complaint["type"] == SECRET_IN_FILE or last in _MAY_HOLD_SECRETS
+    last, above = (*reversed(steps), None, None)[:2] if isinstance(steps, tuple) else (None, None)
+    return complaint["type"] == SECRET_IN_FILE or last in _MAY_HOLD_SECRETS or above in _OF_PEOPLE

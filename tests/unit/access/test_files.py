@@ -75,6 +75,21 @@ def test_what_is_wrong_is_said_with_its_place(
     assert "correct horse" not in str(error)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD.replace(TOKEN, "hubt_secret"),
+        GOOD.replace(PASSWORD, "hubt_secret"),
+        "users: {ana: hubt_secret}",
+        "tokens: {job: hubt_secret}",
+        "tokens: {job: {token: [hubt_secret]}}",
+    ],
+)
+def test_a_secret_in_the_place_of_its_hash_is_not_said(tmp_path: Path, text: str) -> None:
+    error = wrong(tmp_path, text)
+    assert "hubt_secret" not in f"{error} {error.message} {error.hint}"
+
+
 def test_one_token_is_one_services(tmp_path: Path) -> None:
     two = GOOD.replace("anonymous", f'  other: {{token: "{TOKEN}"}}\nanonymous')
     assert "the same token" in wrong(tmp_path, two).message
