@@ -194,7 +194,8 @@ class Mirrors:
         if not self.path.exists():
             return Known(declared=False)
         now = self._now
-        old = now.asked_at_ms is None or wall_clock_ms() - now.asked_at_ms > MIRRORS_FOR_MS
+        # Asked in the future: the clock was set back since.
+        old = now.asked_at_ms is None or not 0 <= wall_clock_ms() - now.asked_at_ms <= MIRRORS_FOR_MS
         if old and self._asking.acquire(blocking=False):
             threading.Thread(target=self._ask, name="mirrors", daemon=True).start()
         return now

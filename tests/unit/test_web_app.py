@@ -86,6 +86,18 @@ def test_series_are_of_what_was_heard_lately_and_none_of_what_is_old(tmp_path: P
     assert mirrors.resting() == {"paused", "handed over"}
 
 
+def test_mirrors_are_asked_again_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    file = tmp_path / "mirrors.yaml"
+    file.write_text("clusters: 7\n")
+    mirrors = Mirrors(file, 0.5, KafkaCluster("127.0.0.1:1", 0.5))
+    ahead_ms = wall_clock_ms() + 3_600_000
+    mirrors._now = Known([], ahead_ms)
+    deadline = time.monotonic() + 30.0
+    while (known := mirrors.known()).asked_at_ms == ahead_ms and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert "mirrors.yaml:1" in (known.error or "")
+
+
 HOME = """
 clusters:
   nyc: {bootstrap: "127.0.0.1:1", owns: ["nyc.**"]}
