@@ -1,7 +1,8 @@
 """[edge] ASGI: nobody gets past who may not. The one place where a request is told who it is from and what it asks for.
 
-A request without a rule is refused, also where a route would answer it. While there is no ``access.yaml`` everything passes.
-Streams are asked again when the file changes: who may not go on hearing does not.
+A request without a rule is refused, also where a route would answer it. While there is no ``access.yaml`` everything passes but
+what another site's page has a browser send. Streams are asked again when the file changes, or comes: who may not go on hearing
+does not.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import cached_property
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.websockets import WebSocket
+from starlette.requests import cookie_parser
 
 from hub.access.authenticate import Asked, Authenticator, Known, Proxies
 from hub.access.decide import ANONYMOUS, Principal, has_any
@@ -35,6 +36,8 @@ Send = Callable[[Any], Awaitable[None]]
 
 READ_EVERY_S = 1.0
 _SAFE = ("GET", "HEAD", "OPTIONS")
+# Characters of an address that the sign-in page leads back to. What is asked of a page may be longer.
+MOST_NEXT = 4_000
 # Their clients expect numbers as error codes.
 _CONFLUENT = ("/subjects", "/schemas", "/config", "/mode", "/contexts", "/compatibility", "/v1/", "/v3/")
 
@@ -70,6 +73,9 @@ class Door:
                 log.exception("access.yaml could not be looked at")
 
 
+NOBODY = Known(ANONYMOUS, "nobody")
+
+
 class _Over(Exception):
     """A stream whose listener may not go on."""
 
@@ -81,17 +87,18 @@ class Guard:
         self.app, self.door = app, door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        rules = self.door.access.rules
-        if rules is None or scope["type"] not in ("http", "websocket"):
+        if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
-        method = scope.get("method", "WEBSOCKET")
-        found = rule_of(scope["path"], method, metrics_open=self.door.metrics_open)
+        rules = self.door.access.rules
+        if rules is None:
+            return await self._uncontrolled(scope, receive, send)
+        found = self._rule(scope)
         asked = asked_of(scope)
-        known = Known(ANONYMOUS, "nobody")
+        known = NOBODY
         try:
             if found is None or not found[0].is_open:
                 known = await self.door.authenticator.known(asked, rules)
-            rule, given = self._admitted(found, known, scope, method, asked, rules)
+            rule, given = self._admitted(found, known, scope, asked, rules)
         except HubError as error:
             return await self._refuse(error, known, rules, scope, receive, send)
         before = CALLER.set(None if rule.whole else rules.caller(known.who, can_leave=known.way == "session"))
@@ -102,26 +109,58 @@ class Guard:
         finally:
             CALLER.reset(before)
 
+    async def _uncontrolled(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """While there is no file. Who reaches the port was meant, and not the sites whose pages they look at."""
+        try:
+            if method_of(scope) not in _SAFE:
+                _sent_here(asked_of(scope), NOBODY.way)
+        except Forbidden as error:
+            return await self._refuse(error, NOBODY, None, scope, receive, send)
+        try:
+            await self.app(scope, receive, self._until_controlled(send, scope))
+        except _Over:
+            log.info("a stream of nobody known was ended: there is an access.yaml now")
+
+    def _until_controlled(self, send: Send, scope: Scope) -> Send:
+        """What is sent once there is a file is sent to who would be let in now."""
+        watched: Send | None = None
+
+        async def sent(message: Any) -> None:
+            nonlocal watched
+            rules = self.door.access.rules
+            if watched is None and rules is not None:
+                try:
+                    asked = asked_of(scope)
+                    known = await self.door.authenticator.known(asked, rules)
+                    rule, given = self._admitted(self._rule(scope), known, scope, asked, rules)
+                except HubError:
+                    await _end(message, send)
+                    raise _Over from None
+                watched = self._watched(send, rule, given, known, rules)
+            await (watched or send)(message)
+
+        return sent
+
+    def _rule(self, scope: Scope) -> tuple[Rule, Mapping[str, str]] | None:
+        return rule_of(scope["path"], method_of(scope), metrics_open=self.door.metrics_open)
+
     def _admitted(
         self,
         found: tuple[Rule, Mapping[str, str]] | None,
         known: Known,
         scope: Scope,
-        method: str,
         asked: Asked,
         rules: Rules,
     ) -> tuple[Rule, Mapping[str, str]]:
         """The rule, when it lets the request pass. Raises Unauthenticated, Forbidden, NotFound."""
+        method = method_of(scope)
         if found is None:
             if not known.who.name:
                 raise Unauthenticated("sign in first", hint="a user and password, or a token: docs/access.md")
             raise NotFound(f'there is nothing at {method} "{scope["path"][:200]}"')
         rule, given = found
-        if method not in _SAFE and not of_this_site(asked, known.way):
-            raise Forbidden(
-                "this request was sent from another site's page",
-                hint="open the hub's own page and send it there",
-            )
+        if method not in _SAFE:
+            _sent_here(asked, known.way)
         _granted(rule, given, known.who, rules)
         return found
 
@@ -147,13 +186,22 @@ class Guard:
         return sent
 
     async def _refuse(
-        self, error: HubError, known: Known, rules: Rules, scope: Scope, receive: Receive, send: Send
+        self, error: HubError, known: Known, rules: Rules | None, scope: Scope, receive: Receive, send: Send
     ) -> None:
         response = refusal(error, scope, known, rules)
         if scope["type"] == "websocket":
             await WebSocket(scope, receive, send).send_denial_response(response)
         else:
             await response(scope, receive, send)
+
+
+def _sent_here(asked: Asked, way: str) -> None:
+    """Raises Forbidden."""
+    if not of_this_site(asked, way):
+        raise Forbidden(
+            "this request was sent from another site's page",
+            hint="open the hub's own page and send it there; a proxy in front has to pass on the header Host",
+        )
 
 
 def _granted(rule: Rule, given: Mapping[str, str], who: Principal, rules: Rules) -> None:
@@ -203,17 +251,19 @@ async def _end(message: Mapping[str, Any], send: Send) -> None:
 # ---- what a request says
 
 
+def method_of(scope: Scope) -> str:
+    return str(scope.get("method", "WEBSOCKET"))
+
+
 def asked_of(scope: Scope) -> Asked:
     """Its headers, cookies and address."""
     headers: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
         headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
     cookies: dict[str, str] = {}
-    try:
-        for line in headers.get("cookie", ()):
-            cookies |= {name: each.value for name, each in SimpleCookie(line).items()}
-    except CookieError:
-        cookies = {}
+    for line in headers.get("cookie", ()):
+        # Not http.cookies: all programs of a host share them, and one that is odd would hide those behind it.
+        cookies |= cookie_parser(line)
     client = scope.get("client")
     return Asked(headers, cookies, client[0] if client else "")
 
@@ -235,7 +285,7 @@ def of_this_site(asked: Asked, way: str) -> bool:
 # ---- the answer to who may not
 
 
-def refusal(error: HubError, scope: Scope, known: Known, rules: Rules) -> Response:
+def refusal(error: HubError, scope: Scope, known: Known, rules: Rules | None) -> Response:
     """In the shape that its caller expects: the sign-in page, a page, a part of one, or JSON."""
     headers = asked_of(scope).headers
     status = status_of(error)
@@ -271,9 +321,10 @@ def refusal(error: HubError, scope: Scope, known: Known, rules: Rules) -> Respon
 
 
 def page_of(
-    error: HubError, status: int, known: Known, rules: Rules, headers: Mapping[str, str] | None = None
+    error: HubError, status: int, known: Known, rules: Rules | None, headers: Mapping[str, str] | None = None
 ) -> Response:
-    before = CALLER.set(rules.caller(known.who, can_leave=known.way == "session"))
+    asks = None if rules is None else rules.caller(known.who, can_leave=known.way == "session")
+    before = CALLER.set(asks)
     try:
         response = html("refused.html", status, error=error, status=status)
     finally:
@@ -293,9 +344,10 @@ def status_of(error: HubError) -> int:
 
 
 def sign_in(path: str, query: str) -> str:
-    """The address of the sign-in page that leads back.
+    """The address of the sign-in page that leads back: to the page alone where all that was asked of it is too long.
 
     >>> sign_in("/topics", "q=a")
     '/sign-in?next=%2Ftopics%3Fq%3Da'
     """
-    return f"/sign-in?next={quote(path + (f'?{query}' if query else ''), safe='')}"
+    here = path + (f"?{query}" if query else "")
+    return f"/sign-in?next={quote(here if len(here) <= MOST_NEXT else path, safe='')}"

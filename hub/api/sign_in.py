@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
 from hub.access.authenticate import COOKIE, SESSION_S
-from hub.api.guard import Door, status_of
+from hub.api.guard import MOST_NEXT, Door, status_of
 from hub.errors import CallerError, HubError
 from hub.observability.web.page import html
 from hub.observability.web.pages.routes import posted
@@ -19,7 +17,7 @@ def create_router(door: Door) -> APIRouter:
     router = APIRouter()
 
     @router.get("/sign-in", include_in_schema=False)
-    def page(next: Annotated[str, Query(max_length=2_000)] = "/") -> Response:
+    def page(next: str = "/") -> Response:
         if door.access.rules is None:
             return RedirectResponse("/", 303)
         return html("sign_in.html", next=own_path(next), name="", error=None)
@@ -69,4 +67,5 @@ def own_path(text: str) -> str:
     ('/topics?q=a', '/', '/', '/')
     """
     harmless = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
-    return text if harmless and not text.startswith(("/sign-in", "/sign-out", "/ui/")) else "/"
+    leads = harmless and len(text) <= MOST_NEXT and not text.startswith(("/sign-in", "/sign-out", "/ui/"))
+    return text if leads else "/"

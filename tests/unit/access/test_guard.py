@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import WebSocket
 from fastapi.testclient import TestClient
 from starlette.routing import WebSocketRoute
 from starlette.testclient import WebSocketDenialResponse
 
+from hub.access.live import LiveAccess
 from hub.access.secrets import hash_of_password, hash_of_token
 from hub.access.throttle import MOST_FAILURES
 from hub.api import app as app_module
 from hub.api.app import create_app
-from hub.api.guard import READ_EVERY_S
+from hub.api.guard import READ_EVERY_S, Door, Guard
 from hub.api.route_rules import NOWHERE, ROUTES, rule_of
 from hub.caller import CALLER, Action
 from hub.config import Settings
@@ -404,6 +406,32 @@ def test_a_session_that_was_changed_is_none(fresh: TestClient) -> None:
         assert fresh.get("/topics", headers={"Cookie": f"hub_session={text}"}).status_code == 401, text
 
 
+@pytest.mark.parametrize(
+    "others",
+    [
+        'prefs={"a": 1}; hub_session=…',
+        "a/b=1; hub_session=…",
+        "version=2; hub_session=…",
+        "hub_session=…; =; x",
+    ],
+)
+def test_cookies_of_other_programs_on_this_host_hide_no_session(fresh: TestClient, others: str) -> None:
+    signed_in(fresh)
+    session = fresh.cookies["hub_session"]
+    fresh.cookies.clear()
+    assert fresh.get("/topics", headers={"Cookie": others.replace("…", session)}).json() == {"as": "bob"}
+
+
+def test_a_long_address_leads_through_the_sign_in_page_too(fresh: TestClient) -> None:
+    for words, back in (("a" * 3_000, "/topics?q=" + "a" * 3_000), ("a" * 9_000, "/topics")):
+        sent = fresh.get(f"/topics?q={words}", headers=PAGE)
+        page = fresh.get(sent.headers["location"], headers=PAGE)
+        assert page.status_code == 200 and f'value="{back}"' in page.text
+        assert signed_in(fresh, to=back).headers["location"] == back
+        fresh.cookies.clear()
+    assert fresh.get("/sign-in", params={"next": "/" * 9_000}, headers=PAGE).status_code == 200
+
+
 def test_a_page_that_is_not_granted_says_which_grant_is_missing(client: TestClient) -> None:
     answer = client.get("/mirrors", auth=ANA, headers=PAGE)
     assert answer.status_code == 403 and "This is not granted to you" in answer.text
@@ -466,6 +494,53 @@ def test_without_a_file_everything_is_as_it_was_and_a_file_closes_the_door(tmp_p
             (tmp_path / "access.yaml").unlink()
             time.sleep(2 * READ_EVERY_S)
             assert client.get("/api/overview").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("who", "hears"), [(BOB, True), (ADMIN, True), (EVE, False), (("ana", "wrong"), False), (None, False)]
+)
+def test_a_stream_from_before_there_was_a_file_goes_on_for_who_may_hear_it(
+    tmp_path: Path, who: tuple[str, str] | None, hears: bool
+) -> None:
+    door = Door(LiveAccess(tmp_path), tmp_path)
+
+    async def stream(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"before, ", "more_body": True})
+        (tmp_path / "access.yaml").write_text(FILE)
+        door.access.refresh()
+        await send({"type": "http.response.body", "body": b"after, ", "more_body": True})
+        await send({"type": "http.response.body", "body": b"later", "more_body": False})
+
+    answer = TestClient(Guard(stream, door)).get("/api/topics/hr.salaries/tail", auth=who)
+    assert answer.text == ("before, after, later" if hears else "before, ")
+
+
+def test_another_sites_page_changes_nothing_where_nobody_signs_in_either(tmp_path: Path) -> None:
+    app = create_app(settings_of(tmp_path))
+    app.add_api_route("/topics", nothing)
+    app.add_api_route("/topics/{topic}/events", lambda topic: {}, methods=["POST"])
+
+    @app.websocket("/views/{view}/changes")
+    async def changes(socket: WebSocket, view: str) -> None:
+        await socket.accept()
+        await socket.close()
+
+    client, path = TestClient(app, base_url="http://hub.test"), "/topics/shop.orders/events"
+    followed = "ws://hub.test/views/customer_360/changes"
+    for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
+        refused = client.post(path, content="[{}]", headers=headers)
+        assert refused.status_code == 403 and "another site" in refused.json()["message"], headers
+        assert client.post(path, headers={**headers, **PAGE, "Sec-Fetch-Mode": "navigate"}).status_code == 403
+        with pytest.raises(WebSocketDenialResponse), client.websocket_connect(followed, headers=headers):
+            pass
+        assert (
+            client.get("/topics", headers=headers).status_code == 200
+        )  # browsers do not show it to that page
+    for headers in ({}, SAME, {"Sec-Fetch-Site": "same-origin"}):
+        assert client.post(path, content="[{}]", headers=headers).status_code == 200
+        with client.websocket_connect(followed, headers=headers):
+            pass
 
 
 def until(holds: Any, seconds: float = 30.0) -> None:
