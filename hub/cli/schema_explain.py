@@ -103,7 +103,8 @@ def _broken(settings: Settings, book: Rulebook, subjects: Sequence[str], registe
     found = _registered(settings, subjects) if registered else _in_folder(settings.project, subjects)
     if found is None:
         return []
-    return [each for each in violations_of(book, *found) if each.rule != "registrars"]
+    broken = violations_of(book, *found, is_new=not registered)
+    return [each for each in broken if each.rule != "registrars"]
 
 
 def _registered(settings: Settings, subjects: Sequence[str]) -> tuple[SchemaFile, Parsed]:

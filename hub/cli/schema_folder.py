@@ -232,7 +232,7 @@ def _asked(made: Plan, state: RegistryState, registry: RemoteRegistry) -> Plan:
         known = all(state.version(each.subject, each.version) for each in item.references)
         if item.status.value == "changed" and item.registers and item.level is None and item.file and known:
             reasons = registry.incompatibilities(
-                item.subject, item.file.text, item.file.schema_type, item.references
+                item.subject, item.file.text, item.file.schema_type, item.references, item.file.metadata
             )
             if reasons:
                 item = _refused(
@@ -284,7 +284,7 @@ def _check_one(settings: Settings, subject: str, file: Path) -> None:
     from hub.schema_registry.folder import SUFFIXES
 
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the schema cannot be read: {error}", where=str(file)) from None
     with _registry(settings) as registry:

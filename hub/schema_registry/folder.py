@@ -34,6 +34,7 @@ from hub.schema_registry.compatibility import LEVELS, Incompatibility
 from hub.schema_registry.describe import describe, warnings
 from hub.schema_registry.facts import Reference
 from hub.schema_registry.formats import InvalidSchema, avro
+from hub.schema_registry.rules import same_metadata
 from hub.schema_registry.state import (
     Parsed,
     RegistryState,
@@ -221,7 +222,15 @@ def _paths(root: Path) -> list[PurePosixPath]:
             f'folder "{root}" does not exist', hint="name the folder of schemas, or make it", code="HUB-1106"
         )
     found: list[PurePosixPath] = []
-    for folder, below, names in os.walk(root):
+
+    def unread(error: OSError) -> None:
+        raise ConfigError(
+            f'folder "{error.filename}" cannot be read ({error.strerror})',
+            hint="check the folder and its rights",
+            code="HUB-1106",
+        ) from None
+
+    for folder, below, names in os.walk(root, onerror=unread):
         below[:] = sorted(each for each in below if not each.startswith("."))
         inside = PurePosixPath(Path(folder).relative_to(root).as_posix())
         found += [inside / each for each in names if not each.startswith(".")]
@@ -238,7 +247,23 @@ def _paths(root: Path) -> list[PurePosixPath]:
             hint="split it: hub schema plan FOLDER takes any folder",
             code="HUB-1106",
         )
+    for each in found:
+        if each.suffix in SUFFIXES and not _is_text(str(each)):
+            raise ConfigError(
+                f"file {os.fsencode(each)!r}: its name is not UTF-8",
+                hint="rename the file",
+                code="HUB-1106",
+            )
     return sorted(found)
+
+
+def _is_text(name: str) -> bool:
+    """What Python reads of a name that is none has half characters in it."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _read(path: Path) -> tuple[str, Problem | None]:
@@ -345,8 +370,9 @@ def _with_references(
         if name in said:
             continue
         names = [name]
-        if file.schema_type != "AVRO":  # a path: beside the file, then from the folder's root, as written
-            names.append(_normal(f"{PurePosixPath(file.path).parent}/{name}"))
+        if file.schema_type != "AVRO":  # a path: a `$ref` starts at its file, an import at the folder's root
+            beside = _normal(f"{PurePosixPath(file.path).parent}/{name}")
+            names = [beside, name] if file.schema_type == "JSON" else [name, beside]
         offered = next(
             (providers[key] for each in names if (key := (file.schema_type, each)) in providers), []
         )
@@ -562,12 +588,14 @@ Rule = Callable[[SchemaFile, Parsed, SubjectState], Iterable[Incompatibility]]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a schema must keep besides its compatibility level: each says why not, or nothing. ``warn`` refuse nothing.
+    """What a schema must keep besides its compatibility level: each says why not, or nothing. ``warn`` refuse nothing;
+    ``levels`` are asked of a level that is set where no version is registered.
 
     They may raise InvalidSchema."""
 
     more: tuple[Rule, ...] = ()
     warn: tuple[Rule, ...] = ()
+    levels: tuple[Rule, ...] = ()
 
 
 def reason_at(path: str, rule: str, what: str, fix: str) -> Incompatibility:
@@ -642,13 +670,15 @@ class _Planner:
         level = file.compatibility or subject.level
         set_level = (subject.level, level) if level != subject.level else None
         live = subject.live
-        same = self._registered(file, new, references, live)
+        same = self._registered(file, new, references, subject)
         if same is not None:
-            status = Status.changed if set_level else Status.unchanged
+            asked = self.rules.levels if set_level else ()
+            loose = tuple(each for rule in asked for each in rule(file, new, subject))
+            status = Status.refused if loose else Status.changed if set_level else Status.unchanged
             later = live[-1].version
             remark = f"it is version {same.version}, the registry has {later}" if same is not live[-1] else ""
             return Item(
-                file.subject, status, same.version, file, references, set_level, remark=remark, new=new
+                file.subject, status, same.version, file, references, set_level, loose, remark=remark, new=new
             )
         try:
             reasons = [
@@ -661,7 +691,7 @@ class _Planner:
         except InvalidSchema as error:
             return self._refused(file, "NOT_COMPARABLE", error.message, "make the schema simpler")
         if old is not None and not changes:
-            changes = _beside(file, references, live[-1])
+            changes = _beside(file, references, subject)
         status = Status.refused if reasons else Status.changed if live else Status.new
         return Item(
             file.subject,
@@ -717,11 +747,11 @@ class _Planner:
         return found
 
     def _registered(
-        self, file: SchemaFile, new: Parsed, references: tuple[Reference, ...], live: Sequence[Version]
+        self, file: SchemaFile, new: Parsed, references: tuple[Reference, ...], subject: SubjectState
     ) -> Version | None:
         """The newest version that is this very schema. Spelled otherwise is the same; other metadata is not."""
         text: str | None = None
-        for each in reversed(live):
+        for each in reversed(subject.live):
             if each.schema_type != file.schema_type or each.references != references:
                 continue
             text = new.normalized if text is None else text
@@ -731,7 +761,7 @@ class _Planner:
                         continue
                 except InvalidSchema:  # another registry took it: then it is not this one, which is valid
                     continue
-            if file.metadata is None or file.metadata == _said(each.metadata):
+            if _says_metadata(each, file, subject):
                 return each
         return None
 
@@ -755,15 +785,22 @@ class _Planner:
         return found
 
 
-def _beside(file: SchemaFile, references: tuple[Reference, ...], latest: Version) -> tuple[Change, ...]:
+def _beside(file: SchemaFile, references: tuple[Reference, ...], subject: SubjectState) -> tuple[Change, ...]:
     """What is another version though the schema says the same."""
-    found = []
+    found, latest = [], subject.live[-1]
     if references != latest.references:
         moved = ", ".join(f"{each.subject} version {each.version}" for each in references) or "nothing"
         found.append(Change("references", "", f"it refers to {moved}"))
-    if file.metadata is not None and file.metadata != _said(latest.metadata):
+    if not _says_metadata(latest, file, subject):
         found.append(Change("metadata", "", "its metadata (owner, tags, properties) is another"))
     return tuple(found) or (Change("spelling", "", "it says the same in other words"),)
+
+
+def _says_metadata(version: Version, file: SchemaFile, subject: SubjectState) -> bool:
+    """Whether a version has what the file's metadata come to. Its own number in them is the registry's to keep."""
+    if file.metadata is None:
+        return True
+    return same_metadata(_said(subject.metadata_of(file.metadata)), _said(version.metadata))
 
 
 def _said(metadata: Mapping[str, Any] | None) -> Mapping[str, Any]:

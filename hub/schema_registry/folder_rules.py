@@ -12,6 +12,7 @@ from typing import Any
 from hub.schema_registry.compatibility import Incompatibility
 from hub.schema_registry.describe import describe
 from hub.schema_registry.folder import Folder, Rules, SchemaFile, reason_at
+from hub.schema_registry.policy import Effective
 from hub.schema_registry.policy_checks import Context, Violation
 from hub.schema_registry.rulebook import Rulebook
 from hub.schema_registry.state import Parsed, RegistryState, SubjectState
@@ -22,16 +23,25 @@ _WHO = "registrars"
 def rules_of(book: Rulebook) -> Rules:
     """The rules as a plan asks them: those that block, and those that only warn."""
 
-    def of(severity: str, file: SchemaFile, new: Parsed) -> Iterator[Incompatibility]:
-        for each in violations_of(book, file, new):
+    def of(severity: str, file: SchemaFile, new: Parsed, subject: SubjectState) -> Iterator[Incompatibility]:
+        stored = replace(file, metadata=subject.metadata_of(file.metadata))
+        for each in violations_of(book, stored, new):
             if each.severity == severity and each.rule != _WHO:
-                by = f" (set by {each.set_by})" if each.set_by else ""
-                yield reason_at(each.path, each.rule, f"{each.what}{by}", each.fix)
+                yield _reason(each)
+
+    def loose(file: SchemaFile, _new: Parsed, _subject: SubjectState) -> Iterator[Incompatibility]:
+        return map(_reason, _loose(book.effective(file.subject), file))
 
     return Rules(
-        (lambda file, new, _: of("block", file, new),),
-        (lambda file, new, _: of("warn", file, new),),
+        (lambda file, new, subject: of("block", file, new, subject),),
+        (lambda file, new, subject: of("warn", file, new, subject),),
+        (loose,),
     )
+
+
+def _reason(broken: Violation) -> Incompatibility:
+    by = f" (set by {broken.set_by})" if broken.set_by else ""
+    return reason_at(broken.path, broken.rule, f"{broken.what}{by}", broken.fix)
 
 
 def with_levels(state: RegistryState, folder: Folder, book: Rulebook) -> RegistryState:
@@ -46,17 +56,23 @@ def with_levels(state: RegistryState, folder: Folder, book: Rulebook) -> Registr
     return replace(state, subjects=subjects)
 
 
-def violations_of(book: Rulebook, file: SchemaFile, new: Parsed) -> Iterator[Violation]:
-    """Every rule that a file's schema breaks, those that only warn too; ``new`` is what its text says."""
+def violations_of(
+    book: Rulebook, file: SchemaFile, new: Parsed, *, is_new: bool = True
+) -> Iterator[Violation]:
+    """Every rule that a file's schema breaks, those that only warn too; ``new`` is what its text says, ``is_new`` False
+    where it is registered already."""
     effective = book.effective(file.subject)
     if not effective.settings:
         return
-    if (
-        file.compatibility is not None
-        and (refused := effective.level_violation(file.compatibility)) is not None
-    ):
-        yield refused
+    yield from _loose(effective, file)
     metadata: Mapping[str, Any] = file.metadata or {}
     owner = (metadata.get("properties") or {}).get("owner") or book.owners.get(effective.topic, "")
-    context = Context("", frozenset(), str(owner), metadata.get("tags") or {}, True)
+    context = Context("", frozenset(), str(owner), metadata.get("tags") or {}, is_new)
     yield from effective.check(file.schema_type, describe(file.schema_type, new.schema, new.named), context)
+
+
+def _loose(effective: Effective, file: SchemaFile) -> Iterator[Violation]:
+    """The level that is said of the file, where it may not have it."""
+    refused = effective.level_violation(file.compatibility) if file.compatibility is not None else None
+    if refused is not None:
+        yield refused

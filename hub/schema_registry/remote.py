@@ -40,23 +40,26 @@ class RemoteRegistry(RegistryHttp):
         found: defaultdict[str, list[Version]] = defaultdict(list)
         for each in every:
             found[each["subject"]].append(_version(each, (each["subject"], each["version"]) not in live))
-        default = self._level("/config")
-        levels: dict[str, str] = {}
+        above = self._ask("GET", "/config")
+        settings: dict[str, Mapping[str, Any]] = {}
         wanted = list(dict.fromkeys(subjects))
         for done, name in enumerate(wanted, 1):
             try:
-                levels[name] = self._level(f"/config/{quoted(name)}", defaultToGlobal="true")
+                settings[name] = self._ask("GET", f"/config/{quoted(name)}", defaultToGlobal="true")
             except NotFound:  # older registries do not know the level of a subject that is not there
-                levels[name] = default
+                settings[name] = above
             progress(done, len(wanted))
         return RegistryState(
             {
                 name: SubjectState(
-                    tuple(sorted(found[name], key=lambda each: each.version)), levels.get(name, default)
+                    tuple(sorted(found[name], key=lambda each: each.version)),
+                    _level(settings.get(name, above)),
+                    settings.get(name, above).get("defaultMetadata"),
+                    settings.get(name, above).get("overrideMetadata"),
                 )
-                for name in sorted({*found, *levels})
+                for name in sorted({*found, *settings})
             },
-            default,
+            _level(above),
         )
 
     def latest(self) -> list[tuple[str, Version]]:
@@ -75,7 +78,8 @@ class RemoteRegistry(RegistryHttp):
         except NotFound:
             found = {}
         return {
-            each: found.get(each) or self._level(f"/config/{quoted(each)}", defaultToGlobal="true")
+            each: found.get(each)
+            or _level(self._ask("GET", f"/config/{quoted(each)}", defaultToGlobal="true"))
             for each in subjects
         }
 
@@ -125,16 +129,24 @@ class RemoteRegistry(RegistryHttp):
         self._ask("PUT", f"/config/{quoted(subject)}", {"compatibility": level})
 
     def incompatibilities(
-        self, subject: str, text: str, schema_type: str, references: Sequence[Reference]
+        self,
+        subject: str,
+        text: str,
+        schema_type: str,
+        references: Sequence[Reference],
+        metadata: Mapping[str, Any] | None = None,
     ) -> list[str]:
-        """Why the registry itself would not take the schema; [] when it would."""
+        """Why the registry itself would not take the schema with this metadata; [] when it would."""
         answer = self._ask(
             "POST",
             f"/compatibility/subjects/{quoted(subject)}/versions",
-            _body(text, schema_type, references, None),
+            _body(text, schema_type, references, metadata),
             verbose="true",
         )
-        return [] if answer["is_compatible"] else list(answer.get("messages") or ["incompatible"])
+        if answer["is_compatible"]:
+            return []
+        said = [each for each in answer.get("messages") or () if not each.startswith("warning: ")]
+        return said or ["incompatible"]
 
     def _all(self, **query: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -147,9 +159,9 @@ class RemoteRegistry(RegistryHttp):
             f'schema registry at "{self.url}": more than {_MOST_PAGES * _PAGE} schemas', code="HUB-3033"
         )
 
-    def _level(self, path: str, **query: str) -> str:
-        answer = self._ask("GET", path, **query)
-        return str(answer.get("compatibilityLevel") or answer.get("compatibility") or "BACKWARD")
+
+def _level(settings: Mapping[str, Any]) -> str:
+    return str(settings.get("compatibilityLevel") or settings.get("compatibility") or "BACKWARD")
 
 
 def _version(answer: Mapping[str, Any], deleted: bool) -> Version:

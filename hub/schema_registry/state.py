@@ -15,6 +15,7 @@ from hub.schema_registry.facts import Reference
 from hub.schema_registry.formats import Difference, InvalidSchema, avro
 from hub.schema_registry.formats.avro_differences import Comparison
 from hub.schema_registry.registry import Registry
+from hub.schema_registry.rules import merged_metadata
 
 DEFAULT_LEVEL = "BACKWARD"
 _MOST_NESTED = 16  # references of references, as the registry has it
@@ -35,10 +36,13 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class SubjectState:
-    """A subject: every version, oldest first, and its effective compatibility level."""
+    """A subject: every version, oldest first, its effective compatibility level, and the metadata that its settings put into
+    what is registered (``default_metadata``) and over it."""
 
     versions: tuple[Version, ...] = ()
     level: str = DEFAULT_LEVEL
+    default_metadata: Mapping[str, Any] | None = None
+    override_metadata: Mapping[str, Any] | None = None
 
     @property
     def live(self) -> tuple[Version, ...]:
@@ -49,6 +53,12 @@ class SubjectState:
     def next_version(self) -> int:
         """The number that the next version gets: deleted ones are counted."""
         return max((each.version for each in self.versions), default=0) + 1
+
+    def metadata_of(self, said: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """What a registration that says this is stored with; unsaid, the latest version's metadata stay."""
+        if said is None and self.live:
+            said = self.live[-1].metadata
+        return merged_metadata(self.default_metadata, said, self.override_metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +161,8 @@ def state_of(registry: Registry) -> RegistryState:
                     for _, each in sorted(versions.items())
                 ),
                 registry.level_of(subject),
+                registry.setting(subject, "defaultMetadata"),
+                registry.setting(subject, "overrideMetadata"),
             )
             for subject, versions in sorted(registry.subjects.items())
         },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from hub.schema_registry.compatibility import Incompatibility
 from hub.schema_registry.facts import Reference
 from hub.schema_registry.folder import Declared, Folder, Rules, Status, as_state, load, plan
 from hub.schema_registry.folder_apply import MemoryRegistry, apply
+from hub.schema_registry.folder_rules import rules_of
+from hub.schema_registry.policy import Policies
+from hub.schema_registry.registry import RegisterSchema, SetLevel
+from hub.schema_registry.rulebook import Rulebook
 from hub.schema_registry.state import RegistryState, SubjectState, Version
 
 
@@ -166,6 +171,28 @@ def test_text_that_is_no_utf8_and_a_subject_twice_are_told(tmp_path: Path) -> No
 # ---- references
 
 
+def test_a_file_whose_name_is_no_text_and_a_folder_that_cannot_be_read_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = tmp_path / os.fsdecode(b"caf\xe9.avsc")
+    odd.write_text(ORDER)
+    with pytest.raises(ConfigError, match="its name is not UTF-8") as refused:
+        load(tmp_path)
+    assert r"caf\xe9.avsc" in refused.value.message
+    odd.unlink()
+    write(tmp_path, {"a.avsc": ORDER, "shut/b.avsc": ORDER})
+    scandir = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if str(path).endswith("shut"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(ConfigError, match=r"shut\" cannot be read \(Permission denied\)"):
+        load(tmp_path)
+
+
 def test_references_are_found_and_come_first_whatever_the_names(tmp_path: Path) -> None:
     folder = write(
         tmp_path,
@@ -190,6 +217,24 @@ def test_references_are_found_and_come_first_whatever_the_names(tmp_path: Path) 
     assert references["a"] == (Reference("shop.Address", "z", 1),)
     assert references["order"] == (Reference("common/address.json", "common-address", 1),)
     assert references["p-order"] == (Reference("p/money.proto", "p-money", 1),)
+
+
+def test_a_path_starts_at_its_file_in_json_and_at_the_root_in_protobuf(tmp_path: Path) -> None:
+    money = 'syntax = "proto3"; message M { int32 %s = 1; }'
+    folder = write(
+        tmp_path,
+        {
+            "address.json": '{"type": "integer"}',
+            "shop/address.json": '{"type": "string"}',
+            "shop/order.json": '{"properties": {"to": {"$ref": "address.json"}}}',
+            "money.proto": money % "a",
+            "shop/money.proto": money % "b",
+            "shop/payment.proto": 'syntax = "proto3"; import "money.proto"; message P { M m = 1; }',
+        },
+    )
+    references = {each.subject: each.references for each in plan(folder, RegistryState()).items}
+    assert references["shop-order"] == (Reference("address.json", "shop-address", 1),)
+    assert references["shop-payment"] == (Reference("money.proto", "money", 1),)
 
 
 def test_references_in_a_circle_are_refused_and_named(tmp_path: Path) -> None:
@@ -331,6 +376,63 @@ def test_a_level_alone_is_a_change_and_registers_nothing(tmp_path: Path) -> None
         registry.state().subjects["s"].level == "FULL" and len(registry.state().subjects["s"].versions) == 1
     )
     assert plan(folder, registry.state()).exit_code == 0
+
+
+def submit(registry: MemoryRegistry, command: RegisterSchema | SetLevel) -> None:
+    for fact in registry.registry.decide(command).facts:
+        registry.registry.apply(fact)
+
+
+def test_a_level_that_the_tree_does_not_allow_is_refused_though_the_schema_is_registered(
+    tmp_path: Path,
+) -> None:
+    """The plan promised the level; apply then ended at the registry's refusal, with the rest not done."""
+    book = Rulebook(Policies.of({"shop": {"compatibility": "FULL"}}))
+    registry = MemoryRegistry()
+    registry.registry.rulebook = book
+    registry.register("shop.a-value", V1, "AVRO", (), None)
+    said = "schemas: {shop.a-value.avsc: {compatibility: BACKWARD}}"
+    folder = write(tmp_path, {"shop.a-value.avsc": V1, "schemas.yaml": said})
+    (refused,) = plan(folder, registry.state(), rules_of(book)).refused
+    assert "level BACKWARD is looser than FULL" in refused.reasons[0].what and not refused.registers
+    folder = write(tmp_path, {"schemas.yaml": said.replace("BACKWARD", "FULL_TRANSITIVE")})
+    made = plan(folder, registry.state(), rules_of(book))
+    apply(made, registry)
+    assert plan(folder, registry.state(), rules_of(book)).exit_code == 0
+
+
+def test_rules_are_asked_with_the_metadata_that_the_registry_puts_in(tmp_path: Path) -> None:
+    """The folder says no owner: the latest version's holds, and what the settings say."""
+    book = Rulebook(Policies.of({"**": {"owner": "required"}}))
+    registry = MemoryRegistry()
+    registry.register("s", V1, "AVRO", (), {"properties": {"owner": "us"}})
+    submit(registry, SetLevel("t", {"defaultMetadata": {"properties": {"owner": "them"}}}))
+    registry.register("t", V1, "AVRO", (), None)
+    registry.register("u", V1, "AVRO", (), None)
+    registry.registry.rulebook = book
+    folder = write(tmp_path, {"s.avsc": V2, "t.avsc": V2, "u.avsc": V2})
+    made = plan(folder, registry.state(), rules_of(book))
+    assert [each.subject for each in made.refused] == ["u"]
+    (tmp_path / "u.avsc").unlink()
+    apply(plan(load(tmp_path), registry.state(), rules_of(book)), registry)
+
+
+def test_metadata_that_the_registry_adds_are_no_change(tmp_path: Path) -> None:
+    """Each plan said so anew, and each apply changed nothing."""
+    registry = MemoryRegistry()
+    owned = {"properties": {"owner": "us"}}
+    submit(registry, RegisterSchema("s", V1, metadata=owned, version=-1))  # says its number in the metadata
+    submit(
+        registry, SetLevel("t", {"defaultMetadata": {"properties": {"team": "x"}}, "overrideMetadata": owned})
+    )
+    folder = write(tmp_path, {"s.avsc": V1, "t.avsc": V1, "schemas.yaml": "defaults: {owner: us}"})
+    assert [each.subject for each in plan(folder, registry.state()).steps] == ["t"]
+    apply(plan(folder, registry.state()), registry)
+    assert plan(folder, registry.state()).steps == []
+    folder = write(tmp_path, {"schemas.yaml": "defaults: {owner: us, metadata: {more: y}}"})
+    apply(plan(folder, registry.state()), registry)
+    assert plan(folder, registry.state()).steps == []
+    assert [len(each.versions) for each in registry.state().subjects.values()] == [2, 2]
 
 
 def test_a_place_is_where_the_field_stands(tmp_path: Path) -> None:

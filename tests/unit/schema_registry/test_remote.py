@@ -12,20 +12,30 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from hub.cli.schema import list_subjects
+from hub.cli.schema_folder import _asked
 from hub.errors import CallerError, Conflict, NotFound, PeerError
 from hub.log import MemoryCluster
 from hub.schema_registry import levels_routes
 from hub.schema_registry.facts import Reference
-from hub.schema_registry.folder import load, plan
+from hub.schema_registry.folder import Plan, load, plan
 from hub.schema_registry.folder_apply import apply
+from hub.schema_registry.folder_rules import rules_of
 from hub.schema_registry.node import Node
+from hub.schema_registry.policy import Policies
 from hub.schema_registry.remote import RemoteRegistry
 from hub.schema_registry.routes import create_router
+from hub.schema_registry.rulebook import Rulebook
+
+BOOK = Rulebook(
+    Policies.of(
+        {"shop": {"owner": "required", "pii": {"mail": "PII"}, "doc": "record", "severity": {"doc": "warn"}}}
+    )
+)
 
 
 @pytest.fixture
 def registry() -> Iterator[RemoteRegistry]:
-    node = Node(MemoryCluster())
+    node = Node(MemoryCluster(), rules=lambda: BOOK)
     node.start()
     app = FastAPI()
     app.include_router(create_router(node))
@@ -90,6 +100,28 @@ def test_a_folder_applied_over_http_leaves_nothing_to_do(registry: RemoteRegistr
         again = plan(folder, registry.state(["a", "b"]))
         assert [(each.subject, each.changes) for each in again.steps] == []
     assert registry.numbers("a") == [1, 2]
+
+
+def test_the_registry_is_asked_with_the_metadata_of_the_folder(
+    registry: RemoteRegistry, tmp_path: Path
+) -> None:
+    """Tags that schemas.yaml brings were not sent along, and the registry refused the schema for want of them."""
+    registry.register("shop.a-value", record("A"), "AVRO", (), {"properties": {"owner": "us"}})
+    registry.set_level("shop.a-value", "NONE")
+    text = record("A", ("mail", "string"))
+    (tmp_path / "shop.a-value.avsc").write_text(text)
+    (tmp_path / "schemas.yaml").write_text("schemas: {shop.a-value.avsc: {owner: us, tags: {mail: [PII]}}}")
+
+    def planned() -> Plan:
+        state = registry.state(["shop.a-value"])
+        return _asked(plan(load(tmp_path), state, rules_of(BOOK)), state, registry)
+
+    made = planned()
+    assert [reason.what for each in made.refused for reason in each.reasons] == []
+    apply(made, registry)
+    assert planned().exit_code == 0
+    (broken,) = registry.incompatibilities("shop.a-value", text, "AVRO", (), {"properties": {"owner": "us"}})
+    assert 'lacks the tag "PII"' in broken  # and nothing of the doc, which only warns
 
 
 def test_errors_are_the_hubs(registry: RemoteRegistry) -> None:

@@ -17,6 +17,7 @@ from hub.schema_registry.node import Node
 from hub.schema_registry.policy import Policies
 from hub.schema_registry.routes import create_router
 from hub.schema_registry.rulebook import Rulebook
+from hub.schema_registry.state import Parsed, RegistryState, SubjectState, Version, parsed_version
 
 RULES: dict[str, Any] = {
     "shop": {
@@ -165,6 +166,32 @@ def test_explain_tells_what_the_project_s_schema_breaks(run: Run, tmp_path: Path
     assert rows["owner"]["violations"] == [] and rows["registrars"]["violations"] == []
     (tmp_path / "topics.yaml").write_text("topics: {shop: {topics: {orders: {}}}}")
     assert "\nx owner: " in run("shop.orders")[1]
+
+
+def test_what_is_registered_does_not_break_a_freeze(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "policies.yaml").write_text("policies: {shop: {freeze: true}}")
+    assert "\nx freeze: " in run("shop.orders-value")[1]
+    state = RegistryState({"shop.orders-value": SubjectState((Version(1, record("a")),))})
+
+    class Registered:
+        def __init__(self, url: str) -> None: ...
+
+        def numbers(self, subject: str) -> list[int]:
+            return [1]
+
+        def version(self, subject: str, number: int) -> Version:
+            return state.subjects[subject].versions[0]
+
+        def parsed(self, version: Version) -> Parsed:
+            return parsed_version(state, version)
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr("hub.schema_registry.remote.RemoteRegistry", Registered)
+    code, out, err = run("shop.orders-value", "--registered")
+    assert code == 0 and "Judged: version 1" in err and "x freeze" not in out
 
 
 def test_explain_says_when_there_is_no_schema_to_judge(run: Run) -> None:
