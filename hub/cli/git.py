@@ -11,13 +11,15 @@ from hub.errors import CallerError, ConfigError
 MOST_FILES = 5_000
 MOST_BYTES = 1 << 20
 TIMEOUT_S = 30.0
+_LINK = "120000"
 
 
 def extract(folder: Path, revision: str, into: Path, suffixes: frozenset[str], names: frozenset[str]) -> int:
     """Write the files of ``folder`` as they were at ``revision`` into ``into``; how many there were.
 
-    Only regular files with one of the suffixes or names, of at most ``MOST_BYTES``. Raises CallerError for a revision
-    that is none, ConfigError for a folder that is in no repository.
+    Only regular files with one of the suffixes or names, of at most ``MOST_BYTES``; for a link the file of the revision
+    that it leads to, where it leads to one. Raises CallerError for a revision that is none, ConfigError for a folder
+    that is in no repository.
     """
     if not folder.is_dir():
         raise ConfigError(
@@ -43,7 +45,11 @@ def extract(folder: Path, revision: str, into: Path, suffixes: frozenset[str], n
         if not head or not (path.suffix in suffixes or path.name in names):
             continue
         mode, _, blob, size = head.split()
-        if not mode.startswith("100") or int(size) > MOST_BYTES:  # links and submodules are no files
+        if mode == _LINK:
+            blob, size = _followed(top, commit, name)
+        elif not mode.startswith("100"):  # a submodule is no file
+            continue
+        if not blob or int(size) > MOST_BYTES:
             continue
         written += 1
         if written > MOST_FILES:
@@ -52,6 +58,16 @@ def extract(folder: Path, revision: str, into: Path, suffixes: frozenset[str], n
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(_git(top, "show", blob))
     return written
+
+
+def _followed(top: Path, commit: str, name: str) -> tuple[str, str]:
+    """(blob, size) of the file that a link leads to within the revision; ("", "0") when it leads to none there."""
+    asked = f"{commit}:{name}\n".encode("utf-8", "surrogateescape")
+    told = (
+        _git(top, "cat-file", "--batch-check", "--follow-symlinks", given=asked) if "\n" not in name else b""
+    )
+    found = told.decode("utf-8", "replace").split()
+    return (found[0], found[2]) if len(found) == 3 and found[1] == "blob" else ("", "0")
 
 
 def _commit(folder: Path, revision: str) -> str:
@@ -68,7 +84,7 @@ def _commit(folder: Path, revision: str) -> str:
         ) from None
 
 
-def _git(folder: Path, *arguments: str) -> bytes:
+def _git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
     environment = {**os.environ, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:
         done = subprocess.run(
@@ -77,7 +93,7 @@ def _git(folder: Path, *arguments: str) -> bytes:
             check=False,
             timeout=TIMEOUT_S,
             env=environment,
-            stdin=subprocess.DEVNULL,
+            input=given,
         )
     except FileNotFoundError:
         raise ConfigError("git is not installed", hint="install git, or use --against FILE") from None

@@ -83,8 +83,12 @@ def versions(subject: str, output: OutputOption = Output.table) -> None:
 
 @app.command()
 def register(subject: str, file: Path, output: OutputOption = Output.table) -> None:
-    """Register the schema in FILE. Prints its id; the same schema again gives the same id."""
-    show_one({"subject": subject, "id": _registry().register(subject, _read(file))}, output)
+    """Register the schema in FILE: .json is JSON Schema, .proto Protobuf, all else Avro. Prints its id; the same schema
+    again gives the same id."""
+    from hub.schema_registry.folder import SUFFIXES
+
+    schema_id = _registry().register(subject, _read(file), SUFFIXES.get(file.suffix, "AVRO"))
+    show_one({"subject": subject, "id": schema_id}, output)
 
 
 @app.command()
@@ -124,6 +128,6 @@ def _exists(registry: RegistryClient, subject: str) -> None:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the schema cannot be read: {error}", where=str(file)) from None

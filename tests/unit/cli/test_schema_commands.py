@@ -126,6 +126,47 @@ def test_only_files_of_the_folder_are_taken_out_of_a_revision(run: Run, tmp_path
     assert (into / "orders.avsc").read_text() == (schemas / "orders.avsc").read_text()
 
 
+def test_a_link_is_compared_with_what_it_led_to(run: Run, tmp_path: Path) -> None:
+    """It was new at each check, and anything went."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "p.avsc").write_text(order(("id", "string")))
+    (tmp_path / "schemas" / "shop.payments-value.avsc").symlink_to("../shared/p.avsc")
+    (tmp_path / "schemas" / "gone.avsc").symlink_to("nowhere.avsc")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "one")
+    (tmp_path / "schemas" / "gone.avsc").unlink()
+    assert run("check", "--against-git", "HEAD")[0] == 0
+    (shared / "p.avsc").write_text(order(("id", "int")))
+    code, out, _ = run("check", "--against-git", "HEAD")
+    assert code == 1 and "x shop.payments-value: refused" in out
+
+
+def test_one_file_is_registered_and_checked_as_its_name_and_its_bytes_say(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A JSON schema was sent as Avro; a mark of byte order, which editors of Windows write, as a part of the schema."""
+    asked: list[tuple[str, str, str]] = []
+
+    def registered(_: Any, subject: str, text: str, kind: str = "AVRO") -> int:
+        asked.append((subject, text, kind))
+        return 1
+
+    def incompatible(_: Any, subject: str, text: str, kind: str, *_more: Any) -> list[str]:
+        asked.append((subject, text, kind))
+        return []
+
+    monkeypatch.setattr("hub.schema_registry.client.RegistryClient.register", registered)
+    monkeypatch.setattr("hub.schema_registry.remote.RemoteRegistry.incompatibilities", incompatible)
+    for name, kind in (("a.json", "JSON"), ("a.proto", "PROTOBUF"), ("a.avsc", "AVRO"), ("a.txt", "AVRO")):
+        (tmp_path / name).write_text("\ufeff{}", encoding="utf-8")
+        for command in ("register", "check"):
+            asked.clear()
+            assert run(command, "s", str(tmp_path / name))[0] == 0
+            assert asked == [("s", "{}", kind)]
+
+
 def test_check_against_a_backup_and_against_nothing(run: Run, tmp_path: Path) -> None:
     cluster = MemoryCluster()
     cluster.create_topic(SCHEMAS_TOPIC, partitions=1, config={}, replication_factor=1)
