@@ -27,6 +27,7 @@ class LiveRules:
 
     def __init__(self, project: Path) -> None:
         self.error: ConfigError | None = None
+        self._owners: dict[str, str] = {}
         self._files = (project / POLICIES_FILE, project / TOPICS_FILE)
         self._lock = threading.Lock()
         self._looked_at = time.monotonic()
@@ -62,11 +63,12 @@ class LiveRules:
 
     def _read(self) -> Rulebook:
         policies, topics = self._files
-        owners: dict[str, str] = {}
-        if topics.exists():
-            try:
-                owners = {topic.name: topic.owner for topic in load(topics).topics}
-            except ConfigError as error:  # hub topic plan complains of it; the rules do without owners
-                log.warning("owners of topics are not known: %s", error)
+        try:
+            self._owners = (
+                {topic.name: topic.owner for topic in load(topics).topics} if topics.exists() else {}
+            )
+        except ConfigError as error:  # hub topic plan complains of it; the topics stay those that were known
+            log.warning("owners of topics are not known anew: %s", error)
+        owners = self._owners
         found = load_policies(policies, owners) if policies.exists() else Policies(topics=owners)
         return Rulebook(found, owners)

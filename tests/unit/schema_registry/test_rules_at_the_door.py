@@ -140,6 +140,23 @@ def test_files_are_read_again_and_a_broken_one_leaves_what_held(
     assert rules().level("retail.x-value", None, "BACKWARD") == "BACKWARD" and rules.error is None
 
 
+def test_owners_stay_known_while_topics_yaml_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All producers were refused for want of an owner while somebody edited the file."""
+    monkeypatch.setattr(live_rules, "_LOOK_EVERY_S", 0.0)
+    (tmp_path / "policies.yaml").write_text("policies: {shop: {owner: required}}")
+    topics = tmp_path / "topics.yaml"
+    topics.write_text("topics: {shop: {owner: ann, topics: {orders: {}}}}")
+    rules = LiveRules(tmp_path)
+    assert rules().owners["shop.orders"] == "ann"
+    for broken in ("topics: {shop: {owner", ""):
+        topics.write_text(broken)
+        assert rules().owners["shop.orders"] == "ann"
+    topics.write_text("topics: {shop: {owner: bob, topics: {orders: {}}}}")
+    assert rules().owners["shop.orders"] == "bob"
+
+
 def test_a_server_does_not_start_without_the_rules_that_were_meant(tmp_path: Path) -> None:
     (tmp_path / "policies.yaml").write_text("policies: [")
     with pytest.raises(ConfigError, match=r"policies\.yaml:1"):
