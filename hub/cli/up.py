@@ -32,6 +32,7 @@ from hub.runtime import (
     RunningHub,
     Supervisor,
     check_unused,
+    end,
     install_stop_signals,
     last_line,
     running_hub,
@@ -39,6 +40,7 @@ from hub.runtime import (
 )
 
 DETACHED_TIMEOUT_S = 900.0
+_STOPPED_S = 60.0
 CHECK_S = 5.0
 
 
@@ -191,14 +193,19 @@ def _detach(settings: Settings) -> None:
             start_new_session=True,
         )
     deadline = time.monotonic() + DETACHED_TIMEOUT_S
-    while time.monotonic() < deadline:
-        if _is_ready(running_hub(settings.home), process.pid):
-            note(f"Runs (pid {process.pid}): {settings.url}/   Stop: hub down")
-            return
-        if process.poll() is not None:
-            said = [line for line in log.read_text().splitlines() if line.startswith(("Error", "Hint"))]
-            raise ConfigError("\n".join(said) or last_line(log), hint=f"the log: {log}", code="HUB-1122")
-        time.sleep(0.1)
+    try:
+        while time.monotonic() < deadline:
+            if _is_ready(running_hub(settings.home), process.pid):
+                note(f"Runs (pid {process.pid}): {settings.url}/   Stop: hub down")
+                return
+            if process.poll() is not None:
+                said = [line for line in log.read_text().splitlines() if line.startswith(("Error", "Hint"))]
+                raise ConfigError("\n".join(said) or last_line(log), hint=f"the log: {log}", code="HUB-1122")
+            time.sleep(0.1)
+    except KeyboardInterrupt:
+        note("Stopping what was started ...")  # a session of its own: no Ctrl-C reaches it
+        end(process, _STOPPED_S)
+        raise
     process.terminate()
     raise PeerError("the hub does not get ready", hint=f"the log: {log}", code="HUB-3020")
 

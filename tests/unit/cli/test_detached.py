@@ -15,6 +15,8 @@ from hub.config import Settings
 from hub.errors import ConfigError, Conflict
 from hub.runtime import RunningHub, Supervisor
 
+REAL = subprocess.Popen
+
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
@@ -50,6 +52,25 @@ def test_another_hub_that_was_started_at_the_same_time_is_not_taken_for_this_one
     monkeypatch.setattr(up, "running_hub", lambda _home: other)
     with pytest.raises(ConfigError, match="a hub runs already"):
         up._detach(settings)
+
+
+def test_ctrl_c_stops_what_was_started(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It once went on starting, and ran, behind a prompt that told nothing of it."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def sleeps(_command: list[str], **how: Any) -> subprocess.Popen[bytes]:
+        started.append(REAL([sys.executable, "-c", "import time; time.sleep(600)"], **how))
+        return started[0]
+
+    def interrupted(_home: Path) -> RunningHub:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(up.subprocess, "Popen", sleeps)
+    monkeypatch.setattr(up, "running_hub", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        up._detach(settings)
+    (process,) = started
+    assert process.poll() is not None
 
 
 def test_the_hub_that_was_started_is_ready_when_it_says_so() -> None:
