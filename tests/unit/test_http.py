@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 from patience import patient
 
-from hub.api.http import MOST_HEAD, MOST_WAITING, BoundedHttp
+from hub.api.http import MOST_BODY, MOST_HEAD, MOST_WAITING, BoundedHttp
 
 PATIENCE_S = patient(15.0)
 END = b"\r\n"
@@ -126,6 +126,34 @@ def test_what_has_no_end(connection: socket.socket, begun: bytes, piece: bytes) 
     most = 32 << 20
     # What the sockets' own buffers take goes out, too.
     assert flood(connection, piece, most) < most
+
+
+def test_a_body_has_an_end(connection: socket.socket) -> None:
+    """Routes take a body whole before they look at it."""
+    connection.sendall(b"POST / HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n")
+    piece = b"%x\r\n%s\r\n" % (1 << 20, b"b" * (1 << 20))
+    most = 2 * MOST_BODY
+    assert flood(connection, piece, most) < most
+
+
+def test_a_body_beyond_the_bound_is_told(connection: socket.socket) -> None:
+    connection.sendall(b"POST / HTTP/1.1\r\nhost: here\r\ncontent-length: %d\r\n\r\n" % (MOST_BODY + 1))
+    for _ in range(MOST_BODY >> 20):
+        connection.sendall(b"b" * (1 << 20))
+    connection.sendall(b"b")
+    said = answers(connection)
+    assert said.startswith(b"HTTP/1.1 413 ") and b"67,108,864 bytes" in said
+
+
+def test_a_body_within_the_bound_and_another_one(connection: socket.socket) -> None:
+    head = b"POST /%d HTTP/1.1\r\nhost: here\r\ncontent-length: %d\r\n%s\r\n"
+    for n, more in enumerate((b"", b"connection: close\r\n")):
+        connection.sendall(head % (n, MOST_BODY - 1, more))
+        for _ in range((MOST_BODY >> 20) - 1):
+            connection.sendall(b"b" * (1 << 20))
+        connection.sendall(b"b" * ((1 << 20) - 1))
+    said = answers(connection)
+    assert all(b"/%d %d " % (n, MOST_BODY - 1) in said for n in range(2))
 
 
 def test_too_many_requests_before_an_answer(connection: socket.socket) -> None:
