@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 from patience import patient
 
 from hub.cli import main
@@ -193,6 +193,23 @@ def test_the_log_of_a_real_registry_comes_back_byte_for_byte(
     code, _, err = run("restore", str(file))
     assert code == 1 and "has records" in err and "delete the topic" in err
     register(settings)  # the node goes on
+
+
+def test_a_restore_goes_on_after_one_that_was_cut_off(kafka: str) -> None:
+    """What it left is no record: the topic counted as full, and had to be deleted."""
+    cluster, copy = KafkaCluster(kafka), f"schemas-copy-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(copy, partitions=1, config={"cleanup.policy": "compact"}, replication_factor=1)
+    cut_off = Producer({"bootstrap.servers": kafka, "transactional.id": f"t-{copy}"})
+    cut_off.init_transactions()
+    cut_off.begin_transaction()
+    cut_off.produce(copy, key=b"k", value=b"v", partition=0)
+    cut_off.flush()
+    cut_off.abort_transaction()
+    kept = [backup.Kept(b"a", b"1", 5), backup.Kept(b"b", None, 6)]
+    backup.restore(kept, cluster, topic=copy)
+    assert backup.read_all(cluster, topic=copy) == kept
+    with pytest.raises(Conflict, match="has records"):
+        backup.restore(kept, cluster, topic=copy)
 
 
 def test_a_topic_of_plain_json_gives_a_schema(run: Run, kafka: str) -> None:
