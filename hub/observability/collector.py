@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from hub.errors import HubError, PeerError
@@ -94,6 +94,7 @@ class Collector:
     subscribers: Mapping[str, int] = field(default_factory=dict)
     store_error: str | None = None
     store_heard: bool = False
+    store_at_ms: int | None = None  # when it last told everything
     windows: dict[str, dict[str, deque[Sample]]] = field(default_factory=dict)
     committed: dict[str, deque[Batch]] = field(default_factory=dict)
     past: dict[tuple[str, str], int] = field(
@@ -212,7 +213,7 @@ class Collector:
             self.records = records
             self.reports, self.rows, self.subscribers = reports, rows, subscribers
             self._sample(self.now_ms())
-        self.store_error, self.store_heard = None, True
+        self.store_error, self.store_heard, self.store_at_ms = None, True, self.now_ms()
 
     def _sample(self, now_ms: int) -> None:
         self.committed = {
@@ -254,24 +255,38 @@ class Collector:
 
     # ---- what is known
 
+    def store_silent(self, now_ms: int) -> str | None:
+        """Why nothing is known of views now, once the store has told nothing for ``STALE_MS``; one that hangs gives no reason."""
+        if self.store_at_ms is None or now_ms - self.store_at_ms <= STALE_MS:
+            return None
+        return self.store_error or f"it has not answered for {(now_ms - self.store_at_ms) / 1000:.0f} s"
+
     def overview(self) -> Overview:
         """The present moment, from memory."""
         now_ms = self.now_ms()
         with self.lock:
+            silent = self.store_silent(now_ms)
+            reports, windows, rows, subscribers = self.reports, self.windows, self.rows, self.subscribers
+            if silent is not None:  # what it told before would look like what is now
+                reports = tuple(
+                    replace(each, state="unknown", reason=silent, batch_ms=None, input_rows=None)
+                    for each in reports
+                )
+                windows, rows, subscribers = {}, {}, {}
             return Overview(
                 now_ms,
                 KafkaHealth(self.bootstrap, self.answered_at_ms, self.kafka_error),
-                self.store_error,
+                self.store_error or silent,
                 self.drawn if self.drawn is not None else topic_lines(self.rings, now_ms),
                 tuple(
                     view_line(
                         report,
-                        self.windows.get(report.view, {}),
+                        windows.get(report.view, {}),
                         now_ms,
-                        rows=self.rows.get(report.view),
-                        subscribers=self.subscribers.get(report.view),
+                        rows=rows.get(report.view),
+                        subscribers=subscribers.get(report.view),
                     )
-                    for report in self.reports
+                    for report in reports
                 ),
                 self.connect(),
                 self.store_heard,

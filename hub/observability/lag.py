@@ -111,7 +111,8 @@ def assess(
     if engine.state == "retrying":
         return Assessment(LagState.STALLED, _said(engine))
     if not window:
-        return Assessment(LagState.UNKNOWN, "nothing measured yet")
+        why = engine.reason if engine.state == "unknown" else None
+        return Assessment(LagState.UNKNOWN, why or "nothing measured yet")
     lag = window[-1].lag
     if lag.records == 0:
         return Assessment(LagState.OK, "everything is read")

@@ -160,8 +160,10 @@ class Monitor:
 
     def _everybody(self) -> list[Consumer]:
         """Views, appliers and mirrors by their own word; then groups, this round's slice of them."""
-        own = [each for report in self.collector.reports for each in self._of_view(report)]
-        own += [self._of_mirror(each) for each in self.mirrors(self.collector.now_ms())]
+        now_ms = self.collector.now_ms()
+        silent = self.collector.store_silent(now_ms)
+        own = [each for report in self.collector.reports for each in self._of_view(report, silent)]
+        own += [self._of_mirror(each) for each in self.mirrors(now_ms)]
         names = self._names()
         start = self.turn % max(1, len(names))
         some = names if len(names) <= GROUPS else (names + names)[start : start + GROUPS]
@@ -189,7 +191,13 @@ class Monitor:
         self.unlisted = {name: self.unlisted.get(name, 0) + 1 for name in known - listed}
         return sorted(listed | {name for name, rounds in self.unlisted.items() if rounds < UNLISTED})
 
-    def _of_view(self, report: Report) -> Iterator[Consumer]:
+    def _of_view(self, report: Report, silent: str | None) -> Iterator[Consumer]:
+        """``silent``: why the store does not tell how far it is; by where it was then, it would stand while its topics go on."""
+        if silent is not None:
+            trouble = f"the store cannot be read: {silent}"
+            for kind in ("view", "applier") if report.applied else ("view",):
+                yield Consumer(ConsumerId(kind, report.view), {}, owner=report.owner, trouble=trouble)
+            return
         reader = Reader(report.state, report.reason, None, report.committed_at_ms)
         positions = _by_topic(report.positions) if report.positions is not None else {}
         # A partition that a view has not read from yet is read from its start.

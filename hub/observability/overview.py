@@ -136,9 +136,10 @@ class Overview:
 
     @property
     def live_views(self) -> int | None:
-        if (self.error is not None or not self.views_heard) and not self.views:
+        told = [view for view in self.views if view.state != "unknown"]
+        if (self.error is not None or not self.views_heard) and not told:
             return None
-        return sum(view.state in RUNNING for view in self.views)
+        return sum(view.state in RUNNING for view in told)
 
     @property
     def worst_lag(self) -> SourceLag | None:

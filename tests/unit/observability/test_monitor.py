@@ -667,3 +667,34 @@ def test_suspects_that_never_answer_keep_no_others_waiting(
     stage.estate.hollow["marks"] = 2
     stage.rounds(6)
     assert (stage.row("a").records, stage.row("b").records) == (1, 0)
+
+
+def test_while_the_store_cannot_be_read_views_are_unknown_and_nobody_is_said_to_stand(stage: Stage) -> None:
+    def locked() -> Any:
+        raise PeerError("the store is locked")
+
+    stage.topic("views.v")
+    stage.publish("t", 10)
+    stage.views.records = {
+        "state:v": {"state": "live"},
+        "progress:v": {"sources": {"t": {"0": 10}}, "committed_at_ms": stage.estate.now_ms},
+        "applied:v": {"positions": {"views.v": {"0": 0}}},
+    }
+    stage.rounds(2)
+    assert stage.row("v", "view").state == "OK"
+    told, stage.views.progress = stage.views.progress, locked  # type: ignore[method-assign]
+    seen = set()
+    for _ in range(20):  # the view goes on, and only its store's word is missing
+        stage.publish("t", 5)
+        stage.publish("views.v", 5)
+        stage.rounds()
+        seen |= {stage.row("v", "view").state, stage.row("v", "applier").state}
+    assert not seen & {"STOPPED", "STALLED"}
+    for kind in ("view", "applier"):
+        row = stage.row("v", kind)
+        assert (row.state, row.cause) == ("UNKNOWN", "the store cannot be read: the store is locked")
+        assert (row.records, row.seconds) == (None, None)
+    stage.views.progress = told  # type: ignore[method-assign]
+    stage.views.records["progress:v"]["sources"] = {"t": {"0": 110}}
+    stage.rounds()
+    assert (stage.row("v", "view").state, stage.row("v", "view").records) == ("OK", 0)

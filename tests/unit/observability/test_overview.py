@@ -308,3 +308,27 @@ def test_a_view_past_the_end_of_a_topic_made_again_has_not_read_everything(stage
     stage.pass_s(2)
     (view,) = stage.collector.overview().views
     assert view.lag is not None and view.lag.records == 1
+
+
+def test_a_store_that_tells_nothing_for_a_minute_leaves_no_views_that_look_well(stage: Stage) -> None:
+    stage.publish("shop.orders", 10)
+    stage.commit("v", "shop.orders", 10)
+    stage.views.rows["v"] = 3
+    stage.pass_s(3)
+    stage.views.broken = True
+    stage.pass_s(30)
+    (view,) = stage.collector.overview().views  # a moment is no silence
+    assert (view.state, view.rows) == ("live", 3)
+    stage.pass_s(40)
+    overview = stage.collector.overview()
+    (view,) = overview.views
+    assert (view.state, view.reason, view.lag, view.rows) == ("unknown", "the store is locked", None, None)
+    assert [(each.state, each.cause) for each in view.sources] == [(LagState.UNKNOWN, "the store is locked")]
+    assert (overview.live_views, overview.worst_lag) == (None, None)
+    stage.views.broken = False
+    stage.pass_s(1)
+    assert stage.collector.overview().live_views == 1
+    stage.now_ms += 75_000  # it hangs: no error, and no answer
+    stage.collector.ask_what_is_due()
+    overview = stage.collector.overview()
+    assert (overview.error, overview.live_views) == ("it has not answered for 75 s", None)
