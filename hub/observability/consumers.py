@@ -159,6 +159,7 @@ def measure(
             mark.high = max(mark.high, committed)
         elif mark.since_ms > now_ms:  # our clock was set back
             mark.since_ms = now_ms
+        mark.high = max(committed, min(mark.high, newest.end))  # what lies past the end was never read
         rewound += mark.high - committed
         about = partitions.get(partition, NOTHING_KNOWN)
         beginning = about.beginning

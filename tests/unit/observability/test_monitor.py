@@ -698,3 +698,16 @@ def test_while_the_store_cannot_be_read_views_are_unknown_and_nobody_is_said_to_
     stage.views.records["progress:v"]["sources"] = {"t": {"0": 110}}
     stage.rounds()
     assert (stage.row("v", "view").state, stage.row("v", "view").records) == ("OK", 0)
+
+
+def test_a_commit_past_the_end_that_was_mended_is_no_rewind_for_ever(stage: Stage) -> None:
+    stage.publish("t", 100)
+    stage.commit("g", "t", 1_000_000)
+    stage.rounds(2)
+    assert stage.row("g").state == "UNKNOWN"
+    for number in range(1, 20):  # it reads on, half a minute late
+        stage.publish("t", 50)
+        stage.commit("g", "t", max(100, 50 * number - 50))
+        stage.rounds()
+    row = stage.row("g")
+    assert row.records and row.state == "BEHIND", row.cause
