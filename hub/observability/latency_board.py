@@ -94,7 +94,7 @@ class LatencyBoard:
                     sampled=series.stage == "appended" or series.view in self.sampled,
                     zero_ms=now_ms,
                 )
-            if views:
+            if views or records:  # else the store has told nothing yet
                 self.tracks.forget(views)
                 self.counted = {series: each for series, each in self.counted.items() if series.view in views}
                 self.appended_to = {key: at for key, at in self.appended_to.items() if key[0] in views}

@@ -366,3 +366,18 @@ def test_a_topic_made_again_is_sampled_from_its_start() -> None:
     made.step()
     made.step()
     assert made.counted[Series("v", "appended", "", "live")].count == 2
+
+
+def test_the_last_view_that_is_gone_is_shown_no_more() -> None:
+    facts = Facts()
+    made = board(facts)
+    facts.records = {"latency:serving": told([0.5], NOW)}
+    made.step()
+    made.pushed("v", {"at": NOW - 100})
+    made.step()
+    assert {row.view for row in made.rows()} == {"v"}
+    facts.reports = ()
+    facts.records = {"latency:serving": {**told([], NOW), "views": {}}}
+    made.step()
+    made.step()
+    assert made.rows() == [] and made.counted == {}
