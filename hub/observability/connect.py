@@ -1,7 +1,8 @@
 """[core] Kafka Connect as its workers tell it: connectors and tasks with their states, and what of it is not known.
 
 A worker answers for its whole cluster. Those that name, or ever named, the same workers are one cluster, of which the first
-answer counts; so any of them may be asked, or all. What a worker said that does not answer now is UNKNOWN.
+answer counts; so any of them may be asked, or all. Two that answer must have a connector in common, too: where addresses are given
+out anew, a worker of one cluster may have that of a former one of another. What a worker said that does not answer now is UNKNOWN.
 
 Format: ``GET /connectors?expand=status&expand=info`` (KIP-465). Of ``info`` only the class is taken: configs hold secrets.
 """
@@ -146,9 +147,15 @@ def connect_of(heard: Sequence[Heard], now_ms: int) -> Connect:
     """All that the addresses said, each cluster once, the worst first."""
     workers = tuple(_worker(each, now_ms) for each in heard)
     clusters: list[tuple[frozenset[str], list[Connector]]] = []
+
+    def is_one(worker: Worker, each: Heard, known: frozenset[str], those: Sequence[Connector]) -> bool:
+        names = {one.name for one in those}
+        alike = worker.state != "up" or any(one.name in names for one in each.connectors)
+        return bool(each.peers & known) and alike
+
     # Those that answer speak first: of a cluster with one worker gone the others know everything.
     for worker, each in sorted(zip(workers, heard, strict=True), key=lambda pair: pair[0].state != "up"):
-        if any(each.peers & known for known, _ in clusters):
+        if any(is_one(worker, each, known, those) for known, those in clusters):
             continue
         why = None if worker.state == "up" else worker.error or "no answer"
         clusters.append((each.peers, [one if why is None else unknown(one, why) for one in each.connectors]))

@@ -362,3 +362,13 @@ def test_an_address_with_two_names_to_sign_in_is_one_series() -> None:
     assert [line for line in text.splitlines() if line.startswith("hub_connect_up{")] == [
         'hub_connect_up{worker="http://connect:8083"} 1.0'
     ]
+
+
+def test_a_cluster_is_not_hidden_by_another_whose_worker_had_the_address_before() -> None:
+    first = heard("http://a:8083", {"x": told("RUNNING", worker="10.0.0.5:8083")})
+    first = first.answered(connectors_of({"x": told("RUNNING", worker="10.0.0.6:8083")}), NOW)
+    other = heard("http://b:8083", {"y": told("FAILED", worker="10.0.0.5:8083")})
+    connect = connect_of([first, other], NOW)
+    assert by_name(connect) == {"x": "RUNNING", "y": "FAILED"} and connect.failed == 1
+    restarted = heard("http://c:8083", {"x": told("FAILED", worker="10.0.0.5:8083")})
+    assert len(connect_of([first, restarted], NOW).connectors) == 1
