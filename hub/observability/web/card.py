@@ -71,10 +71,15 @@ def field_of(name: str, value: object) -> Field:
     if isinstance(value, int):
         return Field(name, count(value) if not _names_a_number(name) else str(value), "number")
     if isinstance(value, float):
-        return Field(name, f"{value:,.2f}".replace(",", "\u202f"), "number")
+        return Field(name, _float(value), "number")
     if isinstance(value, str):
         return Field(name, _readable(value), "time") if _is_time(value) else Field(name, value, "text")
     return Field(name, _nested(value), "nested")
+
+
+def _float(value: float) -> str:
+    """Two digits after the point; of what these would say nothing, three that do."""
+    return f"{value:.3g}" if 0 < abs(value) < 0.1 else f"{value:,.2f}".replace(",", "\u202f")
 
 
 def _nested(value: object) -> str:

@@ -310,3 +310,11 @@ def test_nested_values_that_json_libraries_refuse_break_no_page() -> None:
     assert "too deep" in field_of("n", deep).text
     while deep:
         deep = deep.pop()  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0.00"), (1234.5, "1\u202f234.50"), (0.0034, "0.0034"), (-2.5e-7, "-2.5e-07"), (0.5, "0.50")],
+)
+def test_a_small_number_is_not_shown_as_0(value: float, text: str) -> None:
+    assert field_of("rate", value).text == text
