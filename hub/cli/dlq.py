@@ -50,7 +50,7 @@ PartitionOption = Annotated[
     typer.Option(
         "--partition",
         "-p",
-        help="Partition of the dead-letter topic. Default: the one that has a letter at the offset",
+        help="Partition of the dead-letter topic. Default: the one that has a letter at the offset; without offsets, all",
     ),
 ]
 ByOption = Annotated[str | None, typer.Option(help="Who does this, for the record. Default: the user")]
@@ -305,7 +305,7 @@ def _chosen(
     *,
     every: bool = False,
 ) -> list[Place]:
-    """The letters that are meant: by offset, or by reason (``every``: all in those states)."""
+    """The letters that are meant: by offset, or by reason (``every``: all in those states), of one partition if it is said."""
     name = _one(found, topic)
     if offsets:
         if reason is not None:
@@ -315,15 +315,17 @@ def _chosen(
         raise CallerError("nothing says which letters are meant", hint="name offsets, or --reason")
     read = found.letters([name])
     _incomplete(read.complete)
-    places = [
-        each.letter.at
+    there = [
+        each.letter
         for each in read.letters
-        if each.state in states and reason in (None, each.letter.reason)
+        if each.state in states and partition in (None, each.letter.at.partition)
     ]
+    places = [letter.at for letter in there if reason in (None, letter.reason)]
     if not places:
-        known = sorted({each.letter.reason for each in read.letters if each.state in states})
+        known = sorted({letter.reason for letter in there})
+        where = f'topic "{name}"' + ("" if partition is None else f" partition {partition}")
         raise NotFound(
-            f'topic "{name}" has no such letters ({" or ".join(sorted(states))}'
+            f"{where} has no such letters ({' or '.join(sorted(states))}"
             + (f', reason "{reason}")' if reason else ")"),
             hint=f"there are those of reason {', '.join(known)}"
             if known

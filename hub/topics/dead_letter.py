@@ -132,7 +132,7 @@ class Entry:
     """What was done about a letter. ``topic_id`` is that of the letter's topic: made anew, it has other letters.
 
     ``value`` is the repaired event of a letter that is ``repaired`` or was replayed so (``has_value``: it may be a
-    tombstone); ``went`` where it was replayed to: the offset is the partition's end just before.
+    tombstone); ``went`` where it was replayed to: the offset is the partition's end before the replays of that call.
     """
 
     at: Place

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -162,27 +162,11 @@ class DeadLetters:
 
     def at_offsets(self, topic: str, offsets: Sequence[int]) -> dict[int, list[Place]]:
         """Where the letters of these offsets are: an offset may be there in each partition. Raises PeerError."""
-        begins, ends = self.cluster.beginning_offsets([topic]), self.cluster.end_offsets([topic])
-        start = {tp: max(begins.get(tp), min(offsets)) for tp, _ in ends}
-        end = {tp: min(last, max(offsets) + 1) for tp, last in ends}
-        some = [tp for tp in end if start[tp] < end[tp]]
-        if not some:
-            return {}
-        records, complete = self._read(
-            Positions({tp: start[tp] for tp in some}),
-            Positions({tp: end[tp] for tp in some}),
-            MOST_LETTERS,
-            _READ_S,
-        )
-        if not complete:
-            raise PeerError(
-                f'topic "{topic}": offsets {min(offsets)} to {max(offsets)} are not read in {_READ_S:.0f} s',
-                hint="say the partition: -p N",
-            )
+        partitions = range(self.topics()[topic].partitions)
         found: dict[int, list[Place]] = {offset: [] for offset in offsets}
-        for record in records:
-            if record.offset in found:
-                found[record.offset].append(Place(topic, record.partition, record.offset))
+        for place in self._between(Place(topic, each, offset) for offset in offsets for each in partitions):
+            if place.offset in found:
+                found[place.offset].append(place)
         return found
 
     def ledger(self) -> dict[Place, Entry]:
@@ -295,7 +279,8 @@ class DeadLetters:
         look: bool = True,
     ) -> list[dict[str, Any]]:
         """Append each letter's event to the topic that it is from: same partition and key, its own time, and headers that
-        tell where it came from. A letter that was replayed before is left out, so a second call does nothing twice.
+        tell where it came from. A letter that was replayed before is left out, so a second call does nothing twice. Every one is
+        judged before the first is appended: one that cannot be replayed refuses all. Raises CallerError naming the letter.
 
         ``as_is``: also what a view refused and nobody repaired, where the original is gone from its topic. ``look``: tell whether later events of its key exist.
         """
@@ -459,15 +444,7 @@ class DeadLetters:
         ids = {name: topic.topic_id for name, topic in there.items()}
         closed: set[Place] = set()
         rows: list[dict[str, Any]] = []
-        records: list[NewRecord] = []
-        pending: list[dict[str, Any]] = []
-
-        def send() -> None:
-            nonlocal records, pending
-            if writer is not None and records:
-                writer.append(records)
-            rows.extend(pending)
-            records, pending = [], []
+        steps: list[list[NewRecord]] = []  # each is all there, or nothing of it
 
         # In the order of the log they are from, so that events of one key keep theirs.
         order = sorted(places, key=lambda place: (known[place].letter.first or place, place))
@@ -481,11 +458,11 @@ class DeadLetters:
             done = found if found.state == "replayed" or place in closed else None
             done = done or next((each for each in group if dead_letter.stands_for(each, found)), None)
             if done is not None:
-                pending.append({"letter": str(place), "state": "replayed", "done": "before"})
+                rows.append({"letter": str(place), "state": "replayed", "done": "before"})
                 if (
                     done is not found and done.entry is not None
                 ):  # written again since, by a view computed anew
-                    records.append(dead_letter.with_replay(found, ids[place.topic], done).record())
+                    steps.append([dead_letter.with_replay(found, ids[place.topic], done).record()])
                 continue
             target = self._target(letter, facts)
             self._replayable(found, as_is)
@@ -496,7 +473,7 @@ class DeadLetters:
                 TopicPartition(target, letter.of.partition if letter.of else 0)
             )
             event, entries = dead_letter.replay(found, same, ids, end, timestamp_ms, by, self.now_ms())
-            records += [event, *(entry.record() for entry in entries)]
+            steps.append([event, *(entry.record() for entry in entries)])
             closed |= {entry.at for entry in entries}
             made = {entry.at: entry for entry in entries}
             group[:] = [Known(each.letter, made.get(each.letter.at, each.entry)) for each in group]
@@ -514,10 +491,10 @@ class DeadLetters:
             }
             if look:
                 row["later"] = later[place]
-            pending.append(row)
-            if len(records) >= _BATCH:
-                send()
-        send()
+            rows.append(row)
+        if writer is not None:
+            for records in _in_batches(steps):
+                writer.append(records)
         return rows
 
     def _replayable(self, found: Known, as_is: bool) -> None:
@@ -537,7 +514,13 @@ class DeadLetters:
                 "dismiss it then",
                 code="HUB-1331",
             )
-        if letter.of is not None and self._record(letter.of) is not None:
+        there = None if letter.of is None else self._record(letter.of)
+        # Another event may be at its place, since its topic was made anew.
+        if (
+            there is not None
+            and letter.of is not None
+            and (there.key, there.value) == (letter.key, letter.value)
+        ):
             raise CallerError(
                 f'dead letter {letter.at}: its event is in topic "{letter.of.topic}" still, where view "{letter.by}", '
                 "when its file was changed, has read it again: a replay would count it twice",
@@ -611,8 +594,7 @@ class DeadLetters:
                 )
         wanted = set(places)
         if len(wanted) > 20:  # one pass instead of a look each
-            records, _ = self._read_all(sorted({place.topic for place in wanted}), MOST_LETTERS)
-            by_place = {Place(each.topic, each.partition, each.offset): each for each in records}
+            by_place = self._between(wanted)
         else:
             by_place = {place: each for place in wanted if (each := self._record(place)) is not None}
         for place in places:
@@ -638,6 +620,29 @@ class DeadLetters:
             Positions({where: place.offset}), Positions({where: place.offset + 1}), 1, _SCAN_S
         )
         return next((record for record in records if record.offset == place.offset), None)
+
+    def _between(self, places: Iterable[Place]) -> dict[Place, Record]:
+        """The records from the first to the last of these places in each partition, in their order. Raises PeerError."""
+        spans: dict[TopicPartition, tuple[int, int]] = {}
+        for place in places:
+            first, last = spans.get(place.topic_partition, (place.offset, place.offset))
+            spans[place.topic_partition] = min(first, place.offset), max(last, place.offset)
+        topics = sorted({tp.topic for tp in spans})
+        begins, ends = self.cluster.beginning_offsets(topics), self.cluster.end_offsets(topics)
+        start = {tp: max(begins.get(tp), first) for tp, (first, _) in spans.items()}
+        end = {tp: min(ends.get(tp), last + 1) for tp, (_, last) in spans.items()}
+        some = [tp for tp in spans if start[tp] < end[tp]]
+        if not some:
+            return {}
+        wanted = Positions({tp: start[tp] for tp in some}), Positions({tp: end[tp] for tp in some})
+        records, complete = self._read(*wanted, MOST_LETTERS, _READ_S)
+        if not complete:
+            raise PeerError(
+                f"the dead letters from {wanted[0]} on are not all read: more than {MOST_LETTERS} lie between the first and the "
+                f"last that are named, or it takes longer than {_READ_S:.0f} s",
+                hint="name fewer that are nearer to each other, of one partition: -p N",
+            )
+        return {Place(each.topic, each.partition, each.offset): each for each in records}
 
     def _read_all(
         self, names: Sequence[str], most: int, timeout_s: float = _READ_S
@@ -712,6 +717,17 @@ def _looked(
     letter: Letter, found: Mapping[TopicPartition, tuple[list[Record], bool]]
 ) -> tuple[list[Record], bool]:
     return ([], True) if letter.first is None else found.get(letter.first.topic_partition, ([], False))
+
+
+def _in_batches(steps: Iterable[Sequence[NewRecord]]) -> Iterator[list[NewRecord]]:
+    batch: list[NewRecord] = []
+    for step in steps:
+        batch += step
+        if len(batch) >= _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 def sets(assignments: Sequence[tuple[str, Any]]) -> Change:

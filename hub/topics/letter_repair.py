@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import orjson
@@ -29,6 +29,7 @@ from hub.schema_registry.values import JsonText, Protobuf
 
 _SHOWN_BYTES = 32
 _MOST_HEX = 4_096
+_MOST_LEVELS = 200  # orjson writes 254, and what is told of an event has it a few levels down
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +159,28 @@ def loaded(text: bytes | str) -> Any:
     """
     orjson.loads(text)  # json alone takes NaN, and half characters
     try:
-        return json.loads(text, parse_int=_number, parse_float=_number)
+        found = json.loads(text, parse_int=_number, parse_float=_number)
+    except InvalidOperation:
+        raise orjson.JSONDecodeError("a number with an exponent beyond any other", "", 0) from None
     except RecursionError:
         raise orjson.JSONDecodeError("nested too deep", "", 0) from None
+    if _is_deep(found):
+        raise orjson.JSONDecodeError("nested too deep", "", 0)
+    return found
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_MOST_LEVELS):
+        nested = (
+            each.values() if isinstance(each, dict) else each
+            for each in level
+            if isinstance(each, dict | list)
+        )
+        level = [child for each in nested for child in each]
+        if not level:
+            return False
+    return True
 
 
 def _number(text: str) -> Any:

@@ -21,6 +21,7 @@ from hub.schema_registry.client import RegisteredSchema
 from hub.schema_registry.codec import encode, frame, parsed
 from hub.schema_registry.sources import Source
 from hub.schema_registry.values import encoder_of
+from hub.topics import dead_letters
 from hub.topics.dead_letter import (
     LEDGER_TOPIC,
     REPLAY_FOR,
@@ -228,6 +229,17 @@ def test_a_repair_leaves_the_numbers_that_nobody_asked_it_to_change(
     ).replace(b" ", b"").replace(b"1e-", b"1E-")
 
 
+@pytest.mark.parametrize("text", [b"[" * 300 + b"]" * 300, b'{"n": 1e-99999999999999999999}'])
+def test_json_that_nobody_could_write_again_is_shown_as_bytes(desk: Desk, hub: Any, text: bytes) -> None:
+    """What is known of it could not be printed: of such a letter nothing was shown at all."""
+    place = desk.dead(text, "not in the Confluent wire format", 1)
+    code, said, _ = hub("show", "t", str(place.offset), "-o", "json")
+    row = json.loads(said)
+    assert code == 0 and row["json"] is None and row["hex"] == text.hex()
+    framed = sight(frame(3, text), lambda _: Source.of("JSON", '{"type": ["object", "array"]}'))
+    assert framed.wrong is not None and framed.wrong.startswith("no JSON")
+
+
 @given(st.recursive(st.integers() | st.decimals(allow_nan=False, allow_infinity=False, places=30), st.lists))
 def test_every_number_is_written_back_as_it_was(value: Any) -> None:
     text = json.dumps(value, default=str).replace('"', "")
@@ -349,6 +361,39 @@ def test_what_a_changed_view_reads_again_by_itself_is_not_replayed_to_it(desk: D
     assert [event.header(REPLAY_OF) for event in desk.replays()] == [b"t:0:77"]
 
 
+def test_another_event_at_its_place_is_not_the_one_that_a_view_has_read_again(desk: Desk) -> None:
+    """The topic was made anew, and its events are others."""
+    place = desk.dead(GOOD, NULL_KEY, 1)
+    desk.cluster.delete_topic("t")
+    desk.cluster.create_topic("t", partitions=1, config={}, replication_factor=1)
+    desk.cluster.writer().append([NewRecord("t", b"o1", b"another", (), n) for n in range(3)])
+    desk.letters.replay([place], "ann", as_is=True)
+    assert [event.value for event in desk.replays()] == [GOOD]
+
+
+def test_of_more_letters_than_are_read_at_once_those_that_are_named_are_found(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = [desk.dead(GOOD, NULL_KEY, n) for n in range(60)]
+    monkeypatch.setattr(dead_letters, "MOST_LETTERS", 30)
+    desk.letters.dismiss(places[-25:], "ann")
+    with pytest.raises(PeerError, match="more than 30 lie between"):
+        desk.letters.dismiss([*places[:5], *places[-20:]], "ann")
+    assert (
+        desk.letters.letter(places[0]).state == "open"
+        and desk.letters.letter(places[-1]).state == "dismissed"
+    )
+
+
+def test_nothing_is_replayed_where_one_cannot_be(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those before it were, and nobody was told of them."""
+    monkeypatch.setattr(dead_letters, "_BATCH", 1)
+    places = [desk.dead(GOOD, UNFIT, 1), desk.dead(GOOD[:-3], UNFIT, 2)]
+    with pytest.raises(CallerError, match="t.dlq:0:1"):
+        desk.letters.replay(places, "ann")
+    assert desk.replays() == [] and desk.letters.letter(places[0]).state == "open"
+
+
 def test_later_events_of_many_letters_are_found_by_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = open_desk(declared=None)
     dead = ((0, "o1"), (2, "o1"), (3, "o1"), (1, "o2"))
@@ -429,8 +474,6 @@ def test_wherever_a_replay_is_killed_each_event_is_there_once(
     steps: list[tuple[int, str]], batch: int
 ) -> None:
     """Tries that end before or after their transaction; at last one that does not."""
-    from hub.topics import dead_letters
-
     desk = open_desk()
     places = [desk.dead(GOOD, UNFIT, n) for n in range(4)]
     size, dead_letters._BATCH = dead_letters._BATCH, batch
@@ -645,6 +688,18 @@ def test_letters_of_several_partitions_are_told_apart(desk: Desk, hub: Any) -> N
     assert states == {"s.dlq:0:0": "open", "s.dlq:2:0": "dismissed", "s.dlq:2:1": "dismissed"}
     assert "hub dlq dismiss --undo s.dlq 0 -p 2" in hub("repair", "s", "0", "-p", "2", "--set", "cents=6")[2]
     assert json.loads(hub("show", "s", "1", "-o", "json")[1])["letter"] == "s.dlq:2:1"
+
+
+def test_a_partition_that_is_said_is_the_only_one_that_is_meant(desk: Desk, hub: Any) -> None:
+    """With --reason, or of all that are repaired, those of every partition were dismissed and replayed."""
+    desk.cluster.create_topic("s.dlq", partitions=2, config={}, replication_factor=1)
+    for partition in (0, 1):
+        said = (("hub.dlq.reason", NULL_KEY.encode()),)
+        desk.cluster.writer().append([NewRecord("s.dlq", b"o1", GOOD, said, 1, partition)])
+    assert hub("dismiss", "s", "--reason", "null_key", "-p", "1")[0] == 0
+    states = {str(each.letter.at): each.state for each in desk.letters.letters(["s.dlq"]).letters}
+    assert states == {"s.dlq:0:0": "open", "s.dlq:1:0": "dismissed"}
+    assert "partition 1 has no such letters" in hub("replay", "s", "-p", "1")[2]
 
 
 @pytest.mark.parametrize(
