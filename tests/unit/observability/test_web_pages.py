@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from browser.staged_estate import HOSTILE, ORDERS, StagedEstate, StagedViewFacts, estate, lag_row, spec
 from browser.staged_hub import VIEW
 from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
+from hub.alerts.matching import fits, labels_of
+from hub.alerts.shown import matchers_from
 from hub.errors import HubFault
+from hub.observability.collector import wall_clock_ms
 from hub.observability.health import Health
+from hub.observability.web.pages.alerts import narrow
 from hub.observability.web.pages.mirrors import MOST_LOST, Known, checks, mirror
-from hub.observability.web.pages.routes import ForBrowsers, create_router, sse, status_of
+from hub.observability.web.pages.routes import TAILS_AT_ONCE, ForBrowsers, create_router, sse, status_of
 from hub.schema_registry.facts import Reference, SchemaStored
 from hub.schema_registry.node import Node
 from hub.schema_registry.policy import load_policies
@@ -649,3 +656,81 @@ def test_latency_is_filtered_and_says_when_there_is_none(hub: StagedEstate, clie
         assert 'data-testid="nothing"' in client.get("/latency", headers=HTML).text
     finally:
         hub.latency = before
+
+
+def test_readers_that_nobody_measured_yet_are_not_none(hub: StagedEstate, client: TestClient) -> None:
+    rows, hub.rows, hub.unmeasured = hub.rows, [], "Kafka does not answer"
+    try:
+        for path in (f"/topics/{ORDERS}", "/schemas/shared.Money", f"/schemas/{ORDERS}-value"):
+            text = client.get(path, headers=HTML).text
+            assert "Readers are not known now" in text, path
+            assert "No consumer group has" not in text and "Nobody is known" not in text, path
+        assert client.get(f"/api/topics/{ORDERS}").json()["unmeasured"] == "Kafka does not answer"
+    finally:
+        hub.rows, hub.unmeasured = rows, None
+    assert "Readers are not known now" not in client.get(f"/topics/{ORDERS}", headers=HTML).text
+
+
+def test_a_topic_of_very_many_readers_shows_the_worst(hub: StagedEstate, client: TestClient) -> None:
+    rows = hub.rows
+    hub.rows = [lag_row(f"console-{number}", ORDERS, "OK") for number in range(2_500)]
+    hub.rows.append(lag_row("z-worst", ORDERS, "STOPPED"))
+    try:
+        text = client.get(f"/topics/{ORDERS}", headers=HTML).text
+        assert text.count('data-key="group/') == 100 and 'data-key="group/z-worst"' in text
+        assert "2\u202f401 more" in text and f'href="/lag?prefix={ORDERS}"' in text
+        assert len(client.get(f"/api/topics/{ORDERS}").json()["groups"]) == 2_501
+    finally:
+        hub.rows = rows
+
+
+def test_what_came_while_kafka_is_away_is_not_nothing(hub: StagedEstate) -> None:
+    before, app = hub.collector, hub.app()
+    try:
+        with TestClient(app) as client:
+            client.get(f"/topics/{ORDERS}", headers=HTML)
+            assert hub.collector is not None
+            hub.cluster.cut, hub.collector.now_ms = True, lambda: wall_clock_ms() + 120_000
+            text = client.get(f"/topics/{ORDERS}", headers=HTML).text
+        assert "No event in the last" not in text and 'data-testid="flow-unknown"' in text
+    finally:
+        hub.cluster.cut, hub.collector = False, before
+
+
+@pytest.mark.parametrize("name", ["billing", "a, b", "one|two", "smith, john | [x]*"])
+def test_a_silence_of_any_name_fits_its_alert(name: str) -> None:
+    labels = {"severity": "page", "consumer": name, "topic": ORDERS}
+    written = narrow({"labels": labels})
+    matchers = matchers_from(each for each in written.split(",") if each.strip())
+    assert fits(matchers, labels_of(labels)) and len(matchers) == 2
+    assert not fits(matchers, labels_of({**labels, "consumer": "another"}))
+
+
+def test_no_more_watch_at_once_than_may_however_many_come_at_the_same_moment(hub: StagedEstate) -> None:
+    before, routes = hub.collector, create_router(hub.estate()).routes
+    assert hub.collector is not None
+    hub.collector.ask_kafka()
+    hub.collector = before
+    endpoint = next(
+        each.endpoint for each in routes if isinstance(each, APIRoute) and each.path.endswith("/tail")
+    )
+
+    async def here() -> bool:
+        return False
+
+    async def second(stream: Any) -> bytes:
+        await anext(stream)
+        said: bytes = await anext(stream)
+        return said
+
+    async def watched() -> list[bytes]:
+        answers = [await endpoint(SimpleNamespace(is_disconnected=here), ORDERS, "", "") for _ in range(30)]
+        streams = [each.body_iterator for each in answers]
+        try:
+            return await asyncio.gather(*map(second, streams))
+        finally:
+            for each in streams:
+                await each.aclose()
+
+    said = asyncio.run(watched())
+    assert sum(b"people watch messages already" in each for each in said) == 30 - TAILS_AT_ONCE

@@ -290,7 +290,7 @@ def create_router(
             estate.lag(),
             estate.mirrors().mirrors,
         )
-        return replace(taken.page, comparison=comparison, impact=impact)
+        return replace(taken.page, comparison=comparison, impact=impact, unmeasured=estate.unmeasured())
 
     # ---- views
 
@@ -589,6 +589,7 @@ def create_router(
             subjects,
             estate.topics.names(),
             tuple(missing),
+            estate.unmeasured(),
         )
 
     @page("/topics/{name}/settings", "settings_page.html", "topics", for_programs=True)
@@ -641,12 +642,17 @@ def create_router(
             twin=f"/api/topics/{quote(name)}/messages{query}",
         )
 
+    def too_many_tails() -> PeerError:
+        return PeerError(f"{TAILS_AT_ONCE} people watch messages already", hint="try again later")
+
     async def ticks(request: Request, wanted: Wanted) -> AsyncIterator[Any]:
         """What comes, twice a second, until who listens goes."""
 
         async def run(work: Callable[..., Any], *given: Any) -> Any:
             return await anyio.to_thread.run_sync(work, *given, limiter=tail_threads)
 
+        if tails[0] >= TAILS_AT_ONCE:  # many came at the same moment
+            raise too_many_tails()
         tails[0] += 1
         tail = None
         try:
@@ -686,7 +692,7 @@ def create_router(
     def tail_of(request: Request, name: str, partition: str, q: str, as_html: bool) -> Response:
         line_of(name)
         if tails[0] >= TAILS_AT_ONCE:
-            raise PeerError(f"{TAILS_AT_ONCE} people watch messages already", hint="try again later")
+            raise too_many_tails()
         wanted = MessagesAsked(partition, q=q).of(name, now_ms())
         return StreamingResponse(
             stream(request, wanted, as_html),

@@ -140,6 +140,7 @@ class SubjectPage:
     rules: tuple[Rule, ...]
     comparison: Comparison | None
     impact: Impact = Impact()
+    unmeasured: str | None = None
 
 
 def subjects_page(

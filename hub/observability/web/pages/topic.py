@@ -45,7 +45,7 @@ class Maker:
 @dataclass(frozen=True, slots=True)
 class TopicPage:
     """``made_by`` is the view whose changelog it is; ``dead_letters`` the topic of its dead letters, when there is one;
-    ``missing`` says which parts could not be told, and why."""
+    ``missing`` says which parts could not be told, and why. ``unmeasured``: see Estate."""
 
     name: str
     crumbs: tuple[tuple[str, str], ...]
@@ -67,6 +67,7 @@ class TopicPage:
     missing: tuple[str, ...] = ()
     lag_ms: int | None = None
     completeness: float | None = None
+    unmeasured: str | None = None
 
 
 def topic_page(
@@ -77,6 +78,7 @@ def topic_page(
     subjects: Sequence[SubjectLine],
     names: Iterable[str],
     missing: tuple[str, ...] = (),
+    unmeasured: str | None = None,
 ) -> TopicPage:
     """The page's facts; ``names`` are all topics."""
     name = line.name
@@ -122,6 +124,7 @@ def topic_page(
         missing,
         spec.slo.lag_ms if spec is not None else None,
         spec.slo.completeness if spec is not None else None,
+        unmeasured,
     )
 
 
