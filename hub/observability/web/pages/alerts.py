@@ -94,7 +94,12 @@ def _fitting(those: Sequence[Listed], wanted: AlertsFilter) -> Sequence[Listed]:
     return [each for each in those if wanted.fits(each)] if wanted.is_narrow else those
 
 
+# What stands between matchers and between values of one; groups, connectors and rows of queries may have them in their names.
+_SEPARATORS = str.maketrans(",|", "??")
+
+
 def narrow(row: Row) -> str:
-    """The matchers of this alert and no other, as the form of silences takes them."""
+    """The matchers of this alert and no other, as the form of silences takes them. A separator in a name is written as ``?``, which
+    any one character fits."""
     own = [name for name in row["labels"] if name not in ("severity", "owner", "node", "kind")]
-    return ", ".join(f"{name}={row['labels'][name]}" for name in own)
+    return ", ".join(f"{name}={row['labels'][name].translate(_SEPARATORS)}" for name in own)
