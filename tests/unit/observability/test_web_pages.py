@@ -704,3 +704,33 @@ def test_a_silence_of_any_name_fits_its_alert(name: str) -> None:
     matchers = matchers_from(each for each in written.split(",") if each.strip())
     assert fits(matchers, labels_of(labels)) and len(matchers) == 2
     assert not fits(matchers, labels_of({**labels, "consumer": "another"}))
+
+
+def test_no_more_watch_at_once_than_may_however_many_come_at_the_same_moment(hub: StagedEstate) -> None:
+    before, routes = hub.collector, create_router(hub.estate()).routes
+    assert hub.collector is not None
+    hub.collector.ask_kafka()
+    hub.collector = before
+    endpoint = next(
+        each.endpoint for each in routes if isinstance(each, APIRoute) and each.path.endswith("/tail")
+    )
+
+    async def here() -> bool:
+        return False
+
+    async def second(stream: Any) -> bytes:
+        await anext(stream)
+        said: bytes = await anext(stream)
+        return said
+
+    async def watched() -> list[bytes]:
+        answers = [await endpoint(SimpleNamespace(is_disconnected=here), ORDERS, "", "") for _ in range(30)]
+        streams = [each.body_iterator for each in answers]
+        try:
+            return await asyncio.gather(*map(second, streams))
+        finally:
+            for each in streams:
+                await each.aclose()
+
+    said = asyncio.run(watched())
+    assert sum(b"people watch messages already" in each for each in said) == 30 - TAILS_AT_ONCE
