@@ -57,7 +57,7 @@ from hub.topics import audit_routes, dead_letter_routes, gateway_routes
 from hub.topics import routes as topic_routes
 from hub.topics.auditor import Results
 from hub.topics.dead_letters import DeadLetters
-from hub.topics.gateway import Gateway
+from hub.topics.gateway import Gateway, Refuses
 from hub.topics.live_rules import LiveRules
 from hub.topics.tree import LiveTree
 from hub.tracing import spans
@@ -128,13 +128,16 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, read
     cluster = own_cluster(settings)
     node = await add_registry(app, settings, cluster, opened)
     tree_file = settings.project / "topics.yaml"
+    refuses = await run_in_threadpool(open_hands, settings, cluster, opened)
     app.include_router(
-        topic_routes.create_router(cluster, RegistryClient(settings.registry), tree_file=tree_file)
+        topic_routes.create_router(
+            cluster, RegistryClient(settings.registry), tree_file=tree_file, refuses=refuses
+        )
     )
-    add_gateway(app, settings, cluster, opened)
+    add_gateway(app, settings, cluster, refuses, opened)
     results = add_audit(app, cluster, opened)
     ledger = add_completeness(app, settings, cluster, opened)
-    add_dead_letters(app, settings, cluster)
+    add_dead_letters(app, settings, cluster, refuses)
     news = StoreNews(cluster)
     watcher = await add_views(app, settings, cluster, news, opened)
     reads.open(watcher.store)
@@ -183,7 +186,17 @@ async def add_registry(
     return node
 
 
-def add_gateway(app: FastAPI, settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack) -> None:
+def open_hands(settings: Settings, cluster: KafkaCluster, opened: AsyncExitStack) -> Refuses:
+    """Why a topic's records may not be written here: every way in over HTTP asks."""
+    hands = Hands(settings.project / MIRRORS_FILE, cluster, access_of(own_connection(settings)))
+    hands.start()
+    opened.push_async_callback(run_in_threadpool, hands.stop)
+    return hands.refusal
+
+
+def add_gateway(
+    app: FastAPI, settings: Settings, cluster: KafkaCluster, refuses: Refuses, opened: AsyncExitStack
+) -> None:
     """Records in over HTTP."""
     receipts = Receipts(
         cluster, f"gateway-{uuid.uuid4().hex[:12]}", replication_factor=settings.replication_factor
@@ -191,10 +204,7 @@ def add_gateway(app: FastAPI, settings: Settings, cluster: KafkaCluster, opened:
     receipts.start()
     opened.push_async_callback(run_in_threadpool, receipts.stop)
     tree = LiveTree(settings.project / "topics.yaml")
-    hands = Hands(settings.project / MIRRORS_FILE, cluster, access_of(own_connection(settings)))
-    hands.start()
-    opened.push_async_callback(run_in_threadpool, hands.stop)
-    gateway = Gateway(cluster, RegistryClient(settings.registry), tree, receipts.took, hands.refusal)
+    gateway = Gateway(cluster, RegistryClient(settings.registry), tree, receipts.took, refuses)
     gateway.start()
     opened.push_async_callback(run_in_threadpool, gateway.stop)
     app.include_router(gateway_routes.create_router(gateway))
@@ -255,7 +265,7 @@ def add_canaries(
     return canaries
 
 
-def add_dead_letters(app: FastAPI, settings: Settings, cluster: KafkaCluster) -> None:
+def add_dead_letters(app: FastAPI, settings: Settings, cluster: KafkaCluster, refuses: Refuses) -> None:
     """Events that could not be taken, and what is done about them."""
     tree = LiveTree(settings.project / "topics.yaml")
 
@@ -264,7 +274,11 @@ def add_dead_letters(app: FastAPI, settings: Settings, cluster: KafkaCluster) ->
         return None if spec is None else spec.key
 
     letters = DeadLetters(
-        cluster, RegistryClient(settings.registry), declared_key, settings.replication_factor
+        cluster,
+        RegistryClient(settings.registry),
+        declared_key,
+        settings.replication_factor,
+        refuses=refuses,
     )
     app.include_router(dead_letter_routes.create_router(letters))
 

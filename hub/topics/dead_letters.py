@@ -87,13 +87,14 @@ class Found:
 @dataclass
 class DeadLetters:
     """Thread safe: every call opens its own reader and writer. ``declared_key`` gives the field that the tree declares as
-    a topic's key."""
+    a topic's key, ``refuses`` why no event may be written into a topic here."""
 
     cluster: Log
     registry: Schemas
     declared_key: Callable[[str], str | None] = lambda topic: None
     replication_factor: int = 1
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    refuses: Callable[[str], HubError | None] = lambda topic: None
 
     # ---- what there is
 
@@ -465,6 +466,8 @@ class DeadLetters:
                     steps.append([dead_letter.with_replay(found, ids[place.topic], done).record()])
                 continue
             target = self._target(letter, facts)
+            if (refused := self.refuses(target)) is not None:
+                raise refused
             self._replayable(found, as_is)
             self._right(letter, found.key, found.value, facts)
             same = [found, *(each for each in group if each.state in _NOT_CLOSED and each.letter.at != place)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from hub.caller import sees_topic
-from hub.errors import NotFound, PeerError, nearest
+from hub.errors import HubError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
 from hub.schema_registry.client import RegistryClient
 from hub.topics.producer import Publisher
@@ -33,9 +33,13 @@ class EventBody(BaseModel):
 
 
 def create_router(
-    cluster: KafkaCluster, registry: RegistryClient, tree_file: Path | None = None
+    cluster: KafkaCluster,
+    registry: RegistryClient,
+    tree_file: Path | None = None,
+    refuses: Callable[[str], HubError | None] = lambda _topic: None,
 ) -> APIRouter:
-    """The routes over one cluster; with ``tree_file`` (topics.yaml, read when asked) topics tell owner, doc and tags."""
+    """The routes over one cluster; with ``tree_file`` (topics.yaml, read when asked) topics tell owner, doc and tags. ``refuses``:
+    why a topic takes no event here."""
     router = APIRouter(tags=["topics"])
     publisher = Publisher(cluster, registry)
     publishing = threading.BoundedSemaphore(_MOST_AT_ONCE)
@@ -93,6 +97,8 @@ def create_router(
         if not publishing.acquire(blocking=False):
             raise PeerError(f"{_MOST_AT_ONCE} events are being published already", hint="try again")
         try:
+            if (refused := refuses(topic)) is not None:
+                raise refused
             position = publisher.publish(topic, body.key, body.value, body.timestamp_ms)
         finally:
             publishing.release()

@@ -6,13 +6,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import orjson
 import pytest
 from kafka_nodes import own_node
 from pipeline import records_of, wait_until
+from ports import free_ports
+from processes import running_server
 
 from hub.api.hands import Hands
+from hub.config import Settings
 from hub.kafka import KafkaCluster
+from hub.record import NewRecord
 from hub.replication import failover
 from hub.replication.apply import make_own
 from hub.replication.clusters import Reached, own_topics
@@ -99,6 +104,41 @@ def test_records_go_where_the_owner_is(nyc: KafkaCluster, hub_server: str, tmp_p
         wait_until(lambda: late.refusal("nyc.chat") is None, 15.0)
     finally:
         late.stop()
+
+
+def test_every_way_in_over_http_keeps_to_the_owner(
+    nyc: KafkaCluster, settings: Settings, tmp_path: Path
+) -> None:
+    """One event by its own route, and a dead letter that goes back to its topic."""
+    (port,) = free_ports(1)
+    own = settings.model_copy(
+        update={
+            "project": tmp_path,
+            "home": tmp_path / "home",
+            "bootstrap": nyc.bootstrap,
+            "http_port": port,
+            "registry_url": None,
+            "store_url": None,
+        }
+    )
+    for name in ("lon.orders", "lon.orders.dlq"):
+        nyc.create_topic(name, partitions=1, config={}, replication_factor=1)
+    said = {"topic": b"lon.orders", "partition": b"0", "offset": b"0", "view": b"v", "reason": b"a tombstone"}
+    headers = tuple((f"hub.dlq.{name}", value) for name, value in said.items())
+    writer = nyc.writer()
+    writer.append([NewRecord("lon.orders.dlq", b"k", b"{}", headers)])
+    writer.close()
+    declare(tmp_path / "mirrors.yaml", nyc.bootstrap)
+    with running_server(own) as url, httpx2.Client(base_url=url, timeout=30.0) as client:
+        told = [
+            client.post("/topics/lon.orders/events", json={"a": 1}),
+            client.post("/topics/lon.orders/records", json={"key": "k", "value": None}),
+            client.post("/dlq/lon.orders.dlq/0/0/replay", json={"as_is": True}),
+        ]
+        assert [each.status_code for each in told] == [409, 409, 409], [each.text for each in told]
+        assert all("HUB-1972" in each.text and "lon owns it" in each.text for each in told)
+        assert client.post("/topics/other/records", json={"key": "k", "value": None}).status_code == 200
+    assert records_of(nyc, "lon.orders") == []
 
 
 def test_this_cluster_is_known_by_its_own_name_where_addresses_differ(
