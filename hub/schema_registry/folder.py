@@ -193,7 +193,9 @@ def load(root: Path, declared: Mapping[Path, Sequence[Declared]] | None = None) 
     files: list[SchemaFile] = []
     for path in schemas:
         own = given.get(path.as_posix(), FileSettings())
-        also = (declared or {}).get((root / path).resolve(), ())
+        also = (declared or {}).get(
+            Path(os.path.realpath(root / path)), ()
+        )  # a link that leads to itself, too
         text, problem = _read(root / path)
         files += [
             SchemaFile(

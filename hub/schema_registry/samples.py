@@ -85,6 +85,8 @@ def _loaded(text: str, where: str, lines_before: int) -> Any:
         raise _wrong(where, f"no JSON: {error}", "mend the file", lines_before + 1) from None
     if _deeper_than(value, MOST_DEPTH):
         raise _wrong(where, f"nested deeper than {MOST_DEPTH}", "is it data?", lines_before + 1)
+    if "\\ud" in text.lower():  # may be half a character, of a text that was cut: no UTF-8 has it
+        value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     return value
 
 

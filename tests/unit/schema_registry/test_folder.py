@@ -180,6 +180,9 @@ def test_a_file_whose_name_is_no_text_and_a_folder_that_cannot_be_read_are_told(
         load(tmp_path)
     assert r"caf\xe9.avsc" in refused.value.message
     odd.unlink()
+    (tmp_path / "loop.avsc").symlink_to("loop.avsc")
+    (loop,) = load(tmp_path).files
+    assert loop.problem is not None and "cannot be read (Too many levels" in loop.problem.what
     write(tmp_path, {"a.avsc": ORDER, "shut/b.avsc": ORDER})
     scandir = os.scandir
 

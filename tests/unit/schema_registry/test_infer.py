@@ -226,6 +226,13 @@ def test_json_a_document_or_a_list_json_lines_a_line_each() -> None:
     assert read("jsonl", '{"a": "\u2028"}\n\n{"a": 2}\n') == [{"a": "\u2028"}, {"a": 2}]
 
 
+def test_half_a_character_is_no_text_and_ends_nothing() -> None:
+    """A text that was cut within an emoji: the report on it could not be written."""
+    assert read("jsonl", '{"a\\uD83d": "b\\ud83d", "c": "\\ud83d\\ude00"}') == [
+        {"a?": "b?", "c": "\U0001f600"}
+    ]
+
+
 def test_csv_takes_its_names_from_the_first_line_and_empty_is_missing() -> None:
     assert read("csv", 'id;name\r\n1;"a;b"\r\n2;\r\n') == [{"id": "1", "name": "a;b"}, {"id": "2"}]
 
