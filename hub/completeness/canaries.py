@@ -15,14 +15,16 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from hub.completeness.canary import (
     CANARY_CONFIG,
     EVERY_S,
+    FAIL_S,
     SCHEMA,
+    SEVERITY,
     VIEW,
     Canary,
     CanaryState,
@@ -44,6 +46,7 @@ _POLL_S = 0.25
 _MOST_PARTITIONS = 24
 _QUEUE_KB = 256
 _STOP_S = 2.0
+_WELL = (CanaryState.OK, CanaryState.LATE)
 
 
 class Registry(Protocol):
@@ -114,7 +117,16 @@ class Canaries:
         with self.lock:
             now_s = time.monotonic()
             self.canary.passed(now_s)
-            return self.canary.rows(now_s)
+            rows, sent_s = self.canary.rows(now_s), self.canary.sent_s
+        if sent_s is None or now_s - sent_s <= FAIL_S:
+            return rows
+        # That nothing is lost while nothing is sent is no sign that a way is open.
+        why = f"none was sent for {now_s - sent_s:.0f} s{f': {self.error}' if self.error else ''}"
+        unknown = [
+            replace(each, state=CanaryState.UNKNOWN, cause=why) if each.state in _WELL else each
+            for each in rows
+        ]
+        return sorted(unknown, key=lambda row: (SEVERITY[row.state], row.way))
 
     def state(self) -> tuple[CanaryState, str]:
         """Of all ways; why nothing is sent, where nothing is."""

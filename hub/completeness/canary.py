@@ -223,6 +223,7 @@ class Canary:
     run: str
     now_s: float
     sent: dict[int, int] = field(default_factory=dict)
+    sent_s: float | None = None  # the last one
     failed: int = 0
     # Of refused ones the outcome may be unknown: when they come, they are nothing that comes again.
     unsure: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=500))
@@ -237,7 +238,7 @@ class Canary:
     def next(self, partition: int, sent_ms: int, now_s: float) -> Probe:
         """The next probe of a partition: counted as sent before it is."""
         seq = self.sent.get(partition, 0)
-        self.sent[partition] = seq + 1
+        self.sent[partition], self.sent_s = seq + 1, now_s
         probe = Probe(self.run, partition, seq, sent_ms)
         self.ways[ACK].expected(probe, now_s)
         for name, way in self.ways.items():

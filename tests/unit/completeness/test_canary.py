@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +195,21 @@ def test_a_mirror_that_is_called_as_a_way_is_another_way() -> None:
     ways = canaries.canary.ways
     assert ways["mirror:read"].why == "the mirror's target does not answer"
     assert ways["read"].why == "nobody reads yet" and began == ["the mirror's target"]
+
+
+def test_no_way_is_open_because_nothing_is_sent_any_more() -> None:
+    canaries = Canaries(None, None, "t")  # type: ignore[arg-type]
+    canaries.canary.ways["read"].blind(None)
+
+    def sent(now_s: float) -> None:
+        probe = canaries.canary.next(0, 0, now_s)
+        canaries.canary.acknowledged(probe, now_s)
+        canaries.canary.came("read", probe, now_s)
+
+    sent(time.monotonic() - 100.0)
+    canaries._blind("send", "the registry does not answer")
+    assert {(each.state, each.lost) for each in canaries.rows()} == {(CanaryState.UNKNOWN, 0)}
+    state, cause = canaries.state()
+    assert state is CanaryState.UNKNOWN and cause == "none was sent for 100 s: the registry does not answer"
+    sent(time.monotonic())
+    assert canaries.state()[0] is CanaryState.OK
