@@ -31,8 +31,8 @@ from hub.completeness.ledger import (
     named,
 )
 from hub.completeness.reading import Seen, Stretch
-from hub.completeness.receipts import make_ledger
-from hub.errors import CallerError, NotFound, PeerError, nearest
+from hub.completeness.receipts import make_ledger, up_to
+from hub.errors import CallerError, NotFound, nearest
 from hub.kafka import KafkaCluster
 from hub.record import Positions, TopicPartition
 from hub.replication.clusters import Reached
@@ -40,8 +40,7 @@ from hub.replication.verify import Compared
 from hub.replication.wire import Cluster, ClusterAccess
 
 STRETCH = 100_000
-_READ_S = 60.0
-_POLL = 5_000
+_SILENT_S = 60.0
 
 Told = Callable[[int, int], None]
 
@@ -297,6 +296,9 @@ class _Seeking:
     now_ms: int
     cells: dict[bytes, Cells] = field(default_factory=dict)
     untimed: set[bytes] = field(default_factory=set)
+    # Records come in ascending order: those receipts that the next one may be of, and how many were begun.
+    around: list[Entry] = field(default_factory=list)
+    begun: int = 0
 
     @classmethod
     def of(cls, entries: Sequence[Entry], begin: int, end: int, now_ms: int) -> _Seeking:
@@ -312,10 +314,12 @@ class _Seeking:
         return cls(wanted, lost, min((each.first for each in wanted), default=end), now_ms)
 
     def take(self, seen: Seen) -> None:
-        for each in self.receipts:
-            if each.first > seen.offset:
-                return
-            if seen.offset < each.end and _within(each.runs, seen.offset):
+        while self.begun < len(self.receipts) and self.receipts[self.begun].first <= seen.offset:
+            self.around.append(self.receipts[self.begun])
+            self.begun += 1
+        self.around = [each for each in self.around if seen.offset < each.end]
+        for each in self.around:
+            if _within(each.runs, seen.offset):
                 self.cells.setdefault(each.key, Cells()).add(seen.timestamp_ms, seen.id, seen.size)
                 if not seen.timed:
                     self.untimed.add(each.key)
@@ -351,19 +355,16 @@ def _repeated(entry: Entry, ours: Sequence[Seen]) -> Iterator[Missing]:
             yield Missing("log", "", entry.partition, seen.offset, f"{seen.id:016x}", said)
 
 
-def read_ledger(kafka: KafkaCluster, timeout_s: float = _READ_S) -> Ledger:
-    """The ledger as it is now; empty when there is no topic. Raises PeerError."""
+def read_ledger(kafka: KafkaCluster, silent_s: float = _SILENT_S) -> Ledger:
+    """The ledger as it is now; empty when there is no topic. Raises PeerError when nothing comes for so long."""
     if LEDGER_TOPIC not in kafka.topics():
         return Ledger()
     reader, ledger = kafka.reader(), Ledger()
     end = kafka.end_offsets([LEDGER_TOPIC])
-    deadline = time.monotonic() + timeout_s
     try:
         reader.assign(kafka.beginning_offsets([LEDGER_TOPIC]))
-        while not reader.position().covers(end):
-            if time.monotonic() > deadline:
-                raise PeerError(f'topic "{LEDGER_TOPIC}" is not read to its end in {timeout_s:g} s')
-            for record in reader.poll(_POLL, 0.2):
+        for records in up_to(end, reader, silent_s):
+            for record in records:
                 ledger.apply(record)
     finally:
         reader.close()

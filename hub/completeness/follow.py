@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from hub.completeness.heat import heat_of
 from hub.completeness.ledger import LEDGER_TOPIC, SEVERITY, Ledger, State, TopicAudit, audit_of
-from hub.errors import HubError, PeerError
+from hub.completeness.receipts import up_to
+from hub.errors import HubError
 from hub.log import Cluster, Reader
 from hub.observability.web.pages.completeness import Heat
 from hub.runtime import Backoff
@@ -19,7 +19,7 @@ from hub.runtime import Backoff
 log = logging.getLogger(__name__)
 
 _LOOK_S = 5.0
-_READ_S = 60.0
+_SILENT_S = 60.0
 # Of one topic so many of its newest minutes are told, and of each tier so many that differ.
 MOST_BUCKETS = 240
 # Topics with series of their own in /metrics, the worst.
@@ -100,7 +100,10 @@ class Follower:
             reader: Reader | None = None
             try:
                 if not self.cluster.partition_counts([LEDGER_TOPIC]):
-                    self._error, self._read = None, True  # nobody has kept anything yet
+                    # Nobody has kept anything yet, or it was deleted with all that it said.
+                    with self._lock:
+                        self._ledger, self._audits, self._heats, self._error = Ledger(), {}, {}, None
+                    self._read = True
                     self._stop.wait(_LOOK_S)
                     continue
                 reader = self.cluster.follower()
@@ -120,11 +123,10 @@ class Follower:
     def _follow(self, reader: Reader, read: Callable[[], object]) -> None:
         ledger, end = Ledger(), self.cluster.end_offsets([LEDGER_TOPIC])
         reader.assign(self.cluster.beginning_offsets([LEDGER_TOPIC]))
-        deadline = time.monotonic() + _READ_S
-        while not reader.position().covers(end) and not self._stop.is_set():
-            if time.monotonic() > deadline:
-                raise PeerError(f'topic "{LEDGER_TOPIC}" is not read to its end in {_READ_S:g} s')
-            for record in reader.poll(5_000, 0.2):
+        for records in up_to(end, reader, _SILENT_S):
+            if self._stop.is_set():
+                return
+            for record in records:
                 ledger.apply(record)
         with self._lock:
             self._ledger, self._audits, self._heats, self._error = ledger, {}, {}, None

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from hub.completeness.ledger import (
@@ -25,15 +25,16 @@ from hub.completeness.ledger import (
     id_of,
     runs_of,
 )
-from hub.errors import Conflict, HubError
-from hub.log import Cluster, Writer
-from hub.record import Headers, NewRecord, TopicPartition
+from hub.errors import Conflict, HubError, PeerError
+from hub.log import Cluster, Reader, Writer
+from hub.record import Headers, NewRecord, Positions, Record, TopicPartition
 
 log = logging.getLogger(__name__)
 
 EVERY_S = 5.0
 MOST_PENDING = 200_000
 _STOP_S = 5.0
+_POLL = 5_000
 
 # Offset, timestamp, id, size.
 Receipt = tuple[int, int, int, int]
@@ -147,6 +148,19 @@ def make_ledger(cluster: Cluster, replication_factor: int) -> None:
             cluster.create_topic(
                 LEDGER_TOPIC, partitions=1, config=LEDGER_CONFIG, replication_factor=replication_factor
             )
+
+
+def up_to(end: Positions, reader: Reader, silent_s: float) -> Iterator[Sequence[Record]]:
+    """The ledger's records until ``end``: a ledger of weeks takes minutes, and may, as long as they come. Raises PeerError when
+    none did for ``silent_s``."""
+    heard_s = time.monotonic()
+    while not reader.position().covers(end):
+        records = reader.poll(_POLL, 0.2)
+        if records:
+            heard_s = time.monotonic()
+        elif time.monotonic() - heard_s > silent_s:
+            raise PeerError(f'topic "{LEDGER_TOPIC}" is not read to its end: nothing came for {silent_s:g} s')
+        yield records
 
 
 def entries_of(

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from effort import costs_at_most
+from patience import patient
 
 from hub.completeness import audit, receipts
 from hub.completeness.audit import Audit, _Seeking
-from hub.completeness.ledger import Cells, Entry, Ledger, State, audit_of
+from hub.completeness.follow import Follower
+from hub.completeness.ledger import LEDGER_TOPIC, Cells, Entry, Ledger, State, audit_of
 from hub.completeness.reading import Seen
 from hub.completeness.receipts import Receipts
-from hub.log import MemoryCluster
-from hub.record import Positions, TopicPartition
+from hub.errors import PeerError
+from hub.log import MemoryCluster, MemoryReader
+from hub.record import Positions, Record, TopicPartition
 
 PLACE = TopicPartition("t", 0)
 
@@ -71,3 +77,77 @@ def test_a_partition_all_of_whose_receipts_are_dropped_says_so(monkeypatch: pyte
         ("t", 2, 3),
         ("u", 1, 2),
     ]
+
+
+def test_a_record_is_sought_among_the_receipts_around_it_alone() -> None:
+    many = [receipt(first, first + 5) for first in range(0, 20_000, 5)]
+    seeking = _Seeking.of(many, 0, 20_000, 2)
+    with costs_at_most(40):
+        for offset in range(20_000):
+            seeking.take(Seen(offset, 0, offset, 1, True))
+    (balance,) = audit_of("t", [*many, *seeking.found(20_000)]).balances
+    assert (balance.state, balance.compared) == (State.BALANCED, 20_000)
+
+
+def test_receipts_that_overlap_each_find_their_own() -> None:
+    wide = replace(receipt(0, 1), end=10, runs=((0, 1), (9, 1)), instance="w")
+    wide.cells.add(0, 9, 1)
+    narrow = receipt(2, 4)
+    seeking = _Seeking.of([wide, narrow], 0, 10, 2)
+    for offset in range(10):
+        seeking.take(Seen(offset, 0, offset, 1, True))
+    audit = audit_of("t", [wide, narrow, *seeking.found(10)])
+    assert [each.state for each in audit.balances] == [State.BALANCED, State.BALANCED]
+
+
+class SlowReader(MemoryReader):
+    """A record every ten seconds."""
+
+    clock_s = 0.0
+
+    def poll(self, limit: int, timeout_s: float) -> Sequence[Record]:
+        SlowReader.clock_s += 10.0
+        return super().poll(1, timeout_s)
+
+
+@dataclass
+class SlowCluster(MemoryCluster):
+    def reader(self) -> MemoryReader:
+        return SlowReader(self)
+
+    follower = reader
+
+
+def test_a_ledger_of_weeks_is_read_for_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.monotonic", lambda: SlowReader.clock_s)
+    cluster: Any = SlowCluster()
+    audit.write_entries(cluster, [receipt(first, first + 1) for first in range(30)])
+    assert len(audit.read_ledger(cluster).entries) == 30
+    follower = Follower(cluster)
+    follower._follow(cluster.follower(), follower._stop.set)
+    assert [each.topic for each in follower.known().audits] == ["t"]
+    silent = SimpleNamespace(
+        position=lambda: Positions({PLACE: 0}), poll=lambda *_: SlowReader.poll(gone, 1, 0.2)
+    )
+    gone: Any = SlowReader(cluster)
+    with pytest.raises(PeerError, match="nothing came for 60 s"):
+        list(receipts.up_to(Positions({PLACE: 1}), silent, 60.0))  # type: ignore[arg-type]
+
+
+def test_a_ledger_that_was_deleted_is_told_no_more() -> None:
+    cluster: Any = MemoryCluster()
+    audit.write_entries(cluster, [receipt(0, 1)])
+    follower = Follower(cluster)
+    follower.start()
+    try:
+        until = time.monotonic() + patient(30.0)
+        while not follower.known().audits and time.monotonic() < until:
+            time.sleep(0.02)
+        assert follower.heat("t") is not None
+        cluster.delete_topic(LEDGER_TOPIC)
+        while follower.known().audits and time.monotonic() < until:
+            time.sleep(0.02)
+        assert (follower.known().audits, follower.known().error) == ((), None)
+        assert follower.heat("t") is None
+    finally:
+        follower.stop()
