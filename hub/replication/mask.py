@@ -15,7 +15,7 @@ from __future__ import annotations
 import hmac
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -278,7 +278,7 @@ class _Avro:
         return whole
 
     def _map(self, values: Any, tree: Tree, path: str) -> _Walk:
-        known = {name: self.walker(values, below, f"{path}.{name}") for name, below in tree.items()}
+        known = {name: self.walker(values, below, f"{path}.{name}") for name, below in _keys(tree)}
         skip, text = self.skip(values), self.skip("string")
 
         def entry(data: bytes, at: int, edits: Edits) -> int:
@@ -350,6 +350,14 @@ def _blocks(item: _Walk) -> _Walk:
                 edits.append((begin, start, _number(abs(count))))
 
     return walk
+
+
+def _keys(tree: Tree, above: str = "") -> Iterator[tuple[str, Tree | Mask]]:
+    """What is said of a map's keys; one that has dots is what the path with these dots names, as in JSON."""
+    for name, below in tree.items():
+        yield above + name, below
+        if isinstance(below, dict):
+            yield from _keys(below, f"{above}{name}.")
 
 
 def _avro_instead(schema: Any, mask: Mask, path: str) -> _Instead:

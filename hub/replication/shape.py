@@ -171,6 +171,7 @@ class Shaper:
         self._plain: Masking = json_masking(self._tree)
         self._maskings: dict[int, Masking] = {}
         self._decoders: dict[int, Callable[[bytes, int], Any]] = {}
+        self._keyed: bool | None = None  # not asked yet
         self._subjects = f"{self.shape.topic}-key", f"{self.shape.topic}-value"
 
     # ---- the port
@@ -179,6 +180,8 @@ class Shaper:
         """See Reencoder; maybe fewer records. Raises CorruptBatch, RecordTooLarge, Unshapable; PeerError when a registry
         does not answer."""
         self.unreadable.clear()
+        # A topic's first key schema may come later: before the records that name it, and these were fetched by now.
+        self._keyed = self._keyed or None
         return anew(self._parts(batches, position), batches[0].codec, largest_bytes)
 
     def _parts(self, batches: Sequence[Batch], position: int) -> Iterator[Sequence[RawRecord]]:
@@ -212,7 +215,7 @@ class Shaper:
         if value is not None and self.shape.masks:
             value = self._masked(value)
         if self.shape.rewrites_ids:
-            if key is not None and _is_framed(key) and self.schemas.has_keys(self.shape.topic):
+            if key is not None and _is_framed(key) and self._has_keys():
                 key = self._with_id(key, self._subjects[0])
             if value is not None and _is_framed(value):
                 value = self._with_id(value, self._subjects[1])
@@ -230,6 +233,12 @@ class Shaper:
             return True
         assert where.field is not None
         return where.accepts(_at(self._decoded(found.value), where.field.split(".")) or [None])
+
+    def _has_keys(self) -> bool:
+        """Asked once a call: a number as a key may look like an id in every record."""
+        if self._keyed is None:
+            self._keyed = self.schemas.has_keys(self.shape.topic)
+        return self._keyed
 
     def _masked(self, value: bytes) -> bytes:
         try:

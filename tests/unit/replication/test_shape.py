@@ -233,6 +233,14 @@ def test_only_what_is_masked_changes_in_avro() -> None:
     assert whole == {**PERSON, "others": [], "tags": {}}
 
 
+def test_a_key_with_dots_is_what_the_path_with_these_dots_names() -> None:
+    tags = {"user.email": "a@b", "user": "c", "user.name": "d", "a.b.c": "e"}
+    fields = [("tags.user.email", Mask("redact")), ("tags.a.b.c", Mask("redact"))]
+    made = decoded(avro_masked({**PERSON, "tags": tags}, fields))["tags"]
+    assert made == {**tags, "user.email": "***", "a.b.c": "***"}
+    assert orjson.loads(json_masking(tree_of(fields))(orjson.dumps({"tags": tags}), 0))["tags"] == made
+
+
 def test_the_branch_of_a_union_and_a_null_stay_as_they_were() -> None:
     # 5 as the union's second branch: a writer would choose the first.
     original = encoded(PERSON)
@@ -523,3 +531,30 @@ def test_what_is_masked_never_goes_home_and_the_rest_goes_whole() -> None:
     )
     assert way_back(both, "nyc.chat", "nyc", "lon") is None
     assert way_back(both, "nyc.loot", "nyc", "lon") == "lon-nyc"
+
+
+def test_numbers_as_keys_do_not_ask_the_registry_once_a_record() -> None:
+    """Java's LongSerializer: eight bytes, of which the first is 0 as before an id."""
+    asked: list[str] = []
+
+    class Counting(Known):
+        def has_keys(self, topic: str) -> bool:
+            asked.append(topic)
+            return len(asked) > 1
+
+    made = shaper(Counting({}, {7: 9}), schema_ids="rewrite")
+    key = (7 << 24).to_bytes(8, "big")
+    records = [RawRecord(number, 0, 0, record(None, key=key)) for number in range(50)]
+    assert [
+        fields_of(each.rest).key
+        for new in made.reencode([batch(records)], 0, 1 << 20)
+        for each in records_in(patched(new.payload))
+    ] == [key] * 50
+    assert asked == ["nyc.chat"]
+    # Its first key schema comes before the records that name it.
+    (new,) = made.reencode([batch(records)], 0, 1 << 20)
+    assert {fields_of(each.rest).key for each in records_in(patched(new.payload))} == {
+        (9 << 24).to_bytes(8, "big")
+    }
+    made.reencode([batch(records)], 0, 1 << 20)
+    assert len(asked) == 2
