@@ -9,22 +9,28 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-_MOST_SAMPLES = 600
+_PARTS = 100  # as fine as a hundredth of the time that the samples span; so they are some hundreds, over months too
 
 
 @dataclass
 class Arrivals:
     """When the source's end was first seen at which offset; times in seconds of one clock."""
 
-    samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_MOST_SAMPLES))
+    samples: deque[tuple[float, int]] = field(default_factory=deque)
 
     def see(self, now_s: float, end: int) -> None:
-        if not self.samples or end > self.samples[-1][1]:
-            self.samples.append((now_s, end))
+        samples = self.samples
+        if samples and end < samples[-1][1]:
+            samples.clear()  # it is another log: made anew, or cut
+        if samples and end == samples[-1][1]:
+            return
+        if len(samples) > 1 and now_s - samples[-2][0] < (now_s - samples[0][0]) / _PARTS:
+            samples.pop()
+        samples.append((now_s, end))
 
     def lag_s(self, now_s: float, position: int) -> float:
-        """How long ago the source was first seen past ``position``; 0 when it has not been. At least that, where the
-        samples do not reach back so far."""
+        """How long ago the source was first seen past ``position``, to a hundredth; 0 when it has not been. At least that,
+        where nobody looked so long ago."""
         while len(self.samples) > 1 and self.samples[0][1] <= position:
             self.samples.popleft()
         late = [at_s for at_s, end in self.samples if end > position]

@@ -88,7 +88,7 @@ def families(
         "stopped_partitions",
         "Partitions that stand still and say why",
         ["mirror"],
-        (([each["mirror"]], sum(bool(row["reason"]) for row in each["partitions"])) for each in told),
+        (([each["mirror"]], sum(_stands(each, row) for row in each["partitions"])) for each in told),
     )
     yield _gauge("gaps", "Stretches that the target lacks for ever", ["mirror"], (([each["mirror"]], len(each["gaps"])) for each in told))  # fmt: skip
     yield _gauge(
@@ -110,6 +110,10 @@ def families(
         yield _gauge(
             f"group_{name}", said, ["mirror", "group"], (([mirror, row["group"]], row[key]) for mirror, row in groups)
         )  # fmt: skip
+
+
+def _stands(status: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    return bool(row["reason"]) and (row["state"] != "left" or row["topic"] in status["trouble"])
 
 
 def gap_ages(status: Mapping[str, Any]) -> list[tuple[str, float]]:

@@ -72,6 +72,8 @@ def summary_of(
         if gap.link == link.name
     ]
     trouble = dict(carries.trouble) if carries is not None else {}
+    # What it does not carry any more is not late: its way back tells of it, or nobody does.
+    carried = [row for row in partitions if row["state"] != "left" or row["topic"] in trouble]
     stopped = [row for row in partitions if row["state"] in ("stopped", "trouble")]
     error = carries.error if carries is not None else ""
     stands = False
@@ -123,9 +125,9 @@ def summary_of(
         "verified_s": min((row["verified"]["ago_s"] for row in partitions if row["verified"]), default=None),
         "different": len(differing),
         "topics": len({row["topic"] for row in partitions}),
-        "lag_records": _total(partitions, "lag_records"),
-        "lag_bytes": _total(partitions, "lag_bytes"),
-        "lag_s": max((row["lag_s"] for row in partitions if row["lag_s"] is not None), default=None),
+        "lag_records": _total(carried, "lag_records"),
+        "lag_bytes": _total(carried, "lag_bytes"),
+        "lag_s": max((row["lag_s"] for row in carried if row["lag_s"] is not None), default=None),
         "records_per_s": round(sum(row["records_per_s"] for row in partitions), 1),
         "bytes_per_s": round(sum(row["bytes_per_s"] for row in partitions), 1),
         "last_commit_s": round((now_ms - committed) / 1000, 1) if committed else None,

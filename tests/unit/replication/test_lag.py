@@ -26,6 +26,25 @@ def test_a_source_that_stands_still_lags_longer_and_longer() -> None:
     assert arrivals.lag_s(1000.0, 4) == 1000.0
 
 
+@pytest.mark.parametrize("hours", [1, 24])
+def test_a_lag_of_hours_is_told_while_the_source_goes_on(hours: int) -> None:
+    """Ten records a second, of which the mirror takes eight."""
+    arrivals, end_s = Arrivals(), hours * 3600
+    for now_s in range(0, end_s + 1, 1 if hours == 1 else 20):
+        arrivals.see(float(now_s), 10 * now_s)
+        found = arrivals.lag_s(float(now_s), 8 * now_s)
+    assert found == pytest.approx(end_s * 0.2, rel=0.02)
+    assert len(arrivals.samples) < 1_000
+
+
+def test_a_log_that_was_made_anew_is_not_late_by_the_old_one() -> None:
+    arrivals = Arrivals()
+    arrivals.see(0.0, 1_000_000)
+    arrivals.see(500.0, 7)
+    assert arrivals.lag_s(501.0, 7) == 0.0
+    assert arrivals.lag_s(501.0, 6) == 1.0
+
+
 def test_a_rate_is_of_the_window() -> None:
     rate = Rate(window_s=10.0)
     assert rate.see(0.0, 0) == 0.0

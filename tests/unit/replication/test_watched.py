@@ -301,3 +301,19 @@ def test_only_the_worst_have_series_of_their_own() -> None:
     registry.register(Of())
     text = generate_latest(registry).decode()
     assert [n for n in range(5) if f'hub_mirror_lag_records{{mirror="m",partition="{n}"' in text] == [3, 4]
+
+
+def test_what_a_mirror_does_not_carry_any_more_is_not_late() -> None:
+    """Its topic was deleted with five offsets to go, or its target acts for its source by now."""
+    gone = TopicPartition("nyc.gone", 0)
+    progress = Progress(checkpoints={("m", *PLACE): MARK, ("m", *gone): replace(MARK, topic=gone.topic)})
+    left = partition(topic=gone.topic, source_end=105, lag_records=5, lag_bytes=50, lag_s=3.0)
+    found = status(partition(), left, progress=progress)
+    assert [row["state"] for row in found["partitions"]] == ["mirroring", "left"]
+    assert (found["lag_records"], found["lag_bytes"], found["lag_s"]) == (0, 0, 0.0)
+    assert samples(found)['hub_mirror_stopped_partitions{mirror="m"}'] == 0
+    # One that is refused stands still, and is late by that.
+    refused = Carries("m", {T: CarriedTopic(1, "s")}, {gone.topic: "made again"}).record()
+    found = status(partition(), left, refused, progress=progress)
+    assert (found["lag_records"], found["lag_s"]) == (5, 3.0)
+    assert samples(found)['hub_mirror_stopped_partitions{mirror="m"}'] == 1
