@@ -760,6 +760,8 @@ class BatchEngine:
                 continue
             self._source_failures = 0
             self.error = None
+            # Who was behind these is first next: where many have much to catch up, an answer has room for a few.
+            self._turn += max(0, sum(part.end > part.start for part in parts) - 1)
             for part in parts:
                 each = self._partitions.get(part.tp)
                 if each is not None and each.failed is None and asked.get(part.tp) == each.position:

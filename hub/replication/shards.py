@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -136,12 +136,13 @@ def moves(
 @dataclass(frozen=True, slots=True)
 class Watch:
     """What the watchdog remembers of a shard: when it last got on (or had nothing to do), and how often it was helped
-    since. ``restarted_at_ms`` -1: not since then."""
+    since. ``restarted_at_ms`` -1: not since then. ``moved_at_ms``: when those got on that did later than the whole."""
 
     well_at_ms: int
     positions: Mapping[TopicPartition, int]
     restarts: int = 0
     restarted_at_ms: int = -1
+    moved_at_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 Verdict = Literal["well", "wait", "restart", "alarm"]
@@ -158,8 +159,8 @@ def watch(
     """Judge one shard by what it has committed. ``positions``: next source offsets; ``ends``: the source's.
 
     A partition that lags and did not move keeps the whole shard from being well, however busy its others are. After
-    ``patience_ms`` the shard is restarted, then after twice that and so on; from the second time on that is an alarm,
-    which restarts too.
+    ``patience_ms`` in which it did not the shard is restarted, then after twice that and so on; from the second time on
+    that is an alarm, which restarts too. Many that have much to catch up move in turns: then none stands for long.
     """
     lagging = {tp for tp, end in ends.items() if positions.get(tp, 0) < end}
     stuck = {tp for tp in lagging if positions.get(tp, 0) <= before.positions.get(tp, -1)}
@@ -167,10 +168,16 @@ def watch(
         return Watch(now_ms, dict(positions)), "well"
     # Keep the position of those that stand still, so that a slow one is judged by its own progress.
     kept = {tp: before.positions[tp] if tp in stuck else offset for tp, offset in positions.items()}
-    since = max(before.well_at_ms, before.restarted_at_ms)
+    moved_at = {
+        tp: before.moved_at_ms.get(tp, before.well_at_ms) if tp in stuck else now_ms for tp in positions
+    }
+    longest = min(moved_at[tp] for tp in stuck)
+    if before.restarts and longest > before.restarted_at_ms:  # all have got on since
+        return Watch(before.well_at_ms, kept, moved_at_ms=moved_at), "well"
+    since = max(longest, before.restarted_at_ms)
     if now_ms - since < min(most_ms, patience_ms << before.restarts):
-        return replace(before, positions=kept), "wait"
-    again = Watch(before.well_at_ms, kept, before.restarts + 1, now_ms)
+        return replace(before, positions=kept, moved_at_ms=moved_at), "wait"
+    again = Watch(before.well_at_ms, kept, before.restarts + 1, now_ms, moved_at)
     return again, "alarm" if again.restarts > 1 else "restart"
 
 

@@ -116,3 +116,22 @@ def test_a_shard_that_lags_and_stands_still_is_restarted_then_alarmed() -> None:
 
 def test_a_shard_without_lag_is_well_however_long() -> None:
     assert watch(Watch(0, {A: 5}), {A: 5}, {A: 5}, 10**9, 10)[1] == "well"
+
+
+def test_a_shard_of_which_some_always_wait_their_turn_is_not_restarted() -> None:
+    """Much to catch up over a slow line: each look finds one of them where it was, and none stands for long."""
+    state, end = Watch(0, {A: 0, B: 0}), {A: 10**6, B: 10**6}
+    for look in range(1, 30):
+        positions = {A: 5 * (look // 2), B: 5 * ((look + 1) // 2)}
+        state, verdict = watch(state, positions, end, look * 10, patience_ms=50)
+        assert verdict in ("well", "wait")
+    # One that stands is still seen, and one that was helped is well once it got on.
+    for look in range(30, 40):
+        state, verdict = watch(state, {A: 10**3 + look, B: 75}, end, look * 10, patience_ms=50)
+        if verdict == "restart":
+            break
+    assert verdict == "restart"
+    for look in range(40, 44):
+        positions = {A: 10**4 + 5 * (look // 2), B: 10**4 + 5 * ((look + 1) // 2)}
+        state, verdict = watch(state, positions, end, look * 10, patience_ms=50)
+    assert state.restarts == 0
