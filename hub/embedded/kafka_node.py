@@ -7,6 +7,7 @@ JVM (the page cache is the kernel's); the machine's power loss may cost the last
 from __future__ import annotations
 
 import base64
+import json
 import socket
 import struct
 import subprocess
@@ -83,6 +84,7 @@ class KafkaNode:
         java = find_java(self.settings)
         jars = self.jars()
         self.folder.mkdir(parents=True, exist_ok=True)
+        bring_home(self.folder / "data")
         properties = self.folder / "server.properties"
         properties.write_text(render_properties(self.port, self.folder / "data"))
         logging = self.folder / "log4j2.properties"
@@ -181,15 +183,24 @@ class KafkaNode:
 
 
 def render_properties(port: int, data: Path) -> str:
-    """server.properties of the node: loopback listeners on ``port`` and ``port + 1``, the log in ``data``."""
+    """server.properties of the node: loopback listeners on ``port`` and ``port + 1``, the log in ``data``.
+
+    Java reads such a file as Latin-1, and a backslash as the beginning of an escape; JSON's escapes are the same."""
     listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 1}"
     placed = {
         "listeners": listeners,
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "controller.quorum.voters": f"1@127.0.0.1:{port + 1}",
-        "log.dirs": str(data),
+        "log.dirs": json.dumps(str(data))[1:-1],
     }
     return "".join(f"{key}={value}\n" for key, value in {**FIXED, **placed}.items())
+
+
+def bring_home(data: Path) -> None:
+    """A log that Kafka had in another folder, because it was told this one in UTF-8 and read Latin-1 (until this version)."""
+    misread = Path(str(data).encode().decode("latin-1"))
+    if misread != data and (misread / "meta.properties").exists() and not data.exists():
+        misread.rename(data)
 
 
 def answers_api_versions(host: str, port: int, timeout_s: float = 2.0) -> bool:
