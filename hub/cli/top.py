@@ -16,6 +16,7 @@ from hub.cli.context import load_settings
 from hub.cli.interrupt import pause
 from hub.cli.lag import TIMEOUT_S, line
 from hub.cli.output import Output, OutputOption, show_one
+from hub.cli.sql_output import printable
 from hub.cli.watching import looked
 from hub.errors import CallerError, HubError
 from hub.observability.status import LagState
@@ -56,6 +57,7 @@ def top(
     """
     from rich.console import Console
     from rich.live import Live
+    from rich.text import Text
 
     home = load_settings().home
     processes = Processes(home)
@@ -76,7 +78,7 @@ def top(
             try:
                 live.update(screen(look(processes)), refresh=True)
             except HubError as error:  # a server that starts again is no reason to end
-                live.update(f"{error.message}", refresh=True)
+                live.update(Text(printable(error.message)), refresh=True)
 
 
 class Processes:
@@ -176,7 +178,7 @@ def screen(seen: Mapping[str, Any]) -> Group:
         cells = line(row)
         lags.add_row(
             *(
-                Text(str(cells[name]), COLOURS[row["state"]] if name == "state" else "")
+                Text(printable(str(cells[name])), COLOURS[row["state"]] if name == "state" else "")
                 for name in (
                     "consumer",
                     "topic",
@@ -200,7 +202,7 @@ def screen(seen: Mapping[str, Any]) -> Group:
             *map(
                 Text,
                 (
-                    view["name"],
+                    printable(view["name"]),
                     view["state"],
                     format.count(view["rows"]),
                     format.seconds(batch_s),

@@ -69,6 +69,16 @@ def test_the_screen_shows_rates_lags_views_and_processes(seen: dict[str, Any]) -
         assert said in text, said
 
 
+def test_the_screen_holds_no_terminal_commands(seen: dict[str, Any]) -> None:
+    """The name of a consumer group is anybody's."""
+    hostile = {**ROW, "name": "a\x1b[2J\x9b2Jb", "topic": "t", "cause": "c\x1b]0;d\x07"}
+    console = Console(file=io.StringIO(), width=300)
+    console.print(top.screen({**seen, "worst": [hostile]}))
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "a\\x1b[2J\\x9b2Jb" in said and "18\u202f204" in said
+    assert not {"\x1b", "\x9b", "\x07"} & set(said)
+
+
 @pytest.mark.parametrize(
     ("connect", "said"),
     [
