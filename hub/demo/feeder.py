@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 
 from hub.demo.customers import MEAN_STEP_MS, Event, Stream
+from hub.errors import PeerError
 from hub.kafka import KafkaCluster
 from hub.record import Positions, TopicPartition
 from hub.topics.producer import Publisher
@@ -107,7 +108,12 @@ def _last_numbers(cluster: KafkaCluster, topics: list[str]) -> tuple[dict[TopicP
         reader.assign(Positions(at))
         wanted = Positions({tp: end.get(tp) for tp in at})
         deadline = time.monotonic() + cluster.timeout_s
-        while not reader.position().covers(wanted) and time.monotonic() < deadline:
+        while not reader.position().covers(wanted):
+            if time.monotonic() > deadline:  # what is not known to be there would be there twice
+                raise PeerError(
+                    f"the sample events that are there are not read in {cluster.timeout_s:.0f} s",
+                    hint="start again",
+                )
             for record in reader.poll(5_000, 0.5):
                 header = record.header(HEADER)
                 if header is not None:

@@ -10,9 +10,33 @@ import fastavro
 import pytest
 
 from hub.demo import customers, flights
+from hub.demo.feeder import _last_numbers
+from hub.errors import PeerError
+from hub.log import MemoryCluster, MemoryReader
+from hub.record import NewRecord
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 EVENTS = list(customers.generate(3, 120, 9_000))
+
+
+class Slow(MemoryCluster):
+    """Its readers are given nothing."""
+
+    timeout_s = 0.05
+
+    def reader(self) -> MemoryReader:
+        made = MemoryReader(self)
+        made.poll = lambda limit, timeout_s: ()  # type: ignore[method-assign]
+        return made
+
+
+def test_what_cannot_be_read_in_time_is_not_taken_for_missing() -> None:
+    """All of it would be appended once more."""
+    cluster = Slow()
+    cluster.create_topic("t", partitions=1, config={}, replication_factor=1)
+    cluster.writer().append([NewRecord("t", b"k", b"v", (("hub.demo", b"0:1"),))])
+    with pytest.raises(PeerError, match="are not read in"):
+        _last_numbers(cluster, ["t"])  # type: ignore[arg-type]
 
 
 def test_the_same_seed_gives_the_same_stream_and_another_seed_another() -> None:
