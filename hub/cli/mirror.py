@@ -782,6 +782,10 @@ def resume(
     link = world.link(name)
     operator = _operator(world, wait)
     running = operator.control().running(link.source)
+    if running is None and operator.remind(link.source):
+        note(
+            f"A cluster that was down knows now who acts for {link.source}, and that no change is under way."
+        )
     if abort:
         if running is None:
             raise Conflict(f"no change of hands of {link.source} is under way", hint="hub mirror status")
@@ -941,6 +945,7 @@ def drill(
         now_ms=int(time.time() * 1000),
         old_is_up=operator.is_up(old),
     )
+    operator.check_way(link.source, old, new)
     steps = [{"step": each.name, "does": each.does, "at": ", ".join(each.at)} for each in operation.steps]
     report = operator.report(link.source, old, new)
     stuck = operator.not_mirrored(link.source, old, new)

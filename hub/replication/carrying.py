@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from hub.errors import HubError
 from hub.log import Writer, WriterFenced
@@ -39,7 +39,9 @@ class GroupCarrier:
         if forward is None or other is None:
             return forward
         back = opposite(self.file, self.link, tp.topic)
-        if back is None or tp not in other.of(back):
+        if back is None or (mark := other.checkpoints.get((back, *tp))) is None:
+            return forward
+        if not mark.goes_back(progress.checkpoints[self.link.name, *tp]):
             return forward
         backward = other.table(back, tp)
         return None if backward is None else JointMap(forward, backward)
@@ -63,16 +65,32 @@ class GroupCarrier:
             for group, offsets in sorted(mine.items())
         ]
 
+    def untouched(
+        self, groups: Iterable[Seen], known: Container[TopicPartition]
+    ) -> dict[TopicPartition, OffsetMap]:
+        """The maps of partitions of which nothing was mirrored yet (none of ``known``) and that are empty at the target. Who
+        reads them goes on there at the first record, whenever it comes: without a position, and with `latest`, behind it.
+        """
+        places = {tp for seen in groups for tp in seen.source if tp not in known}
+        there = self.target.kafka.topics().keys() if places else ()
+        topics = sorted({tp.topic for tp in places if tp.topic in there})
+        begins = self.source.kafka.beginning_offsets(topics)
+        ends = self.target.kafka.end_offsets(topics, committed=False)
+        return {tp: OffsetMap(begins.get(tp)) for tp in places if ends.get(tp, -1) == 0}
+
     def look(
         self,
         topics: Iterable[str],
         table: Callable[[TopicPartition], OffsetMap | JointMap | None],
         marks: Mapping[str, Mapping[TopicPartition, Mark]],
+        known: Container[TopicPartition],
     ) -> list[Found]:
-        """Each group with what to do in each partition."""
+        """Each group with what to do in each partition. ``known``: those with a checkpoint."""
         found = []
-        for seen in self.seen(topics):
-            tables = {tp: made for tp in seen.source if (made := table(tp)) is not None}
+        groups = self.seen(topics)
+        untouched = self.untouched(groups, known)
+        for seen in groups:
+            tables = untouched | {tp: made for tp in seen.source if (made := table(tp)) is not None}
             carried = carry(seen, tables, marks.get(seen.group, {}), force=self.link.mirror.groups.force)
             found.append((seen, carried))
         return found
@@ -83,15 +101,18 @@ class GroupCarrier:
         progress: Progress,
         marks: Mapping[str, Mapping[TopicPartition, Mark]],
         now_ms: int,
+        other: Progress | None = None,
     ) -> tuple[GroupStatus, ...]:
         """Where each stands, and what a failover now would cost it."""
         places = sorted({tp for seen, _ in found for tp in seen.source})
         ends = self.source.kafka.end_offsets(sorted({tp.topic for tp in places})) if places else Positions()
-        partitions = {
-            tp: Partition(table, table.target_next, ends.get(tp, table.source_next))
-            for tp in places
-            if (table := progress.table(self.link.name, tp)) is not None
-        }
+        partitions = {}
+        for tp in places:
+            table, both = progress.table(self.link.name, tp), self.table(tp, progress, other)
+            if table is not None:
+                end = ends.get(tp, table.source_next)
+                joint = both if isinstance(both, JointMap) else None
+                partitions[tp] = Partition(table, table.target_next, end, joint=joint)
         made = []
         for seen, carried in found:
             effects = {each.place: each for each in assess(partitions, [seen], marks, place=True).effects}

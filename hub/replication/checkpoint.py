@@ -96,6 +96,16 @@ class Checkpoint:
     def key(self) -> bytes:
         return f"checkpoint|{self.link}|{self.topic}|{self.partition}".encode()
 
+    def is_of(self, topic_id: str, target_topic_id: str) -> bool:
+        """Whether it is about these two topics, as far as their ids are known."""
+        pairs = (self.topic_id, topic_id), (self.target_topic_id, target_topic_id)
+        return all(mine == theirs for mine, theirs in pairs if mine and theirs)
+
+    def goes_back(self, other: Checkpoint) -> bool:
+        """Whether two directions are about the same two topics. Where one was made anew since, the map of the other direction
+        is of another log: of a home that lost all it had, say."""
+        return self.is_of(other.target_topic_id, other.topic_id)
+
     @property
     def age(self) -> tuple[int, int]:
         """Greater is newer: within a generation the source position only grows."""

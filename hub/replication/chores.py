@@ -265,11 +265,14 @@ class Chores(threading.Thread):
             self._rolling = Rolling(self.source, self.target, self.link.name, self._secrets)
         said = self._board().verified
         self._rolling.remember({TopicPartition(*key[1:]): each for key, each in said.items()})
-        places = frozenset(tp for tp in progress.of(self.link.name) if tp.topic in topics)
+        marks = progress.of(self.link.name)
+        places = frozenset(tp for tp in marks if tp.topic in topics)
 
         def foreign(tp: TopicPartition) -> Ranges | None:
             back = opposite(self.file, self.link, tp.topic) if other is not None else None
-            if other is None or back is None or tp not in other.of(back):
+            if other is None or back is None or tp not in (known := other.of(back)):
+                return ()
+            if not known[tp].goes_back(marks[tp]):
                 return ()
             table = other.table(back, tp)
             return None if table is None else tuple(foreign_ranges(table, 0, table.target_next))
@@ -284,6 +287,7 @@ class Chores(threading.Thread):
     def _carry_groups(self) -> None:
         if self._progress is None or self.carries is None:
             return
+        board = self._board()  # what was written before is known now: who acts for whom, too
         control = self._control()
         topics = carries(self.file, self.link, self.carries.topics, control)
         if not topics:
@@ -291,7 +295,6 @@ class Chores(threading.Thread):
             return
         carrier = GroupCarrier(self.file, self.link, self.source, self.target)
         progress, other = self._progress.refresh(), self._others(control)
-        board = self._board()
         marks = {
             group: dict(places) for (link, group), places in board.marks.items() if link == self.link.name
         }
@@ -299,13 +302,14 @@ class Chores(threading.Thread):
         def table(tp: TopicPartition) -> OffsetMap | JointMap | None:
             return carrier.table(tp, progress, other)
 
-        found = carrier.look(topics, table, marks)
+        found = carrier.look(topics, table, marks, progress.of(self.link.name))
         self._commit(found)
-        self.groups = carrier.status(found, progress, marks, int(time.time() * 1000))
+        self.groups = carrier.status(found, progress, marks, int(time.time() * 1000), other)
 
     def _commit(self, found: Sequence[Found]) -> None:
         if not any_to_commit(found):
             return
         if self._writer is None:
             self._writer = self.target.kafka.writer(self.shard.transactional_id)
+            return  # a change of hands may have fenced meanwhile, and placed them: they are looked at again
         mark_and_commit(self._writer, self.target, self.link.name, found)

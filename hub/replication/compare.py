@@ -66,7 +66,7 @@ def compared(
             if (gap.link, gap.topic, gap.partition, gap.topic_id) == (link.name, *tp, mark.topic_id)
         )
         back = opposite(file, link, tp.topic) if control.operations else None
-        backward = other.table(back, tp) if back is not None else None
+        backward = other.table_back(back, mark) if back is not None else None
         foreign = foreign_ranges(backward, 0, backward.target_next) if backward is not None else []
         compacted = "compact" in config.get(tp.topic, {}).get("cleanup.policy", "delete")
         ruled = progress.rules_at(link.name, tp)

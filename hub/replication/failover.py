@@ -29,6 +29,7 @@ from hub.errors import Conflict, HubFault
 from hub.record import NewRecord, Record, TopicPartition
 from hub.replication.checkpoint import CONTROL_TOPIC
 from hub.replication.groups import Mark, Seen, State, carry
+from hub.replication.joint_map import JointMap
 from hub.replication.offset_map import OffsetMap
 
 Kind = Literal["drill", "switchover", "failover", "failback", "promote"]
@@ -259,7 +260,7 @@ class Control:
         over = last.state == "done"
         due = last.next.name if last.next is not None else None
         if (source, target) == (last.old, last.new):
-            ready = "settle_tail" in last.done if last.kind == "failback" else True
+            ready = "start_back" in last.done if last.kind == "failback" else True
             return ready and not over and due != "fence_mirror" and "fence_mirror" not in last.done
         if last.kind == "failback" and due == "settle_tail":
             return last.tail == "replay"
@@ -304,7 +305,9 @@ def _operated(control: Control, said: Operation) -> Control:
     known = control.operations.get(said.home)
     if known is not None:
         goes_on = known.id == said.id and known.state == "running" and len(said.done) >= len(known.done)
-        next_one = known.state != "running" and said.epoch > known.epoch - (known.state == "aborted")
+        # A later change counts even where the end of the one before was never heard: the cluster was down when that was said.
+        again = known.state == "aborted" and known.id != said.id and said.epoch == known.epoch
+        next_one = said.epoch > known.epoch or again
         if not goes_on and not next_one:
             return control
     return replace(control, operations={**control.operations, said.home: said})
@@ -349,12 +352,15 @@ def begin(
     if kind != "failover" and kind != "drill" and not old_is_up:
         raise Conflict(
             f"a {kind} needs both clusters, and {owner.acting} does not answer",
-            hint="use failover when it is gone: it counts what is lost",
+            hint=f"what was born there is nowhere else: bring {owner.acting} up again"
+            if kind == "failback"
+            else "use failover when it is gone: it counts what is lost",
             code="HUB-1963",
         )
-    return Operation(
-        id, kind, mirror, home, owner.acting, new, owner.epoch + 1, old_is_up, tail, begun_at_ms=now_ms
-    )
+    # One that was aborted keeps its number: a cluster that was down then, and has it as running, tells the next one from it.
+    last = control.operations.get(home)
+    epoch = max(owner.epoch, last.epoch if last is not None else 0) + 1
+    return Operation(id, kind, mirror, home, owner.acting, new, epoch, old_is_up, tail, begun_at_ms=now_ms)
 
 
 def check_stands(control: Control, operation: Operation) -> None:
@@ -369,7 +375,8 @@ def check_stands(control: Control, operation: Operation) -> None:
             hint="abort this one (`hub mirror resume MIRROR --abort`); `hub mirror status` shows who acts for whom",
             code="HUB-1961",
         )
-    if owner.epoch != operation.epoch - 1 and (owner.epoch, owner.acting) != (operation.epoch, operation.new):
+    as_begun = owner.acting == operation.old and owner.epoch < operation.epoch
+    if not as_begun and (owner.epoch, owner.acting) != (operation.epoch, operation.new):
         raise Conflict(
             f"hands have changed since this {operation.kind} began: {owner.acting} owns the topics of {home} (epoch {owner.epoch})",
             hint="`hub mirror status` shows who acts for whom; begin anew if it is still wanted",
@@ -420,12 +427,18 @@ def ownership(operation: Operation, now_ms: int) -> Ownership:
 @dataclass(frozen=True, slots=True)
 class Partition:
     """One mirrored partition as it stands: its map, and the source's end. ``source_end`` None: not to be had, the
-    source does not answer; then ``source_end_seen`` is the last that was seen."""
+    source does not answer; then ``source_end_seen`` is the last that was seen. ``joint``: with the other direction's map,
+    where there is one: by that groups are placed."""
 
     table: OffsetMap
     target_end: int
     source_end: int | None
     source_end_seen: int = 0
+    joint: JointMap | None = None
+
+    @property
+    def whole(self) -> OffsetMap | JointMap:
+        return self.table if self.joint is None else self.joint
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,18 +540,18 @@ def assess(
         end = partition.source_end if partition.source_end is not None else partition.source_end_seen
         first = partition.table.source_next
         losses.append(Loss(at, first, max(first, end), partition.source_end is not None))
-    tables = {at: partition.table for at, partition in partitions.items()}
+    tables = {at: partition.whole for at, partition in partitions.items()}
     ends = {loss.place: loss.end for loss in losses}
     losses += [Loss(at, first, max(first, end), True) for at, (first, end) in sorted((left or {}).items())]
     effects = []
     for seen in groups:
         for each in carry(seen, tables, marks.get(seen.group, {})):
-            table = tables.get(each.place)
+            found = partitions.get(each.place)
             position = each.position if place else seen.target.get(each.place)
-            if table is None:
+            if found is None:
                 effects.append(Effect(seen.group, each.place, each.state, each.reason, position, 0, 0, 0))
                 continue
-            read_to = table.translate(each.source_offset).offset
+            table = found.table
             begin = position if position is not None else table.target_start
             effects.append(
                 Effect(
@@ -547,7 +560,7 @@ def assess(
                     each.state,
                     each.reason,
                     position,
-                    table.target_records_between(begin, read_to),
+                    found.whole.read_again(each.source_offset, begin),
                     max(0, ends[each.place] - max(table.source_next, each.source_offset)),
                     max(0, each.source_offset - table.source_next),
                 )

@@ -95,6 +95,17 @@ class Seen:
     target: Mapping[TopicPartition, int]
     active: bool = False
 
+    def joined(self, other: Seen | None) -> Seen:
+        """The same group, for the partitions of another mirror too."""
+        if other is None:
+            return self
+        return Seen(
+            self.group,
+            {**other.source, **self.source},
+            {**other.target, **self.target},
+            self.active or other.active,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Carried:

@@ -49,11 +49,7 @@ class _Direction:
         first = at if inside else at + 1
         ahead = self.runs[at].target + offset - self.runs[at].source if inside else self.far_next
         found = min(ahead, self.least[first + 1] if inside else self.least[first])
-        again = sum(
-            max(0, min(run.source_end, offset) - run.source - max(0, found - run.target))
-            for run in self.runs[: first + inside]
-            if run.target_end > found
-        )
+        again = self.read_again(offset, found)
         if again:
             return Translation("bounded", found, again)
         if inside or offset == self.near_next:
@@ -61,6 +57,14 @@ class _Direction:
         if offset < self.near_start:
             return Translation("clamped_low", found, self.near_start - offset)
         return Translation("hole", found)
+
+    def read_again(self, offset: int, far_from: int) -> int:
+        """How many records before ``offset`` here are at ``far_from`` or after it there."""
+        return sum(
+            max(0, min(run.source_end, offset) - run.source - max(0, far_from - run.target))
+            for run in self.runs[: bisect_right(self.starts, offset)]
+            if run.target_end > far_from
+        )
 
 
 class JointMap:
@@ -80,6 +84,10 @@ class JointMap:
     def reverse(self, away_offset: int) -> Translation:
         """The position at home of a reader who is at ``away_offset`` away."""
         return self._back.translate(away_offset)
+
+    def read_again(self, home_offset: int, away_from: int) -> int:
+        """How many records a reader who was at ``home_offset`` at home gets once more from ``away_from`` on."""
+        return self._forward.read_again(home_offset, away_from)
 
     def inverted(self) -> JointMap:
         """The same with home and away exchanged."""

@@ -224,6 +224,10 @@ class OffsetMap:
         """How many mirrored records have a target offset in [target_from, target_to)."""
         return self._between(self._targets, target_from, target_to)
 
+    def read_again(self, source_offset: int, target_from: int) -> int:
+        """How many records a reader who was at ``source_offset`` in the source gets once more from ``target_from`` on."""
+        return self.target_records_between(target_from, self.translate(source_offset).offset)
+
     @property
     def runs(self) -> tuple[Run, ...]:
         return tuple(self)

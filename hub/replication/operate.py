@@ -93,8 +93,11 @@ class Operator:
         return joined(board.control for board in self.boards().values())
 
     def ways(self, home: str, source: str, target: str) -> list[Link]:
-        """The links that carry what ``home`` owns from one of the two to the other."""
+        """The links that carry what ``home`` owns from one of the two to the other; none where neither is the home: a third
+        cluster has at most a copy of what home had, and no map of what was born elsewhere."""
         every = links(self.file)
+        if home not in (source, target):
+            return []
         if source == home:
             return [
                 link
@@ -119,9 +122,18 @@ class Operator:
             return [topic for topic in every if any(way.mirror.selects(topic) for way in ways)]
         return [topic for topic in every if way_back(self.file, topic, home, source) is not None]
 
+    def _of(self, link: Link, home: str) -> set[str]:
+        """Those of the topics of a change that one link carries."""
+        every = self._carried(home, link.source, link.target)
+        if link.source == home:
+            return {topic for topic in every if link.mirror.selects(topic)}
+        return {topic for topic in every if way_back(self.file, topic, home, link.source) == link.name}
+
     def masked(self, home: str, old: str, new: str) -> list[str]:
         """The topics of which one side has a masked copy: what is born of it away stays away, for at home it would
         overwrite originals."""
+        if home not in (old, new):
+            return []
         away, at = (old, old) if new == home else (new, old)
         if not self.is_up(at):
             at = new
@@ -136,37 +148,66 @@ class Operator:
         marks: dict[str, dict[TopicPartition, Mark]] = {}
         known: dict[TopicPartition, str] = {}
         board = read_board(self.clusters[new])
+        other = read_progress(self.clusters[old]) if self.is_up(old) else Progress()
+        brought = self._brought(home, old, other) if new == home else {}
         for link in self.ways(home, old, new):
             progress, tables = complete_tables(self.clusters[new], link.name)
-            known |= {tp: mark.topic_id for tp, mark in progress.of(link.name).items()}
+            marked = progress.of(link.name)
+            known |= {tp: mark.topic_id for tp, mark in marked.items()}
             tables = {tp: table for tp, table in tables.items() if home_of(self.file, tp.topic) == home}
             ends = self._ends(old, {tp.topic for tp in tables})
             for tp, table in tables.items():
-                seen = board.partitions.get((link.name, *tp))
-                last = max(table.source_next, seen.source_end if seen is not None else 0)
+                status = board.partitions.get((link.name, *tp))
+                last = max(table.source_next, status.source_end if status is not None else 0)
                 end = ends.get(tp, last) if ends is not None else None
-                partitions[tp] = Partition(table, table.target_next, end, last)
+                back = opposite(self.file, link, tp.topic)
+                backward = other.table_back(back, marked[tp]) if back is not None else None
+                joint = JointMap(table, backward) if backward is not None else None
+                table.advance(brought.get(tp, 0))
+                partitions[tp] = Partition(table, table.target_next, end, last, joint)
             for (name, group), places in board.marks.items():
                 if name == link.name:
                     marks.setdefault(group, {}).update(places)
-            for seen_group in self._groups(link, old, new, tables, marks, board):
-                groups[seen_group.group] = seen_group
-        left = self._left(home, old, new, known) if self.is_up(old) else {}
+            for seen in self._groups(link, old, new, tables, marks, board):
+                groups[seen.group] = seen.joined(groups.get(seen.group))
+        left = self._left(home, old, new, known, brought) if self.is_up(old) else {}
         for tp in left.keys() & partitions.keys():  # made again: its end is not one of the map's offsets
             partitions[tp] = replace(partitions[tp], source_end=partitions[tp].table.source_next)
         return assess(partitions, groups.values(), marks, place=self.is_up(old), left=left)
 
     def _left(
-        self, home: str, old: str, new: str, known: Mapping[TopicPartition, str]
+        self,
+        home: str,
+        old: str,
+        new: str,
+        known: Mapping[TopicPartition, str],
+        brought: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, tuple[int, int]]:
         """What is to be mirrored and of which nothing is: source offsets [first, end). ``known``: topic ids by partition."""
         there, kafka = topics_of(self.clusters[old]), self.clusters[old].kafka
         meant = self._carried(home, old, new)
         ends, begins = kafka.end_offsets(meant), kafka.beginning_offsets(meant)
+        firsts = {tp: max(begins.get(tp), brought.get(tp, 0)) for tp, _ in ends}
         return {
-            tp: (begins.get(tp), end)
+            tp: (firsts[tp], end)
             for tp, end in ends
-            if end > begins.get(tp) and known.get(tp) != there[tp.topic].topic_id
+            if end > firsts[tp] and known.get(tp) != there[tp.topic].topic_id
+        }
+
+    def _brought(self, home: str, away: str, there: Progress) -> dict[TopicPartition, int]:
+        """By partition how far the copy at ``away`` is what home has: nothing of that is to go home. ``there``: what mirrors
+        wrote at ``away``. Empty once a failback has begun: a tail may have come behind what was born there."""
+        last = self.control().operations.get(home)
+        if last is None or last.kind == "failback":
+            return {}
+        here, topics = topics_of(self.clusters[home]), topics_of(self.clusters[away])
+        return {
+            tp: mark.target_next
+            for link in self.ways(home, home, away)
+            for tp, mark in there.of(link.name).items()
+            if tp.topic in here
+            and tp.topic in topics
+            and mark.is_of(here[tp.topic].topic_id, topics[tp.topic].topic_id)
         }
 
     def not_mirrored(self, home: str, old: str, new: str) -> dict[str, str]:
@@ -245,12 +286,7 @@ class Operator:
             old_is_up=self.is_up(old),
             tail=tail,
         )
-        if not self.ways(home, old, new) and not self.masked(home, old, new):
-            raise Conflict(
-                f"no mirror leads from {old} to {new} for what {home} owns",
-                hint="declare one, and let it catch up first",
-                code="HUB-1965",
-            )
+        self.check_way(home, old, new)
         if kind != "failover" and (stuck := self.not_mirrored(home, old, new)):
             topic, why = min(stuck.items())
             more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
@@ -260,6 +296,21 @@ class Operator:
                 code="HUB-1968",
             )
         return made
+
+    def check_way(self, home: str, old: str, new: str) -> None:
+        """Raises Conflict (HUB-1965) where no mirror leads from one to the other."""
+        if home not in (old, new):
+            raise Conflict(
+                f"{old} acts for {home} now, and no mirror brought {new} what was born there",
+                hint=f"give it back first: hub mirror failback, of a mirror from {home} to {old}",
+                code="HUB-1965",
+            )
+        if not self.ways(home, old, new) and not self.masked(home, old, new):
+            raise Conflict(
+                f"no mirror leads from {old} to {new} for what {home} owns",
+                hint="declare one, and let it catch up first",
+                code="HUB-1965",
+            )
 
     def carry_on(self, operation: Operation) -> Operation:
         """Do every step that is not done, and write down each that is. Raises what a step raises; then go on later.
@@ -291,6 +342,25 @@ class Operator:
             self._close()
         return aborted
 
+    def remind(self, home: str) -> bool:
+        """Tell a cluster that was down then who acts for ``home`` and how the last change ended: its gateway goes by its own
+        control topic. Whether there was anything to tell."""
+        boards = self.boards()
+        control = joined(board.control for board in boards.values())
+        owner, last = control.owner(home), control.operations.get(home)
+        if last is None:
+            return False
+        missed = False
+        for name in {last.new, last.old} & boards.keys():
+            there = boards[name].control
+            records = [owner.record()] if owner.epoch > there.owner(home).epoch else []
+            records += [last.record()] if there.operations.get(home) != last else []
+            if records:
+                self._append(name, records)
+                missed = True
+        self._close()
+        return missed
+
     def tell(self, operation: Operation, *records: NewRecord) -> None:
         """Into the new side first, then into the old one when it is up."""
         for name in (operation.new, operation.old):
@@ -317,11 +387,15 @@ class Operator:
                 owner = self.control().owner(home)
                 if owner.epoch:
                     self.tell(operation, owner.record())
+                # Since a switchover the way home is open: what it has under way would come after the tail's map was read.
+                self._take_over(old, new, home)
             case "settle_tail":
                 if operation.tail == "replay":
                     self._wait_caught_up(new, old, home)
                 else:
                     self._discard(new, old, home)
+            case "start_back":
+                self._take_over(new, old, home)  # what carried the tail, for the same reason
             case "catch_up":
                 self._wait_caught_up(old, new, home, but_for=_LITTLE_LAG)
             case "drain":
@@ -337,7 +411,7 @@ class Operator:
             case "drop_mirror":
                 for link in self.ways(home, old, new):
                     forget_both(self.file, link, self.clusters)
-            case "claim" | "start_back" | "stop_writers" | "start_mirror" | "open_writers" | "finish":
+            case "claim" | "stop_writers" | "start_mirror" | "open_writers" | "finish":
                 pass  # the record itself is what workers, the gateway and applications go by
 
     def _wait_caught_up(
@@ -393,11 +467,14 @@ class Operator:
                 behind[tp.topic] = behind.get(tp.topic, 0) + more
         return behind, ends
 
-    def _fence(self, operation: Operation) -> None:
-        """Open every transactional id of the mirror: what was under way is aborted, and nothing comes late."""
-        for link in self.ways(operation.home, operation.old, operation.new):
+    def _take_over(self, source: str, target: str, home: str) -> None:
+        """Open every transactional id of a direction: what was under way is aborted, and nothing comes late."""
+        for link in self.ways(home, source, target):
             for number in range(-1, link.mirror.shards):
-                self.clusters[operation.new].kafka.writer(Shard(link.name, number).transactional_id).close()
+                self.clusters[target].kafka.writer(Shard(link.name, number).transactional_id).close()
+
+    def _fence(self, operation: Operation) -> None:
+        self._take_over(operation.old, operation.new, operation.home)
         if operation.kind != "failover" and self.is_up(operation.old):
             reader = ProgressReader(self.clusters[operation.new], maps=False)
             try:
@@ -431,19 +508,22 @@ class Operator:
     def groups(self, link: Link, home: str) -> list[Found]:
         """Each group of a link with what is to be done with it now, by complete maps of both directions."""
         source, target = self.clusters[link.source], self.clusters[link.target]
-        _, tables = complete_tables(target, link.name)
+        progress, tables = complete_tables(target, link.name)
         other = read_progress(source)
         board = read_board(target, status=False)
         joint: dict[TopicPartition, OffsetMap | JointMap] = {}
+        marked = progress.of(link.name)
         for tp, table in tables.items():
             if home_of(self.file, tp.topic) != home:
                 continue
             back = opposite(self.file, link, tp.topic)
-            backward = other.table(back, tp) if back is not None else None
+            backward = other.table_back(back, marked[tp]) if back is not None else None
             joint[tp] = table if backward is None else JointMap(table, backward)
         carrier = GroupCarrier(self.file, link, source, target)
+        groups = carrier.seen({tp.topic for tp in joint} | self._of(link, home))
+        joint |= carrier.untouched(groups, marked)
         found = []
-        for seen in carrier.seen({tp.topic for tp in joint}):
+        for seen in groups:
             marks = board.marks.get((link.name, seen.group), {})
             found.append((seen, carry(seen, joint, marks, force=link.mirror.groups.force)))
         return found
@@ -452,7 +532,13 @@ class Operator:
         """Declare home's tail lost: a gap, and a checkpoint after it, in one transaction of each shard."""
         source, target = self.clusters[home_side], self.clusters[away]
         for link in self.ways(home, home_side, away):
-            known = read_progress(target, maps=False).of(link.name)
+            there = topics_of(source)
+            # One that was deleted has no tail, one that was made again another's: it is mirrored as the file says.
+            known = {
+                tp: mark
+                for tp, mark in read_progress(target, maps=False).of(link.name).items()
+                if tp.topic in there and mark.topic_id in ("", there[tp.topic].topic_id)
+            }
             ends = source.kafka.end_offsets(sorted({tp.topic for tp in known}), committed=False)
             places = target.kafka.topics()[CHECKPOINTS_TOPIC].partitions
             by_shard: dict[int, list[tuple[Checkpoint, int]]] = {}

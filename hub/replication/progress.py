@@ -155,6 +155,12 @@ class Progress:
         self._tables[key] = found, table
         return table
 
+    def table_back(self, link: str, there: Checkpoint) -> OffsetMap | None:
+        """The map of a link that goes back, where it is about the topics that ``there`` is about; None as in ``table``."""
+        place = TopicPartition(there.topic, there.partition)
+        found = self.checkpoints.get((link, *place))
+        return self.table(link, place) if found is not None and found.goes_back(there) else None
+
     def _known(self, key: tuple[str, str, int], found: Checkpoint) -> OffsetMap | None:
         """The table so far, when the checkpoint is of the same beginning."""
         before, table = self._tables.get(key, (None, None))

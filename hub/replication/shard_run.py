@@ -277,21 +277,28 @@ class ShardRun(threading.Thread):
         self, wish: Wish, partitions: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, list[tuple[int, int]]], dict[TopicPartition, int]]:
         """What of the source came from the target, by the map of the other direction, where that has carried anything; and
-        from where on the rest was born at the source: before that are copies that are in no map."""
+        from where on the rest was born at the source: before that are copies that are in no map. Where either topic was made
+        anew since, the target has nothing of what that map is about: all goes there."""
         found: dict[TopicPartition, list[tuple[int, int]]] = {}
         born: dict[TopicPartition, int] = {}
         if not any(tp.topic in wish.opposites for tp in partitions):
             return found, born
         theirs, copied = read_progress(self.source), self._copied()
+        there = topics_of(self.target)
         for tp in partitions:
             back = wish.opposites.get(tp.topic)
             if back is None or tp not in theirs.of(back):
+                continue
+            mark = theirs.of(back)[tp]
+            ours = there[tp.topic].topic_id if tp.topic in there else ""
+            if not mark.is_of(ours, wish.topics[tp.topic].topic_id):
+                found[tp], born[tp] = [], 0
                 continue
             table = theirs.table(back, tp)
             if table is None:
                 raise NotYet(f"the map of {back} is not readable yet")
             found[tp] = foreign_ranges(table, 0, table.target_next)
-            born[tp] = born_from(theirs.of(back)[tp], copied.get((back, *tp)))
+            born[tp] = born_from(mark, copied.get((back, *tp)))
         return found, born
 
     def _copied(self) -> dict[tuple[str, str, int], Copied]:

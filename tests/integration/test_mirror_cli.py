@@ -143,6 +143,31 @@ def test_groups_are_carried_over_exactly(world: World) -> None:
 
 
 @pytest.mark.timeout(240)
+def test_a_group_has_a_position_where_nothing_was_mirrored_yet(world: World) -> None:
+    """Without one it would begin behind what is written there first after a change of hands."""
+    topic, group = f"{world.label}.chat", f"{world.label}.readers"
+    world.make(topic, 3)
+    world.produce(topic, 20, partitions=2)
+    admin = AdminClient({"bootstrap.servers": world.nyc})
+    for future in admin.delete_records([KafkaTopicPartition(topic, 1, world.end(topic, 1))]).values():
+        future.result(30)
+    at = [(topic, 0, 7), (topic, 1, world.end(topic, 1)), (topic, 2, 0)]
+    world.clusters["nyc"].publish_group(group, Positions.of(at))
+    world.declare([f"{world.label}.**"])
+    world.start_worker()
+    world.until(well)
+    expected = Positions.of([(topic, 0, 7), (topic, 1, 0), (topic, 2, 0)])
+    wait_until(
+        lambda: world.clusters["lon"].group_positions(group) == expected,
+        60.0,
+        lambda: str(world.status(world.name)["groups"]),
+    )
+    world.json("switchover", world.name)
+    world.json("failback", world.name)
+    assert world.clusters["lon"].group_positions(group) == expected
+
+
+@pytest.mark.timeout(240)
 def test_a_topic_made_again_stops_or_goes_on_as_the_file_says(world: World) -> None:
     topic, other = f"{world.label}.chat", f"{world.label}.other"
     for name in (topic, other):
@@ -335,6 +360,8 @@ def test_a_failover_says_what_it_loses_and_a_failback_settles_it(world: World, t
     assert world.status()["lost"] == stayed
 
     world.produce(topic, 20, at="lon", mark="away", partitions=1)
+    rehearsed = world.json("drill", world.name, "--kind", "failback")
+    assert 20 <= rehearsed["lost"] <= 22  # those that are to go home, and markers: nothing of the copy
     world.start_worker()
     world.json("failback", world.name, "--tail", tail)
     world.produce(topic, 10, mark="again", partitions=1)

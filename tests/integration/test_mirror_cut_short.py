@@ -11,6 +11,7 @@ from kafka_nodes import own_node
 from mirror_world import World, own_world, well
 from processes import call_hub
 
+from hub.record import Positions, TopicPartition
 from hub.replication.clusters import read_progress
 
 
@@ -22,6 +23,26 @@ def world(tmp_path: Path) -> Iterator[World]:
         own_world(tmp_path / "project", nyc.bootstrap, lon.bootstrap) as made,
     ):
         yield made
+
+
+@pytest.mark.timeout(240)
+def test_a_home_that_lost_its_data_gets_everything_back(world: World) -> None:
+    topic, group = f"{world.label}.chat", f"{world.label}.readers"
+    world.make(topic, 1)
+    world.produce(topic, 50, partitions=1)
+    world.declare([f"{world.label}.**"])
+    world.start_worker()
+    world.until(well)
+    world.hub("failover", world.name, "--name", world.name)
+    world.produce(topic, 20, at="lon", mark="away", partitions=1)
+    world.clusters["lon"].publish_group(group, Positions.of([(topic, 0, 30)]))
+    world.delete(topic)
+    assert world.json("drill", world.name, "--kind", "failback")["lost"] >= 70  # all is to go home
+    world.hub("failback", world.name)
+    assert world.values(topic, "nyc") == world.values(topic, "lon") and len(world.values(topic, "nyc")) == 70
+    place = TopicPartition(topic, 0)
+    (position,) = (at for tp, at in world.clusters["nyc"].group_positions(group) if tp == place)
+    assert world.from_position("nyc", place, position) == world.from_position("lon", place, 30)
 
 
 @pytest.mark.timeout(240)

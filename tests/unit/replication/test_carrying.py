@@ -13,7 +13,11 @@ from hub.log import MemoryCluster, WriterFenced
 from hub.record import Positions, TopicPartition
 from hub.replication import carrying
 from hub.replication.checkpoint import CONTROL_TOPIC
+from hub.replication.chores import Chores
 from hub.replication.groups import Carried, Seen
+from hub.replication.links import links
+from hub.replication.mirrors import MirrorsFile
+from hub.replication.shards import Shard
 
 PLACE = TopicPartition("shop.orders", 0)
 
@@ -87,3 +91,49 @@ def test_what_is_done_at_once_writes_each_mark_once(kafka: Groups) -> None:
     assert kafka.committed == {"a": 100, "b": 100} and len(kafka.logs[CONTROL_TOPIC][0]) == 2
     left_alone = Carried("a", PLACE, "active", "", 100, 90)
     assert not carrying.any_to_commit([(Seen("a", {PLACE: 100}, {}), (left_alone,))])
+
+
+EMPTY = TopicPartition("shop.orders", 1)
+
+
+@pytest.mark.parametrize(("end", "expected"), [(0, {EMPTY: ("exact", 0)}), (7, {EMPTY: ("unmapped", None)})])
+def test_who_reads_a_partition_that_has_nothing_has_a_position_there_too(
+    end: int, expected: dict[TopicPartition, tuple[str, int | None]]
+) -> None:
+    """Its records are gone at the source, and none was ever mirrored; unless the target has somebody else's."""
+    group = {"readers": Positions({EMPTY: 40})}
+    source: Any = SimpleNamespace(
+        groups=lambda: ["readers"],
+        positions_of_groups=lambda _: group,
+        beginning_offsets=lambda _: Positions({PLACE: 0, EMPTY: 40}),
+    )
+    target: Any = SimpleNamespace(
+        topics=lambda: {"shop.orders": None},
+        groups=list,
+        positions_of_groups=lambda _: {},
+        group_members=lambda _: {},
+        end_offsets=lambda topics, committed: Positions({PLACE: 90, EMPTY: end}),
+    )
+    file = MirrorsFile.model_validate(
+        {
+            "clusters": {"nyc": {"bootstrap": "h:1", "owns": ["shop.**"]}, "lon": {"bootstrap": "h:2"}},
+            "mirrors": {"m": {"source": "nyc", "target": "lon", "topics": ["shop.**"]}},
+        }
+    )
+    sides: Any = [SimpleNamespace(kafka=each) for each in (source, target)]
+    carrier = carrying.GroupCarrier(file, links(file)["m"], *sides)
+    ((_, carried),) = carrier.look(["shop.orders"], lambda tp: None, {}, {PLACE})
+    assert {each.place: (each.state, each.commit) for each in carried} == expected
+
+
+def test_what_was_looked_at_before_the_shard_was_taken_is_looked_at_again(kafka: Groups) -> None:
+    """A change of hands placed the groups in between, for good."""
+    chores: Any = SimpleNamespace(
+        _writer=None, shard=Shard("link", -1), link=SimpleNamespace(name="link"), target=SimpleNamespace(kafka=kafka)
+    )  # fmt: skip
+    looked_at = found(100)
+    carried(kafka, kafka.writer(), 900)
+    Chores._commit(chores, looked_at)
+    assert kafka.committed == {"a": 900, "b": 900}
+    Chores._commit(chores, found(901))
+    assert kafka.committed == {"a": 901, "b": 901}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hub.errors import Conflict, HubFault
 from hub.record import NewRecord, Record, TopicPartition
+from hub.replication.board import joined
 from hub.replication.failover import (
     Control,
     Kind,
@@ -25,6 +26,7 @@ from hub.replication.failover import (
     ownership,
 )
 from hub.replication.groups import Mark, Seen
+from hub.replication.joint_map import JointMap
 from hub.replication.offset_map import OffsetMap, Run
 
 P = TopicPartition("nyc.chat", 0)
@@ -181,6 +183,29 @@ def test_after_an_abort_another_may_begin() -> None:
     assert apply(control, read(again.record())).running("nyc") == again
 
 
+@pytest.mark.parametrize("undone", [True, False])
+def test_a_side_that_was_down_at_the_end_of_a_change_learns_of_the_next(undone: bool) -> None:
+    """nyc goes in the middle of a switchover, which is undone and made a failover, or goes on to its end without nyc."""
+    switch = begun(Control(), "switchover", id="1")
+    while switch.next is not None and switch.next.name != ("drain" if undone else "take_ownership"):
+        switch = done(switch, switch.next.name)
+    nyc = lon = apply(Control(), read(switch.record()))
+    if undone:
+        lon = apply(lon, read(abort(switch)[0].record()))
+        lon = carried_out(lon, begun(lon, "failover", id="2", old_is_up=False))
+    else:
+        lon = carried_out(lon, switch)
+    for order in ((nyc, lon), (lon, nyc)):  # nyc is back, and nobody has told it anything
+        control = joined(order)
+        assert control.running("nyc") is None and control.acting == {"nyc": "lon"}
+        assert not control.may_mirror("nyc", "nyc", "lon")
+    told: list[Record] = []
+    carried_out(lon, begun(joined((nyc, lon)), "failback", "nyc", "3"), told)
+    for record in (read(lon.owner("nyc").record()), *told):
+        nyc = apply(nyc, record)
+    assert nyc.running("nyc") is None and nyc.may_write("nyc", "nyc")
+
+
 def test_a_failover_needs_the_new_side_only() -> None:
     assert all(step.at == ("lon",) for step in begun(Control(), "failover", old_is_up=False).steps)
     home = carried_out(Control(), begun(Control(), "failover"))
@@ -216,6 +241,21 @@ def test_a_report_counts_what_is_lost_and_read_again() -> None:
         "fresh": 5,
         "there": 0,
     }
+
+
+def test_where_the_sides_differ_in_order_a_report_counts_what_is_read_again() -> None:
+    """Home has h0 h1 h2 h3 t0 t1, away has h0 h1 h2 t0 t1 h3: t0 and t1 were born away, h3 was carried over after them."""
+    forward = OffsetMap.of([Run(0, 0, 3), Run(3, 5, 1)], source_next=6)
+    both = JointMap(forward, OffsetMap.of([Run(3, 4, 2)]))
+    report = assess({P: Partition(forward, 6, 6, joint=both)}, [Seen("g", {P: 4}, {})], {})
+    (effect,) = report.effects
+    assert (effect.state, effect.position, effect.redelivered) == (
+        "bounded",
+        3,
+        1,
+    )  # h3, and t0 is not passed by
+    unplaced = assess({P: Partition(forward, 6, 6, joint=both)}, [Seen("g", {P: 4}, {P: 1})], {}, place=False)
+    assert unplaced.redelivered == 3  # h1, h2, h3
 
 
 def test_what_was_never_mirrored_is_lost_too() -> None:
@@ -295,7 +335,9 @@ def test_after_a_failover_nothing_is_mirrored_until_the_failback_has_settled_the
     for tail, replays in (("replay", True), ("discard", False)):
         back = states("failback", away, "nyc", tail=tail)
         assert back["settle_tail"] == (True, False, replays)
-        assert back["start_back"] == (True, True, False)
+        # Not before whoever carried the tail is fenced, or what he had under way would be taken for born away.
+        assert back["start_back"] == (True, False, False)
+        assert back["catch_up"] == (True, True, False)
         assert back["place_groups"] == (False, False, False)
         assert back["over"] == (False, False, True)
 

@@ -115,6 +115,30 @@ def test_what_was_born_away_goes_to_a_home_that_was_made_anew(monkeypatch: pytes
     assert seeded(monkeypatch, HOME, away, Side("new", 0, 3), "nyc-lon").source_next == 100
 
 
+@pytest.mark.parametrize(("home_id", "away_id"), [("rebuilt", "lon"), ("nyc", "rebuilt")])
+def test_a_side_that_has_another_topic_now_gets_all_that_the_other_has(
+    monkeypatch: pytest.MonkeyPatch, home_id: str, away_id: str
+) -> None:
+    """The map is of a log that is gone: home was lost with its data, or away's topic was made anew while it acted."""
+    forth = mark("nyc-lon", "nyc", "lon", (0, 100), (0, 100))
+    runs = MapRecord("nyc-lon", "chat", "nyc", 0, (Run(0, 0, 100),))
+    away, home = Side(away_id, 0, 150, forth.record(), runs.record()), Side(home_id, 0, 3)
+    assert seeded(monkeypatch, HOME, away, home, "nyc-lon").source_next == 0
+    run = ShardRun(
+        Shard(HOME.name, 0), HOME, cast(Any, {"lon": away, "nyc": home}), lambda *_: frozenset(), lambda: None
+    )
+    wish = Wish((CHAT,), {"chat": CarriedTopic(1, away_id, 1)}, {"chat": "nyc-lon"})
+    assert cast(Any, run)._foreign(wish, [CHAT])[0] == {CHAT: []}
+
+
+def test_maps_of_two_directions_are_joined_where_they_are_of_the_same_topics() -> None:
+    forth = mark("nyc-lon", "nyc", "lon", (0, 100), (0, 100))
+    home = mark(HOME.name, "lon", "nyc", (0, 150), (0, 150))
+    assert forth.goes_back(home) and home.goes_back(forth)
+    assert not forth.goes_back(mark(HOME.name, "lon", "rebuilt", (0, 150), (0, 150)))
+    assert forth.goes_back(mark(HOME.name, "", "", (0, 150), (0, 150)))  # brokers before 2.8 have no ids
+
+
 def test_a_note_is_of_one_topic_and_one_that_nobody_wrote_is_named() -> None:
     noted = Copied("nyc-lon", *CHAT, "lon", 70)
     assert copied_of(record_of(noted.record())) == noted
