@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from hub.caller import sees_topic
 from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
 from hub.log import ReadableLog, Reader
 from hub.record import Positions, Record, TopicPartition
@@ -136,7 +137,7 @@ class Browser:
         try:
             ends = self.log.end_offsets([wanted.topic])
         except NotFound:
-            guess = nearest(wanted.topic, self.log.topics())
+            guess = nearest(wanted.topic, filter(sees_topic, self.log.topics()))
             hint = f'did you mean "{guess}"?' if guess else "the page of topics lists them"
             raise NotFound(f'topic "{wanted.topic}" does not exist', hint=hint) from None
         begins = self.log.beginning_offsets([wanted.topic])

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
+from hub.caller import sees_topic
 from hub.errors import HubError, NotFound, nearest
 from hub.kafka import KafkaCluster
 from hub.log import ConfigValue, PartitionReplicas, same_setting
@@ -92,7 +93,7 @@ def describe(
     try:
         replicas = cluster.replicas(name)
     except NotFound:
-        guess = nearest(name, cluster.topics())
+        guess = nearest(name, filter(sees_topic, cluster.topics()))
         raise NotFound(
             f'topic "{name}" does not exist', hint=f'did you mean "{guess}"?' if guess else "hub topic ls"
         ) from None

@@ -23,9 +23,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from hub.caller import sees_topic
 from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster, KafkaSender
 from hub.kafka.connection import AWAY, BARRED
@@ -306,7 +308,8 @@ class Gateway:
             if known is not None:
                 known.add_done_callback(lambda first: _repeat(first, answer))
                 return answer
-        self._workers.submit(self._work, request, print_, answer)
+        # Who asks goes along: a hint names no topic that they may not see.
+        self._workers.submit(copy_context().run, self._work, request, print_, answer)
         return answer
 
     def write(self, request: Request) -> Answer:
@@ -572,7 +575,7 @@ class Gateway:
         found = self.cluster.topics()
         self._topics = {each: _Topic(topic.partitions, now_s) for each, topic in found.items()}
         if name not in self._topics:
-            guess = nearest(name, found)
+            guess = nearest(name, filter(sees_topic, found))
             raise NotFound(
                 f'topic "{name[:249]}" does not exist',
                 hint=f'did you mean "{guess}"?' if guess else "hub topic ls",

@@ -27,7 +27,7 @@ from hub.errors import CallerError
 from hub.kafka import KafkaCluster
 from hub.schema_registry.client import RegistryClient
 
-PASSWORD, TOKEN = "correct horse", "hubt_of-checkout"
+PASSWORD, TOKEN, TILL = "correct horse", "hubt_of-checkout", "hubt_of-till"
 ORDER = {
     "type": "record",
     "name": "Order",
@@ -64,6 +64,7 @@ users:
   root: {{password: "{hash_of_password(PASSWORD, b"1" * 16)}", grants: [{{role: admin, topics: ["**"], views: ["**"], hub: true}}]}}
 tokens:
   checkout: {{token: "{hash_of_token(TOKEN)}", grants: [{{role: write, topics: ["{self.orders}"]}}]}}
+  till: {{token: "{hash_of_token(TILL)}", grants: [{{role: write, topics: ["{self.mark}.shop.**"]}}]}}
 """
 
     def grant(self, text: str) -> None:
@@ -226,6 +227,28 @@ def test_queries_read_what_their_caller_may(guarded: Guarded) -> None:
         assert guarded.secret not in near.text
         assert ana.get("/queries/pay").status_code == 403
         assert ana.get("/queries").json()["queries"] == []
+
+
+def test_a_name_that_is_almost_a_hidden_one_is_not_answered_with_it(guarded: Guarded) -> None:
+    """Where a topic is granted that does not exist, and another branch has one of nearly that name."""
+    almost = guarded.secret.replace(".hr.", ".shop.")
+    with httpx2.Client(base_url=guarded.url, timeout=60) as client:
+        ana, till = {"auth": ("ana", PASSWORD)}, {"auth": ("till", TILL)}
+        told = [
+            client.get(f"/topics/{almost}", **ana),
+            client.get(f"/api/topics/{almost}", **ana),
+            client.get(f"/api/topics/{almost}/messages", **ana),
+            client.get(f"/ui/topics/{almost}/messages", **ana),
+            client.get(f"/api/topics/{almost}/settings", **ana),
+            client.get(f"/api/topics/{almost}/tail", **ana),
+            client.get(f"/dlq/{almost}", **ana),
+            client.post(f"/topics/{almost}/events", json={"a": 1}, **till),
+            client.post(f"/v3/clusters/-/topics/{almost}/records", json={"value": {"data": 1}}, **till),
+            client.post(f"/topics/{almost}/records", json={"key": "k", "value": {}}, **till),
+        ]
+    for each in told:
+        assert "does not exist" in each.text or "has no " in each.text, (each.url, each.text)
+        assert guarded.secret not in each.text, (each.url, each.text)
 
 
 def test_the_command_line_asks_by_the_homes_key_or_by_its_token(
