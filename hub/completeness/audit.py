@@ -29,9 +29,10 @@ from hub.completeness.ledger import (
     bucket_of,
     covered,
     named,
+    of_newest,
 )
 from hub.completeness.reading import Seen, Stretch
-from hub.completeness.receipts import make_ledger, up_to
+from hub.completeness.receipts import make_ledger, up_to, with_topic_ids
 from hub.errors import CallerError, NotFound, nearest
 from hub.kafka import KafkaCluster
 from hub.record import Positions, TopicPartition
@@ -124,7 +125,7 @@ class Audit:
         self._reach()
         begins = self.kafka.beginning_offsets([self.topic])
         found: list[Missing] = []
-        entries = [entry for entry in self.ledger.of(self.topic) if bucket_ms in entry.cells]
+        entries = [entry for entry in of_newest(self.ledger.of(self.topic)) if bucket_ms in entry.cells]
         for entry in entries:
             first = max(entry.first, begins.get(entry.place))
             if len(found) >= most or entry.tier not in ("source", "log"):
@@ -154,7 +155,12 @@ class Audit:
     # ---- one partition
 
     def _partition(self, place: TopicPartition, begin: int, end: int, *, compact: bool) -> Iterator[Entry]:
-        entries = [entry for entry in self.ledger.of(self.topic) if entry.partition == place.partition]
+        # Of this very log, and those that do not say of which they are.
+        entries = [
+            entry
+            for entry in self.ledger.of(self.topic)
+            if entry.partition == place.partition and entry.topic_id in ("", self._topic_id)
+        ]
         start = self._start(place, begin)
         seeking = _Seeking.of(entries, begin, end, self.now_ms())
         yield from seeking.lost
@@ -372,10 +378,10 @@ def read_ledger(kafka: KafkaCluster, silent_s: float = _SILENT_S) -> Ledger:
 
 
 def write_entries(kafka: KafkaCluster, entries: Sequence[Entry], replication_factor: int = 1) -> Positions:
-    """Entries of tiers that are counted elsewhere (a view's verdict). Raises PeerError."""
+    """Entries of tiers that are counted elsewhere (a view's verdict, a producer's receipts). Raises PeerError."""
     make_ledger(kafka, replication_factor)
     writer = kafka.writer()
     try:
-        return writer.append([entry.record() for entry in entries])
+        return writer.append([entry.record() for entry in with_topic_ids(kafka, entries)])
     finally:
         writer.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hub.completeness.ledger import SEVERITY, Cell, Entry, Kind, State, Tier, alone, unaudited
+from hub.completeness.ledger import SEVERITY, Cell, Entry, Kind, State, Tier, alone, of_newest, unaudited
 from hub.observability.web.pages.completeness import Heat, Side, Stretch
 
 # The minute under which a comparison without minutes is kept.
@@ -56,6 +56,7 @@ def heat_of(entries: Sequence[Entry]) -> Heat | None:
     """A topic's minutes; None when its ledger is empty."""
     if not entries:
         return None
+    entries = of_newest(entries)
     logs = alone(each for each in entries if each.tier == "log")
     sums: dict[tuple[int, Kind, str], _Sum] = {}
     for kind, instance, one, other in _pairs(entries, logs):

@@ -376,6 +376,7 @@ class TopicAudit:
 
 def audit_of(topic: str, entries: Sequence[Entry], mirrors: Iterable[str] = ()) -> TopicAudit:
     """What the ledger says of a topic. ``mirrors``: those that ought to carry it."""
+    entries = of_newest(entries)
     logs = alone(entry for entry in entries if entry.tier == "log")
     holes, buckets = Holes(), Cells()
     for entry in logs:
@@ -405,15 +406,20 @@ def audit_of(topic: str, entries: Sequence[Entry], mirrors: Iterable[str] = ()) 
     )
 
 
+def of_newest(entries: Sequence[Entry]) -> list[Entry]:
+    """A topic's entries of its newest log, and those that do not say of which they are. Where the topic was made anew, the log before
+    is gone in each partition: also in those that were not audited since, or are no more."""
+    told = [each for each in entries if each.topic_id]
+    newest = max(told, key=lambda each: each.at_ms).topic_id if told else ""
+    return [each for each in entries if each.topic_id in ("", newest)]
+
+
 def alone(entries: Iterable[Entry]) -> list[Entry]:
-    """A topic's entries of its newest log, none of which overlaps one before it. Where the topic was made anew, the log before is
-    gone in each partition: also in those that were not audited since, or are no more."""
-    those = list(entries)
-    newest = max(those, key=lambda each: each.at_ms).topic_id if those else ""
+    """Of these, none that overlaps one before it."""
     found: list[Entry] = []
     reached: dict[TopicPartition, int] = {}
-    for entry in sorted(those, key=lambda each: (each.place, each.first)):
-        if entry.topic_id == newest and entry.first >= reached.get(entry.place, -1):
+    for entry in sorted(entries, key=lambda each: (each.place, each.first)):
+        if entry.first >= reached.get(entry.place, -1):
             found.append(entry)
             reached[entry.place] = entry.end
     return found

@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from hub.completeness.ledger import (
@@ -105,7 +106,7 @@ class Receipts:
         try:
             entries = list(entries_of(self.instance, pending, dropped, self.now_ms()))
             if entries:
-                self._open().append([entry.record() for entry in entries])
+                self._open().append([entry.record() for entry in with_topic_ids(self.cluster, entries)])
             return len(entries)
         except BaseException:
             with self._lock:
@@ -148,6 +149,18 @@ def make_ledger(cluster: Cluster, replication_factor: int) -> None:
             cluster.create_topic(
                 LEDGER_TOPIC, partitions=1, config=LEDGER_CONFIG, replication_factor=replication_factor
             )
+
+
+def with_topic_ids(cluster: Cluster, entries: Sequence[Entry]) -> list[Entry]:
+    """Receipts that say of which log they are: one that is made anew under the same name does not have their records, and lost
+    none of them. Where Kafka does not tell it now, they do not."""
+    topics = {each.topic for each in entries if each.tier == "source"}
+    ids: dict[str, str] = {}
+    with contextlib.suppress(HubError):
+        ids = {name: each.topic_id for name, each in (cluster.described(topics) if topics else {}).items()}
+    return [
+        replace(each, topic_id=ids.get(each.topic, "")) if each.tier == "source" else each for each in entries
+    ]
 
 
 def up_to(end: Positions, reader: Reader, silent_s: float) -> Iterator[Sequence[Record]]:

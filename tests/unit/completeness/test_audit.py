@@ -151,3 +151,23 @@ def test_a_ledger_that_was_deleted_is_told_no_more() -> None:
         assert follower.heat("t") is None
     finally:
         follower.stop()
+
+
+def test_a_receipt_says_of_which_log_it_is_and_is_not_sought_in_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster: Any = MemoryCluster()
+    cluster.create_topic("t", partitions=1, config={}, replication_factor=1)
+    kept = Receipts(cluster, "g")
+    kept.took_id(PLACE, 0, 0, 7, 1)
+    kept.flush()
+    ledger = audit.read_ledger(cluster)
+    assert [each.topic_id for each in ledger.of("t")] == ["memory-1"]
+    monkeypatch.setattr(audit, "Stretch", lambda *_: SimpleNamespace(records=lambda: iter(())))
+    for topic_id, lost in (("memory-1", 1), ("memory-2", 0)):
+        asked: Any = SimpleNamespace(
+            ledger=ledger, topic="t", copies=(), cluster=None, _topic_id=topic_id, now_ms=lambda: 1
+        )
+        asked._start = lambda place, begin: 1
+        made = list(Audit._partition(asked, PLACE, 0, 1, compact=False))
+        assert len(made) == lost

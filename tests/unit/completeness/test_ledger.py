@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hub.cli.completeness import bucket, lines
 from hub.completeness.follow import row_of, series_of
+from hub.completeness.heat import heat_of
 from hub.completeness.ledger import (
     LEDGER_TOPIC,
     MOST_RUNS,
@@ -256,3 +257,15 @@ def test_what_was_found_for_a_receipt_says_nothing_of_one_that_takes_its_place()
     ledger.apply(stored(named(other, "found", other.cells, 2), 3))
     (balance,) = audit_of("t", ledger.of("t")).balances
     assert balance.state is State.BALANCED
+
+
+def test_receipts_of_a_log_that_is_gone_are_not_sought_in_the_one_made_anew() -> None:
+    before = Entry("source", "g", "t", 0, 0, 4, 1, cells([(0, n) for n in range(4)]), "old", runs=((0, 4),))
+    after = Entry("source", "g", "t", 0, 4, 6, 3, cells([(0, 7), (0, 8)]), "new", runs=((4, 2),))
+    now = log(0, 9, topic_id="new", at_ms=2)
+    audit = audit_of("t", [now, before, after, named(after, "found", after.cells, 3)])
+    assert [(each.state, each.records) for each in audit.balances] == [(State.BALANCED, 2)]
+    heat = heat_of([now, before, after, named(after, "found", after.cells, 3)])
+    assert heat is not None and [side.waiting for side in heat.minutes[0].sides] == [0]
+    untold = replace(before, topic_id="")  # of an older hub, or of a producer's own
+    assert audit_of("t", [now, untold]).balances[0].waiting == 4
