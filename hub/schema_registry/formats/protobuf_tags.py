@@ -30,6 +30,10 @@ def retagged(
     file = FileDescriptorProto()
     file.CopyFrom(schema.file)
     if _META not in file.dependency:
+        if not any(more for more, _ in changes.values()):  # no tag is there that could be taken out
+            for each in changes:
+                _found(file, *each)
+            return written(file, beside(file, schema))
         file.dependency.append(_META)
     imports = beside(file, schema)
     pool = DescriptorPool()

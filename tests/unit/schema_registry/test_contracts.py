@@ -214,6 +214,14 @@ def test_protobuf_paths_that_lead_nowhere_are_refused(path: str) -> None:
         retagged(protobuf.parse(PROTO), [Tagged(path, FIELD, ("a",))], [])
 
 
+def test_to_take_out_a_tag_that_is_not_there_changes_nothing() -> None:
+    """In Protobuf the import was written all the same, and made a version."""
+    schema = protobuf.parse(PROTO)
+    assert retagged(schema, [], [Tagged("Order.id", FIELD, ("a",))]) == protobuf.canonical(schema)
+    with pytest.raises(InvalidSchema, match="No matching path"):
+        retagged(schema, [], [Tagged("Order.none", FIELD, ("a",))])
+
+
 def test_a_registration_writes_tags_into_what_it_registers(http: Http) -> None:
     first = http.register(ORDER)
     assert "metadata" not in first
