@@ -31,8 +31,8 @@ def retagged(
     file.CopyFrom(schema.file)
     if _META not in file.dependency:
         if not any(more for more, _ in changes.values()):  # no tag is there that could be taken out
-            for each in changes:
-                _found(file, *each)
+            for path, kind in changes:
+                _found(file, path, kind)
             return written(file, beside(file, schema))
         file.dependency.append(_META)
     imports = beside(file, schema)
