@@ -196,7 +196,9 @@ def late_together(arrived: list[tuple[float, float]], since: float) -> list[tupl
             if not spells or at - spells[-1][-1] > _APART_S:
                 spells.append([])
             spells[-1].append(at)
-    return sorted(((each[0] - since, each[-1] - each[0], len(each)) for each in spells), key=lambda spell: -spell[2])
+    return sorted(
+        ((each[0] - since, each[-1] - each[0], len(each)) for each in spells), key=lambda spell: -spell[2]
+    )
 
 
 def _cpu_s(running: Hub) -> dict[str, float]:
@@ -260,7 +262,8 @@ def main() -> None:
                     f"  longest pauses        {', '.join(f'{each * 1000:,.0f}' for each in found.pauses)} ms"
                 )
                 shown = (
-                    f"{count:,} within {took:.1f} s from {at:.0f} s on" for at, took, count in found.spells[:6]
+                    f"{count:,} within {took:.1f} s from {at:.0f} s on"
+                    for at, took, count in found.spells[:6]
                 )
                 print(f"  late together         {'; '.join(shown)}; {len(found.spells)} times in all")
                 for each in found.told if mode == "realtime" else ():

@@ -67,7 +67,7 @@ class SparkCluster:
 
     def _start(self, name: str, main: str, *arguments: str) -> None:
         opened = [f"--add-opens={package}=ALL-UNNAMED" for package in OPENED]
-        command = [str(_java()), "-Xmx256m", *opened, "-cp", spark_classpath([])]
+        command = [str(_java()), "-Xmx256m", *opened, "-cp", spark_classpath(Settings(), [])]
         command += [f"org.apache.spark.deploy.{main}", "--host", "127.0.0.1", *arguments]
         with (self.folder / f"{name}.log").open("ab") as output:
             self.processes[name] = subprocess.Popen(

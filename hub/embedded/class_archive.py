@@ -51,12 +51,12 @@ def writing_flags(java: Java, path: Path) -> list[str]:
 
 def has_archive(settings: Settings, jars: Sequence[Path]) -> bool:
     """True when a start would find the file."""
-    return archive_path(settings, find_java(settings), spark_classpath(jars)).exists()
+    return archive_path(settings, find_java(settings), spark_classpath(settings, jars)).exists()
 
 
 def make_archive(settings: Settings, jars: Sequence[Path]) -> bool:
     """Make the file when it is missing (about 30 s), in a process of its own. False when that did not work."""
-    path = archive_path(settings, find_java(settings), spark_classpath(jars))
+    path = archive_path(settings, find_java(settings), spark_classpath(settings, jars))
     if path.exists():
         return True
     path.parent.mkdir(parents=True, exist_ok=True)

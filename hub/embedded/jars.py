@@ -21,6 +21,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from hub.config import Settings
+from hub.embedded.hadoop_defaults import hadoop_defaults
 from hub.embedded.java import Java, find_java
 from hub.embedded.lock import Jar, of_sets, parse_lock
 from hub.errors import ConfigError, HubFault, PeerError
@@ -228,9 +229,9 @@ def pyspark_home() -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def spark_classpath(jars: Sequence[Path]) -> str:
-    """PySpark's own jars, then ours."""
-    return ":".join([str(pyspark_home() / "jars" / "*"), *map(str, jars)])
+def spark_classpath(settings: Settings, jars: Sequence[Path]) -> str:
+    """What stands for Hadoop's defaults, PySpark's own jars, then ours."""
+    return ":".join(map(str, [hadoop_defaults(settings), pyspark_home() / "jars" / "*", *jars]))
 
 
 def _watch(cache: Path, missing: Sequence[Jar], progress: Progress | None) -> Callable[[], None]:

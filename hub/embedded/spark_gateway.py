@@ -95,7 +95,7 @@ def start_spark_gateway(
             timeout_s,
             log,
         )
-    archive = archive_path(settings, java, spark_classpath(jars))
+    archive = archive_path(settings, java, spark_classpath(settings, jars))
     reading = reading_flags(java, archive)
     try:
         return _launch(settings, java, spark_command(java, settings, jars, conf, reading), timeout_s, log)
@@ -191,7 +191,7 @@ def spark_command(
         *flags,
         *archive,
         "-cp",
-        spark_classpath(jars),
+        spark_classpath(settings, jars),
         "org.apache.spark.deploy.SparkSubmit",
         *options,
         "pyspark-shell",

@@ -48,3 +48,11 @@ def test_a_query_with_little_to_do_is_done_before_one_with_much_that_began_earli
         assert large.isActive and large.lastProgress is None, "the large batch was done before the small one"
     finally:
         large.stop()
+
+
+def test_a_batch_takes_few_of_hadoops_settings_along(spark_session: SparkSession) -> None:
+    conf = spark_session._jsparkSession.sessionState().newHadoopConf()
+    assert conf.get("fs.file.impl") and conf.get("fs.AbstractFileSystem.file.impl")
+    assert conf.size() < 100, (
+        "Hadoop's own defaults are back: 1,100 settings in each batch, parsed in each task"
+    )

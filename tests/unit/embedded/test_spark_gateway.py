@@ -48,8 +48,8 @@ def test_a_jvm_that_ends_at_once_is_an_error_with_its_exit_code(tmp_path: Path) 
 def test_a_broken_archive_is_removed_and_the_start_goes_on(tmp_path: Path) -> None:
     settings = Settings(cache=tmp_path)
     java = stand_in(tmp_path, f'case "$*" in *SharedArchiveFile*) kill -BUS $$ ;; esac\n{ANSWERS}')
-    archive = archive_path(settings, java, spark_classpath([]))
-    archive.parent.mkdir()
+    archive = archive_path(settings, java, spark_classpath(settings, []))
+    archive.parent.mkdir(exist_ok=True)
     archive.write_bytes(b"cut short")
     gateway = start_spark_gateway(settings, java, [], {})
     assert gateway.port == 4711
