@@ -138,6 +138,11 @@ def check(
             raise CallerError(
                 "check takes one folder, or a subject and a file", hint="hub schema check --help"
             )
+        if against is not None or against_git is not None or offline or data or annotations is not None:
+            raise CallerError(
+                "a file under a subject is compared with the registry alone, and by its level",
+                hint="leave out --against, --against-git, --offline, --data and --annotations, or check a folder",
+            )
         _check_one(settings, what[0], Path(what[1]))
         return
     folder = Path(what[0]) if what else None

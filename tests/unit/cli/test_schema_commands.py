@@ -167,6 +167,16 @@ def test_one_file_is_registered_and_checked_as_its_name_and_its_bytes_say(
             assert asked == [("s", "{}", kind)]
 
 
+@pytest.mark.parametrize("option", ["--offline", "--against=backup.jsonl", "--against-git=HEAD", "--data"])
+def test_one_file_is_checked_as_is_said_or_not_at_all(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """It was compared with the registry whatever was asked for, and passed."""
+    monkeypatch.setattr("hub.schema_registry.remote.RemoteRegistry.incompatibilities", lambda *_: [])
+    code, _, err = run("check", "s", str(tmp_path / "schemas" / "orders.avsc"), option)
+    assert code == 1 and "compared with the registry alone" in err
+
+
 def test_check_against_a_backup_and_against_nothing(run: Run, tmp_path: Path) -> None:
     cluster = MemoryCluster()
     cluster.create_topic(SCHEMAS_TOPIC, partitions=1, config={}, replication_factor=1)
