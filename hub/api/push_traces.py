@@ -68,7 +68,7 @@ class PushTraces:
                 if len(self.waiting) >= MOST_VIEWS:
                     return
                 known = self.waiting[view] = deque(maxlen=MOST_WAITING)
-            if not known or now_ns - known[-1].ended_ns >= 1e9 / PER_S:
+            if not known or abs(now_ns - known[-1].ended_ns) >= 1e9 / PER_S:  # a clock may be set back
                 known.append(Push(row.partition, row.offset, began_ns, now_ns))
 
     def step(self) -> None:
@@ -84,7 +84,7 @@ class PushTraces:
                 trace = applied_by(push, told)
                 if trace is not None:
                     self._tell(view, push, trace)
-                elif now_ns - push.ended_ns < PATIENCE_S * 1e9:
+                elif abs(now_ns - push.ended_ns) < PATIENCE_S * 1e9:
                     kept.setdefault(view, []).append(push)
         with self.lock:
             for view, pushes in kept.items():

@@ -129,3 +129,18 @@ def test_pushes_wait_for_their_batch_and_not_for_ever(recorded: InMemorySpanExpo
     now[0] += 60 * 10**9
     pushes.step()
     assert not pushes.waiting and len(recorded.get_finished_spans()) == 1
+
+
+def test_pushes_are_traced_after_the_clock_was_set_back(recorded: InMemorySpanExporter) -> None:
+    from hub.tracing import spans
+
+    known, now = spans(), [3_600 * 10**9]
+    assert known is not None
+    pushes = PushTraces(known, dict, lambda: now[0])
+    row: Any = type("Row", (), {"partition": 0, "offset": 12})
+    pushes.sent("v", row, 5)
+    now[0] = 10**9
+    pushes.sent("v", row, 6)
+    assert [each.ended_ns for each in pushes.waiting["v"]] == [3_600 * 10**9, 10**9]
+    pushes.step()
+    assert [each.ended_ns for each in pushes.waiting["v"]] == [10**9]
