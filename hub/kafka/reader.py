@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 import uuid
 from collections.abc import Sequence
@@ -21,6 +22,11 @@ WAIT_MS = 20
 FOLLOWING_WAIT_MS = 1_000
 # Who is in no hurry lets the broker gather so much: else it sends each record as it comes, hundreds of times a second.
 GATHERED_BYTES = 65_536
+
+
+# A header whose name is no UTF-8 leaves the client with an error that is set and a tuple that lacks its name: to touch it ends
+# the process. Python looks for such an error after a call from C, like this one; after its own calls only until it knows them.
+_headers_of = operator.methodcaller("headers")
 
 
 class KafkaReader:
@@ -50,10 +56,12 @@ class KafkaReader:
         )
         self.positions: dict[TopicPartition, int] = {}
         self._failed: HubError | None = None
+        self._stopped: dict[TopicPartition, HubError] = {}
 
     def assign(self, positions: Positions) -> None:
         self.positions = dict(positions.offsets)
         self._failed = None
+        self._stopped = {}
         self.consumer.assign(
             [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in positions]
         )
@@ -61,7 +69,7 @@ class KafkaReader:
     def poll(self, limit: int, timeout_s: float) -> Sequence[Record]:
         """See Reader; also returns, with nothing, when a position moved past control markers only.
 
-        Raises HubError (HUB-3020) for a gap, PeerError (HUB-3021) for a batch that cannot be unpacked, NotFound. The
+        Raises HubError (HUB-3020) for a gap, PeerError (HUB-3021) for what cannot be unpacked, NotFound. The
         records before it are returned first; ``position`` stands at what failed: assign again to go on elsewhere.
         """
         self._raise_failed()
@@ -90,7 +98,21 @@ class KafkaReader:
             # Not raised here: the batch has records of before, and of other partitions, that would be lost.
             self._failed = self._passed(topic, partition, offset, error) or self._failed
             return None
-        self.positions[TopicPartition(topic, partition)] = offset + 1
+        tp = TopicPartition(topic, partition)
+        if tp in self._stopped:  # the position stands before this one
+            self._failed = self._stopped[tp]
+            return None
+        try:
+            headers = tuple(_headers_of(message) or ())
+        except SystemError:  # the client tells none of the record's headers then
+            self._failed = self._stopped[tp] = PeerError(
+                f'topic "{topic}" partition {partition} offset {offset}: a header there has a name that is no UTF-8',
+                hint=f"to go on without it, read from offset {offset + 1}",
+                code="HUB-3021",
+            )
+            self.positions[tp] = offset
+            return None
+        self.positions[tp] = offset + 1
         return Record(
             topic,
             partition,
@@ -98,7 +120,7 @@ class KafkaReader:
             message.timestamp()[1],
             message.key(),
             message.value(),
-            tuple(message.headers() or ()),
+            headers,
         )
 
     def _passed(
@@ -108,6 +130,8 @@ class KafkaReader:
         if topic is None or partition is None:
             return self.cluster.translated(error, "read")
         tp = TopicPartition(topic, partition)
+        if tp in self._stopped:
+            return self._stopped[tp]
         if error.code() == KafkaError._PARTITION_EOF:
             self.positions[tp] = max(self.positions.get(tp, 0), offset or 0)
             return None

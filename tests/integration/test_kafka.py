@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from awscrt.checksums import crc32c
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from kafka_nodes import own_node
@@ -18,11 +21,14 @@ from ports import free_pair
 from hub.embedded import KafkaNode
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.kafka import KafkaCluster, KafkaReader
+from hub.kafka.sockets import asked
 from hub.log import Cluster, Reader, Writer, WriterFenced
 from hub.materializers.engine import keep_short
 from hub.materializers.progress import PROGRESS_CONFIG
 from hub.observability.health import health_of
 from hub.record import NewRecord, Positions, Record, TopicPartition
+from hub.schema_registry.sources import Source
+from hub.topics.browse import Browser, Wanted
 from hub.topics.log_dirs import log_dirs
 
 Topic = Callable[..., str]
@@ -302,6 +308,65 @@ def test_a_batch_that_cannot_be_unpacked_is_said_and_may_be_passed(
     assert poison.value.code == "HUB-3021"
     reader.assign(Positions.of([(name, 0, reader.position().get(TopicPartition(name, 0)) + 1)]))
     assert [record.value for record in read(reader, cluster.end_offsets([name]))] == [b"after"]
+
+
+def produce_raw(bootstrap: str, topic: str, header: bytes) -> None:
+    """One record with a header of this name, which no client of ours would write: Produce 3 with a batch of its own."""
+    body = b"\x00\x00\x00\x02k\x02v\x02" + bytes([2 * len(header)]) + header + b"\x02h"
+    now_ms = time.time_ns() // 1_000_000
+    checked = struct.pack(">hiqqqhii", 0, 0, now_ms, now_ms, -1, -1, -1, 1) + bytes([2 * len(body)]) + body
+    batch = struct.pack(">qiibI", 0, 9 + len(checked), -1, 2, crc32c(checked)) + checked
+    name = topic.encode()
+    request = struct.pack(">hhihhhiih", 0, 3, 7, -1, -1, -1, 5_000, 1, len(name)) + name
+    request += struct.pack(">iii", 1, 0, len(batch)) + batch
+    host, _, port = bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port)), 20.0) as connection:
+        answer = asked(connection, request, 10_000)
+    assert struct.unpack_from(">h", answer, 4 + 4 + 2 + len(name) + 4 + 4) == (0,)
+
+
+def test_a_header_that_cannot_be_named_is_said_and_may_be_passed(
+    cluster: KafkaCluster, kafka: str, topic: Topic, reader: KafkaReader
+) -> None:
+    """Whoever had read some records before it ended with a segmentation fault: the server, the auditor, a mirror."""
+    name = topic(partitions=2)
+    writer = cluster.writer()
+    known = topic()
+    writer.append([NewRecord(known, b"k", b"v", (("h", b"h"),))] * 100)
+    reader.assign(Positions.of([(known, 0, 0)]))
+    assert len(read(reader, Positions.of([(known, 0, 100)]))) == 100
+    writer.append([NewRecord(name, b"k", b"before", partition=0)])
+    produce_raw(kafka, name, b"\xff\xfe")
+    writer.append(
+        [NewRecord(name, b"k", b"after", partition=0), NewRecord(name, b"k", b"beside", partition=1)]
+    )
+    reader.assign(Positions.of([(name, 0, 0), (name, 1, 0)]))
+    time.sleep(1.0)  # so that all of them wait in the queue together
+    found: list[Record] = []
+    failed: list[HubError] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while (len(found) < 2 or not failed) and time.monotonic() < deadline:
+        try:
+            found += reader.poll(1_000, 1.0)
+        except HubError as error:
+            failed.append(error)
+    assert {record.value for record in found} == {b"before", b"beside"}
+    assert isinstance(failed[0], PeerError) and failed[0].code == "HUB-3021"
+    assert f'topic "{name}" partition 0 offset 1' in failed[0].message
+    assert reader.position() == Positions.of([(name, 0, 1), (name, 1, 1)])
+    reader.assign(Positions.of([(name, 0, 2)]))
+    assert [record.value for record in read(reader, Positions.of([(name, 0, 3)]))] == [b"after"]
+    browsed = Browser(cluster, NoSchemas()).find(Wanted(name))
+    assert {each.value.text for each in browsed.messages} == {"before", "after", "beside"}
+    assert "partition 0: offsets [1, 2) are passed by" in browsed.unreadable
+
+
+class NoSchemas:
+    def source(self, schema_id: int) -> Source:
+        raise NotFound("none")
+
+    def registered(self, schema_id: int, topic: str) -> tuple[str, int] | None:
+        return None
 
 
 def test_a_published_group_is_there_for_every_tool(cluster: KafkaCluster, topic: Topic) -> None:
