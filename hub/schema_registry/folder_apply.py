@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from hub.errors import Conflict, HubError
+from hub.schema_registry import subject_names as names
 from hub.schema_registry.facts import Reference
 from hub.schema_registry.folder import Item, Plan
 from hub.schema_registry.registry import RegisterSchema, Registry, SetLevel
@@ -51,7 +52,9 @@ class MemoryRegistry:
             subject,
             text,
             schema_type=schema_type,
-            references=tuple(references),
+            references=tuple(
+                replace(each, subject=names.written_in(subject, each.subject)) for each in references
+            ),
             metadata=metadata,
         )
         return int(self._submit(command).version)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import httpx2 as httpx
 
 from hub.errors import NotFound, PeerError
+from hub.schema_registry import subject_names as names
 from hub.schema_registry.facts import Reference
 from hub.schema_registry.rest import RegistryHttp, quoted
 from hub.schema_registry.state import Parsed, RegistryState, SubjectState, Version, parsed_version
@@ -119,7 +121,7 @@ class RemoteRegistry(RegistryHttp):
         metadata: Mapping[str, Any] | None,
     ) -> int:
         """The version that the schema has now."""
-        body = _body(text, schema_type, references, metadata)
+        body = _body(subject, text, schema_type, references, metadata)
         answer = self._ask("POST", f"/subjects/{quoted(subject)}/versions", body)
         if "version" not in answer:  # registries before 8.0 answer with the id alone
             answer = self._ask("POST", f"/subjects/{quoted(subject)}", body)
@@ -140,7 +142,7 @@ class RemoteRegistry(RegistryHttp):
         answer = self._ask(
             "POST",
             f"/compatibility/subjects/{quoted(subject)}/versions",
-            _body(text, schema_type, references, metadata),
+            _body(subject, text, schema_type, references, metadata),
             verbose="true",
         )
         if answer["is_compatible"]:
@@ -165,12 +167,13 @@ def _level(settings: Mapping[str, Any]) -> str:
 
 
 def _version(answer: Mapping[str, Any], deleted: bool) -> Version:
+    subject = str(answer.get("subject") or "")
     return Version(
         int(answer["version"]),
         str(answer["schema"]),
         str(answer.get("schemaType") or "AVRO"),
         tuple(
-            Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
+            Reference(str(each["name"]), names.beside(subject, str(each["subject"])), int(each["version"]))
             for each in answer.get("references") or ()
         ),
         answer.get("metadata"),
@@ -180,11 +183,16 @@ def _version(answer: Mapping[str, Any], deleted: bool) -> Version:
 
 
 def _body(
-    text: str, schema_type: str, references: Sequence[Reference], metadata: Mapping[str, Any] | None
+    subject: str,
+    text: str,
+    schema_type: str,
+    references: Sequence[Reference],
+    metadata: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
+    spelled = [replace(each, subject=names.written_in(subject, each.subject)) for each in references]
     return {
         "schema": text,
         **({"schemaType": schema_type} if schema_type != "AVRO" else {}),
-        **({"references": [each.as_json() for each in references]} if references else {}),
+        **({"references": [each.as_json() for each in spelled]} if spelled else {}),
         **({"metadata": metadata} if metadata is not None else {}),
     }

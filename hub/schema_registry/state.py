@@ -7,9 +7,10 @@ another revision of a folder (``folder.as_state``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hub.schema_registry import subject_names as names
 from hub.schema_registry.compatibility import can_read
 from hub.schema_registry.facts import Reference
 from hub.schema_registry.formats import Difference, InvalidSchema, avro
@@ -23,7 +24,8 @@ _MOST_NESTED = 16  # references of references, as the registry has it
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version of a subject; ``text`` as it is stored. ``deleted`` is a soft delete."""
+    """One version of a subject; ``text`` as it is stored. ``deleted`` is a soft delete. References name subjects in
+    full, whatever context this one is of."""
 
     version: int
     text: str
@@ -153,7 +155,9 @@ def state_of(registry: Registry) -> RegistryState:
                         each.version,
                         each.schema,
                         each.schema_type,
-                        tuple(each.references),
+                        tuple(
+                            replace(to, subject=names.beside(subject, to.subject)) for to in each.references
+                        ),
                         each.metadata,
                         each.schema_id,
                         each.deleted,

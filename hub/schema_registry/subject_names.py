@@ -49,6 +49,11 @@ def beside(subject: str, name: str) -> str:
     return normal(name) if name.startswith(":.") else joined(context_of(subject), name)
 
 
+def written_in(subject: str, name: str) -> str:
+    """How a schema of ``subject`` writes a subject, so that ``beside`` gives it back."""
+    return name if context_of(subject) == DEFAULT_CONTEXT or name.startswith(":.") else f":.:{name}"
+
+
 def context_named(text: str) -> str:
     """The context that a path means: ``ctx``, ``.ctx`` and ``:.ctx:`` are one."""
     inside = text.removeprefix(":").removesuffix(":")

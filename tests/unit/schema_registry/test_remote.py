@@ -124,6 +124,24 @@ def test_the_registry_is_asked_with_the_metadata_of_the_folder(
     assert 'lacks the tag "PII"' in broken  # and nothing of the doc, which only warns
 
 
+def test_subjects_of_contexts_refer_to_what_is_meant(registry: RemoteRegistry, tmp_path: Path) -> None:
+    """`address` in a context is the context's own there: the plan looked for the default one's, apply for the other."""
+    address, order = record("Address", ("x", "int")), record("Order", ("to", "Address"))
+    registry.register(":.eu:address", address, "AVRO", (), None)
+    body = {"schema": order, "references": [{"name": "Address", "subject": "address", "version": 1}]}
+    registry._ask("POST", "/subjects/:.eu:order/versions", body)
+    (tmp_path / "address.avsc").write_text(address)
+    (tmp_path / "order.avsc").write_text(order)
+    for within, steps in ((":.eu:address", []), ("address", ["address", ":.eu:order"])):
+        said = f"schemas: {{order.avsc: {{subject: ':.eu:order'}}, address.avsc: {{subject: '{within}'}}}}"
+        (tmp_path / "schemas.yaml").write_text(said)
+        made = plan(load(tmp_path), registry.state([]))
+        assert not made.refused and [each.subject for each in made.steps] == steps
+        apply(made, registry)
+        assert plan(load(tmp_path), registry.state([])).exit_code == 0
+    assert registry.version(":.eu:order", 2).references == (Reference("Address", "address", 1),)
+
+
 def test_errors_are_the_hubs(registry: RemoteRegistry) -> None:
     registry.register("a", record("A", ("x", "int")), "AVRO", (), None)
     with pytest.raises(NotFound, match="Subject 'no' not found"):
