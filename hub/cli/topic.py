@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import orjson
 import typer
@@ -453,7 +454,8 @@ def publish(
         {"position": str(position), "topic": topic, "partition": where.partition, "offset": after - 1}, output
     )
     note("A read that is given the position waits until it includes this event:")
-    note(f"  curl '{settings.url}/views/VIEW/{key}?after={position}'")
+    url = f"{settings.url}/views/VIEW/{quote(key, safe='')}?after={position}"
+    note(f"  curl '{url}'")  # a key that is quoted for a URL has no quotes for the shell
 
 
 def _load(settings: Settings, file: Path | None) -> TopicTree:

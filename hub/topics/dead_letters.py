@@ -543,11 +543,12 @@ class DeadLetters:
         ]
         wanted = {each.letter.event for each in known.values()}
         grouped: dict[Hashable, list[Known]] = {}
-        found = self.letters(names) if names else Found()
+        found = self.letters(names, MOST_LETTERS) if names else Found()
         if not found.complete:
             raise Conflict(
-                f"more than {MOST_LETTERS} dead letters: those of one event cannot be told together",
-                hint="dismiss what is closed with, or trim the dead-letter topic",
+                f"there are more than {MOST_LETTERS} dead letters, or they are not read in {_READ_S:.0f} s: "
+                "those of one event cannot be told together",
+                hint=f"closed ones too are read: let old ones go, by retention.ms of {' and '.join(names)}",
             )
         for each in found.letters:
             if each.letter.of is not None and each.letter.event in wanted:

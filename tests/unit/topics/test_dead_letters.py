@@ -385,6 +385,22 @@ def test_of_more_letters_than_are_read_at_once_those_that_are_named_are_found(
     )
 
 
+def test_of_more_letters_than_can_be_told_together_a_way_out_is_said_that_is_one(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To dismiss letters was said to help: closed ones are read as well."""
+    places = [desk.dead(GOOD, UNFIT, n) for n in range(5)]
+    monkeypatch.setattr(dead_letters, "MOST_LETTERS", 3)
+    with pytest.raises(Conflict, match="more than 3 dead letters") as refused:
+        desk.letters.replay(places[:1], "ann")
+    assert refused.value.hint is not None
+    assert (
+        "t.dlq" in refused.value.hint
+        and "retention.ms" in refused.value.hint
+        and "closed ones too" in refused.value.hint
+    )
+
+
 def test_nothing_is_replayed_where_one_cannot_be(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those before it were, and nobody was told of them."""
     monkeypatch.setattr(dead_letters, "_BATCH", 1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
+from urllib.parse import unquote, urlsplit
 
 import orjson
 import pytest
@@ -16,6 +18,7 @@ from hub.cli.topic import _carry_out, _steps_bar, _write
 from hub.errors import CallerError, HubError, PeerError
 from hub.kafka import KafkaCluster
 from hub.log import MemoryCluster, NewTopic
+from hub.record import Positions
 from hub.schema_registry.client import RegistryClient
 from hub.topics.plan import CreateTopic, DeleteTopic, Plan
 from hub.topics.tree import TopicSpec
@@ -54,6 +57,27 @@ def test_an_apply_that_stops_says_what_is_done_and_what_is_left(capsys: pytest.C
     }
     assert "Done: 1 (they stand). Left: 2" in said.err
     assert "+ topic b" in said.err
+
+
+def test_the_read_that_waits_for_an_event_is_a_command_for_any_key(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Published:
+        def __init__(self, *_: object) -> None: ...
+
+        def publish(self, topic: str, *_: object) -> Positions:
+            return Positions.of([(topic, 0, 7)])
+
+    monkeypatch.setattr("hub.topics.producer.Publisher", Published)
+    monkeypatch.setattr("hub.cli.topic._connect", lambda _settings: (None, None))
+    with pytest.raises(SystemExit) as ended:
+        main(["topic", "publish", "t", "-k", "O'Hara/a b?#", "-j", "{}"])
+    assert not ended.value.code
+    (command,) = (line for line in capsys.readouterr().err.splitlines() if line.strip().startswith("curl"))
+    said, url = shlex.split(command)
+    path = urlsplit(url).path
+    assert said == "curl" and path.startswith("/views/VIEW/") and path.count("/") == 3
+    assert unquote(path.rpartition("/")[2]) == "O'Hara/a b?#" and url.endswith("?after=t:0:7")
 
 
 def test_two_names_of_one_metric_are_told_when_the_tree_is_drawn(
