@@ -22,6 +22,7 @@ from hub.cli.up import answers_health
 from hub.cli.watch import _print
 from hub.config import Settings
 from hub.errors import ConfigError, HubError, PeerError
+from hub.observability.web import format
 from hub.topics.tree import load
 
 HEAVY = ("fastapi", "pyspark", "confluent_kafka", "sqlalchemy", "pydantic", "rich", "psutil")
@@ -160,6 +161,27 @@ def test_tables_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     show_one({"key": "c-1"}, Output.json)
     assert json.loads(capsys.readouterr().out) == {"key": "c-1"}
     assert text_of({"a": [1, None]}) == '{"a":[1,null]}'
+
+
+def test_what_is_between_colons_is_no_emoji(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A dead letter of partition 100 was shown to be from "shop.orders💯7"."""
+    words = ("shop.orders:100:7", "urn:id:5", "a:m:b")
+    show([dict.fromkeys(words, 1), {word: word for word in words}])
+    show_one({word: word for word in words})
+    (tmp_path / "topics.yaml").write_text("topics:\n  a:\n    doc: 'urn:id:5'\n    owner: 'a:m:b'\n")
+    _draw(load(tmp_path / "topics.yaml"))
+    said = capsys.readouterr().out
+    assert [said.count(word) for word in words] == [4, 5, 5]
+
+
+def test_spaces_of_any_width_are_spaces(capsys: pytest.CaptureFixture[str]) -> None:
+    """Counts have thin ones, names of people have wide ones."""
+    thousands = format.count(18_204)
+    show([{"records": thousands, "name": "山田\u3000太郎", "line": "a\u2028b"}])
+    note("10\u00a0kB")
+    said = capsys.readouterr()
+    assert thousands in said.out and "山田\u3000太郎" in said.out and "10\u00a0kB" in said.err
+    assert "a\\u2028b" in said.out
 
 
 def test_the_group_is_lazy() -> None:
