@@ -51,6 +51,9 @@ _SESSION: Mapping[str, str] = {
     # that a view's plan takes. Errors name the expression, and that is the author's.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
+    # A live batch is planned anew: its plan need not be checked after each rule, nor described in full for a page that is off.
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.sql.ui.explainMode": "simple",
     # One event must not stop a view: x / 0 and a bad cast are null, not an error.
     "spark.sql.ansi.enabled": "false",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
@@ -68,6 +71,8 @@ _SESSION: Mapping[str, str] = {
     f"{_STREAMING}.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     f"{_STREAMING}.stateStore.rocksdb.boundedMemoryUsage": "true",
     f"{_STREAMING}.stateStore.rocksdb.maxMemoryUsageMB": "256",
+    # To count the rows of a state, each row that is written would be looked up once more. Nobody reads the number.
+    f"{_STREAMING}.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     f"{_STREAMING}.stateStore.checkpointFormatVersion": "2",
     f"{_STREAMING}.minBatchesToRetain": "10",
     f"{_STREAMING}.noDataMicroBatches.enabled": "false",
