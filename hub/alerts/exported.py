@@ -207,6 +207,11 @@ def _cluster(changes: Changes, link: str) -> Iterable[dict[str, Any]]:
     for name, expr, words in (
         ("kafka-away", "max by (job) (hub_kafka_up) == 0", "Kafka does not answer the hub"),
         (
+            "store-away",
+            "max by (job) (hub_store_up) == 0",
+            "the server cannot read its store: views are not served",
+        ),
+        (
             "partitions-offline",
             "max by (job) (hub_kafka_offline_partitions) > 0",
             "{{ $value }} partitions have no leader: nobody can write or read them",

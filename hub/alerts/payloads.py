@@ -41,6 +41,8 @@ def object_path(labels: Labels) -> str:
         return f"/topics/{quote(said['topic'], safe='')}"
     if said.get("alertname") in (*CLUSTER_RULES, "canary"):
         return "/cluster"
+    if said.get("alertname") == "store-away":
+        return "/views"
     if "connector" in said or said.get("alertname") == "connect-unreachable":
         return f"/connect?{urlencode({'q': said['connector']})}" if "connector" in said else "/connect"
     return f"/alerts?{urlencode({'name': said.get('alertname', '')})}"

@@ -101,6 +101,12 @@ RULES: Mapping[str, Rule] = {
         ),
         _rule("kafka-away", "Kafka does not answer the hub.", Severity.page, kind="health"),
         _rule(
+            "store-away",
+            "The server cannot read its store: views are not served, and how late they are is not known.",
+            Severity.page,
+            kind="health",
+        ),
+        _rule(
             "partitions-offline",
             "Partitions have no leader: nobody can write or read them.",
             Severity.page,

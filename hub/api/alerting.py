@@ -43,6 +43,7 @@ from hub.observability.objectives import (
     seen_of_cluster,
     seen_of_connect,
     seen_of_readers,
+    seen_of_store,
     seen_of_topics,
     seen_of_views,
 )
@@ -226,6 +227,9 @@ def sources_of(
             seen_of_unproved(told, changes, now_ms, owners, on=on),
         ]
 
+    def store(changes: Changes, _now_ms: int) -> list[Seen]:
+        return seen_of_store(collector.store_trouble(), changes, heard=collector.store_heard)
+
     def connect(changes: Changes, _now_ms: int) -> list[Seen]:
         known = collector.connect()
         return [] if known is None else seen_of_connect(known, changes)
@@ -239,7 +243,7 @@ def sources_of(
     def probed(changes: Changes, _now_ms: int) -> list[Seen]:
         return [] if canaries is None else [seen_of_canaries(canaries(), changes, mirrors.resting())]
 
-    return [readers, topics, completeness, views, proofs, cluster, connect, mirrored, probed]
+    return [readers, topics, completeness, views, proofs, store, cluster, connect, mirrored, probed]
 
 
 def add_alerts(

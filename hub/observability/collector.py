@@ -261,6 +261,11 @@ class Collector:
             return None
         return self.store_error or f"it has not answered for {(now_ms - self.store_at_ms) / 1000:.0f} s"
 
+    def store_trouble(self) -> str | None:
+        """Why the store cannot be read, by its last answer or because it gives none; None while it can."""
+        with self.lock:
+            return self.store_error or self.store_silent(self.now_ms())
+
     def overview(self) -> Overview:
         """The present moment, from memory."""
         now_ms = self.now_ms()

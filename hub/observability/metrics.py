@@ -73,6 +73,13 @@ class _Families:
     def collect(self) -> Iterator[Metric]:
         views, topics = self.overview.views, self.overview.topics
         yield gauge("hub_kafka_up", "1 while Kafka answers", [], [([], self.overview.kafka.state == "up")])
+        if self.overview.views_heard or self.overview.error is not None:
+            yield gauge(
+                "hub_store_up",
+                "1 while the server can read its store",
+                [],
+                [([], self.overview.error is None)],
+            )
         yield gauge(
             "hub_topic_end_offset",
             "Sum of the end offsets of a topic's partitions",

@@ -167,6 +167,16 @@ def seen_of_connect(connect: Connect, changes: Changes) -> list[Seen]:
     ]
 
 
+def seen_of_store(trouble: str | None, changes: Changes, *, heard: bool) -> list[Seen]:
+    """Rule ``store-away``. ``trouble``: why the server's store cannot be read; ``heard``: whether it ever answered."""
+    rule = changes.rule("store-away")
+    if trouble is None and not heard:
+        return [Seen(rule, whole=False)]
+    verdict = Verdict.GOOD if trouble is None else Verdict.BAD
+    words = "" if trouble is None else "the server's store cannot be read: views are not served"
+    return [Seen(rule, (Observation(labels_of({}), verdict, words, detail=trouble or ""),))]
+
+
 def seen_of_cluster(health: Health, changes: Changes) -> list[Seen]:
     """Rules ``kafka-away``, ``partitions-offline`` and ``under-replicated``, of the cluster, and ``disk-full`` of each folder of
     each broker. While Kafka does not answer, nothing is known but that."""

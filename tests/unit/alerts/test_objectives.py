@@ -345,6 +345,8 @@ def test_each_query_runs_when_it_is_due() -> None:
 def test_each_rule_is_judged_by_what_the_server_asks(tmp_path: Path) -> None:
     """A rule that nobody is asked about would be shown, have a runbook, and never fire."""
     memory: Any = SimpleNamespace(
+        store_trouble=lambda: None,
+        store_heard=True,
         rows=tuple,
         round_s=1.0,
         error=None,

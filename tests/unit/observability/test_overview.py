@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from hub.alerts.rules import Changes
 from hub.errors import PeerError
 from hub.log import MemoryCluster
 from hub.observability import collector as collector_module
 from hub.observability.collector import TOPICS_EVERY_S, Collector
+from hub.observability.metrics import exposition
+from hub.observability.objectives import seen_of_store
 from hub.observability.overview import TopicKind, kind_of
 from hub.observability.reports import reports_of
 from hub.observability.status import LagState
@@ -308,6 +311,31 @@ def test_a_view_past_the_end_of_a_topic_made_again_has_not_read_everything(stage
     stage.pass_s(2)
     (view,) = stage.collector.overview().views
     assert view.lag is not None and view.lag.records == 1
+
+
+def test_a_store_that_cannot_be_read_is_an_alert_and_a_series_of_its_own(stage: Stage) -> None:
+    """Of lag and freshness of views nothing is known meanwhile, so no other rule would tell."""
+
+    def seen() -> list[tuple[str, str]]:
+        collector = stage.collector
+        (found,) = seen_of_store(collector.store_trouble(), Changes(), heard=collector.store_heard)
+        return [(each.verdict.name, each.detail) for each in found.observations]
+
+    def series() -> list[float]:
+        told = exposition(stage.collector.overview()).decode().splitlines()
+        return [float(line.split()[1]) for line in told if line.startswith("hub_store_up ")]
+
+    assert (seen(), series()) == ([], [])  # nobody was asked yet
+    stage.pass_s(1)
+    assert (seen(), series()) == ([("GOOD", "")], [1.0])
+    stage.views.broken = True
+    stage.pass_s(3)
+    assert (seen(), series()) == ([("BAD", "the store is locked")], [0.0])
+    stage.views.broken = False
+    stage.pass_s(3)
+    stage.now_ms += 75_000  # it hangs
+    stage.collector.ask_what_is_due()
+    assert (seen(), series()) == ([("BAD", "it has not answered for 75 s")], [0.0])
 
 
 def test_a_store_that_tells_nothing_for_a_minute_leaves_no_views_that_look_well(stage: Stage) -> None:
