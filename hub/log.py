@@ -34,6 +34,11 @@ class TopicDescription:
     replication_factor: int
     config: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def kafkas_id(self) -> str:
+        """The id as Kafka's tools and mirrors spell it: URL-safe base64. Its C client has plain base64."""
+        return self.topic_id.replace("+", "-").replace("/", "_")
+
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:

@@ -157,7 +157,7 @@ def with_topic_ids(cluster: Cluster, entries: Sequence[Entry]) -> list[Entry]:
     topics = {each.topic for each in entries if each.tier == "source"}
     ids: dict[str, str] = {}
     with contextlib.suppress(HubError):
-        ids = {name: each.topic_id for name, each in (cluster.described(topics) if topics else {}).items()}
+        ids = {name: each.kafkas_id for name, each in (cluster.described(topics) if topics else {}).items()}
     return [
         replace(each, topic_id=ids.get(each.topic, "")) if each.tier == "source" else each for each in entries
     ]

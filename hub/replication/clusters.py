@@ -144,10 +144,7 @@ def _tokens(how: Connection) -> Callable[[], str]:
 
 def topics_of(reached: Reached) -> dict[str, TopicDescription]:
     """The cluster's topics without their settings, ids as Kafka spells them (URL-safe base64)."""
-    return {
-        name: replace(each, topic_id=each.topic_id.replace("+", "-").replace("/", "_"))
-        for name, each in reached.kafka.topics().items()
-    }
+    return {name: replace(each, topic_id=each.kafkas_id) for name, each in reached.kafka.topics().items()}
 
 
 def side(reached: Reached, names: Iterable[str], *, rules: bool = True) -> Side:

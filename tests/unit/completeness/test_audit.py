@@ -21,6 +21,7 @@ from hub.completeness.receipts import Receipts
 from hub.errors import PeerError
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import Positions, Record, TopicPartition
+from hub.replication.clusters import topics_of
 
 PLACE = TopicPartition("t", 0)
 
@@ -151,6 +152,20 @@ def test_a_ledger_that_was_deleted_is_told_no_more() -> None:
         assert follower.heat("t") is None
     finally:
         follower.stop()
+
+
+def test_the_id_of_a_log_is_spelled_in_receipts_as_the_audit_spells_it() -> None:
+    cluster: Any = MemoryCluster()
+    cluster.create_topic("t", partitions=1, config={}, replication_factor=1)
+    cluster.descriptions["t"] = replace(
+        cluster.descriptions["t"], topic_id="X+y/Zw"
+    )  # as Kafka's C client has it
+    kept = Receipts(cluster, "g")
+    kept.took_id(PLACE, 0, 0, 7, 1)
+    kept.flush()
+    reached: Any = SimpleNamespace(kafka=cluster)
+    ours = topics_of(reached)["t"].topic_id
+    assert [each.topic_id for each in audit.read_ledger(cluster).of("t")] == [ours] == ["X-y_Zw"]
 
 
 def test_a_receipt_says_of_which_log_it_is_and_is_not_sought_in_another(
