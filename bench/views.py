@@ -393,13 +393,14 @@ def produce(
     rate: int,
     seconds: float,
     beside: Callable[[int], None] = lambda _: None,
+    key_of: Callable[[str], str] = lambda own: own,
 ) -> float:
-    """Events at a steady rate, each with a key of its own; the monotonic time when it began."""
+    """Events at a steady rate, each with a key of its own, or what ``key_of`` makes of that; the monotonic time when it began."""
     producer = Producer({"bootstrap.servers": running.settings.bootstrap, "linger.ms": 0})
     began_at, number = time.monotonic(), 0
     while (elapsed := time.monotonic() - began_at) < seconds:
         while number < elapsed * rate:
-            key = f"L-{began_at:.0f}-{number}"
+            key = key_of(f"L-{began_at:.0f}-{number}")
             topic, value = running.event(10_000_000 + number, key)
             for each in arrivals:
                 each.sent[key] = time.monotonic()
@@ -604,8 +605,23 @@ def of_one_size(given: argparse.Namespace, with_peer: bool) -> None:
         say("memory: the whole hub", f"{total:,} MB", "4,096")
 
 
+def live_cost(running: Hub, keys: int, given: argparse.Namespace) -> str:
+    """What an event takes live, when so many keys are there already and each event is for one of them."""
+    switch(running, "live")
+    chance = random.Random(2)
+
+    def known(_own: str) -> str:
+        return f"C-{chance.randrange(keys):07d}"
+
+    produce(running, (), given.rate, given.warm_up, key_of=known)
+    before, began_at = running.cpu_s(), time.monotonic()
+    produce(running, (), given.rate, given.seconds, key_of=known)
+    cpu_s, took_s = running.cpu_s() - before, time.monotonic() - began_at
+    return f"{cpu_s * 1e6 / (given.rate * given.seconds):,.0f} us ({cpu_s / took_s:.2f} cores)"
+
+
 def by_keys(given: argparse.Namespace, with_peer: bool) -> None:
-    """The cost of an event, of few keys and of many."""
+    """The cost of an event, of few keys and of many: of a history, in which few keys have few rows, and live."""
     for keys in (10_000, 1_000_000):
         with hub() as running:
             running.load(given.events, keys)
@@ -615,6 +631,7 @@ def by_keys(given: argparse.Namespace, with_peer: bool) -> None:
                     theirs = cost_of(found)
             say(f"bulk, {keys:,} keys: CPU, start included", cost_of(bulk(running)), "", theirs)
             say(f"bulk, {keys:,} keys, by the Spark that has run", cost_of(bulk_again(running)))
+            say(f"live, {keys:,} keys there: CPU, {given.rate:,} events/s", live_cost(running, keys, given))
 
 
 def main() -> None:

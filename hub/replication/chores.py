@@ -303,13 +303,17 @@ class Chores(threading.Thread):
             return carrier.table(tp, progress, other)
 
         found = carrier.look(topics, table, marks, progress.of(self.link.name))
-        self._commit(found)
+        if not self._commit(found):
+            return self._carry_groups()
         self.groups = carrier.status(found, progress, marks, int(time.time() * 1000), other)
 
-    def _commit(self, found: Sequence[Found]) -> None:
+    def _commit(self, found: Sequence[Found]) -> bool:
+        """False where the shard was only taken now: a change of hands may have placed the groups since they were looked at, so
+        they are looked at again."""
         if not any_to_commit(found):
-            return
+            return True
         if self._writer is None:
             self._writer = self.target.kafka.writer(self.shard.transactional_id)
-            return  # a change of hands may have fenced meanwhile, and placed them: they are looked at again
+            return False
         mark_and_commit(self._writer, self.target, self.link.name, found)
+        return True
