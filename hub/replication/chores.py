@@ -303,9 +303,10 @@ class Chores(threading.Thread):
             return carrier.table(tp, progress, other)
 
         found = carrier.look(topics, table, marks, progress.of(self.link.name))
-        if not self._commit(found):
-            return self._carry_groups()
-        self.groups = carrier.status(found, progress, marks, int(time.time() * 1000), other)
+        if self._commit(found):
+            self.groups = carrier.status(found, progress, marks, int(time.time() * 1000), other)
+        else:
+            self._carry_groups()
 
     def _commit(self, found: Sequence[Found]) -> bool:
         """False where the shard was only taken now: a change of hands may have placed the groups since they were looked at, so
