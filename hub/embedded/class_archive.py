@@ -129,6 +129,7 @@ def main(arguments: list[str]) -> None:
             "spark.master": "local[2]",
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "1",
+            "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
             "spark.sql.streaming.stateStore.providerClass": state,
             "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
         }

@@ -13,6 +13,9 @@ from patience import patient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from hub.config import Settings
+from hub.embedded import ensure_jars, make_archive
+
 
 def events(session: SparkSession, partitions: int) -> DataFrame:
     """A batch of one row a task."""
@@ -56,3 +59,10 @@ def test_a_batch_takes_few_of_hadoops_settings_along(spark_session: SparkSession
     assert conf.size() < 100, (
         "Hadoop's own defaults are back: 1,100 settings in each batch, parsed in each task"
     )
+
+
+@pytest.mark.timeout(420)
+def test_sparks_classes_are_kept_for_the_next_start() -> None:
+    """What cannot be kept costs each start half a minute, and says so to nobody."""
+    settings = Settings()
+    assert make_archive(settings, ensure_jars(settings, ("spark",))["spark"])
