@@ -105,7 +105,8 @@ def fetch_jars(settings: Settings) -> None:
         jars = ensure_jars(settings, progress=progress)
     if not has_archive(settings, jars["spark"]):
         note("Preparing Spark for quick starts (once, about 30 s) ...")
-        make_archive(settings, jars["spark"])
+        if not make_archive(settings, jars["spark"]):
+            note("  that did not work: Spark starts as slowly as always, and the next start tries again")
 
 
 def children(settings: Settings) -> list[Child]:
