@@ -288,10 +288,11 @@ class Desk:
             if not pending or self._fenced:
                 return not self._fenced
             try:
-                if self._writer is None:
+                writer = self._writer
+                if writer is None:
                     make_topic(self.cluster, self.replication_factor)
-                    self._writer = self._open_writer()
-                self._writer.append([record for _, record in pending])
+                    writer = self._open_writer()
+                writer.append([record for _, record in pending])
             except WriterFenced:
                 self._fenced, self._others_since_ms = True, None
                 self._look_at_ms = self.now_ms() + LOOK_EVERY_MS

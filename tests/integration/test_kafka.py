@@ -70,6 +70,19 @@ def read(reader: Reader, until: Positions) -> list[Record]:
     return found
 
 
+def read_past_failures(reader: Reader, count: int) -> tuple[list[Record], list[HubError]]:
+    """What comes until there are so many records and a failure, and all failures; less when that takes too long."""
+    found: list[Record] = []
+    failed: list[HubError] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while (len(found) < count or not failed) and time.monotonic() < deadline:
+        try:
+            found += reader.poll(1_000, 1.0)
+        except HubError as error:
+            failed.append(error)
+    return found, failed
+
+
 def read_all(cluster: KafkaCluster, topic: str, writer: str | None = None) -> list[Record]:
     """The whole topic; with a ``writer``, after its last transaction has its marker."""
     if writer is not None:
@@ -271,14 +284,7 @@ def test_an_error_in_one_partition_loses_no_record_of_the_others(
     delete_before(cluster, name, 1, 50)
     reader.assign(Positions.of([(name, 0, 0), (name, 1, 10), (name, 2, 0)]))
     time.sleep(1.0)  # so that records and the error wait in the queue together
-    found: list[Record] = []
-    failed: list[HubError] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while (len(found) < 400 or not failed) and time.monotonic() < deadline:
-        try:
-            found += reader.poll(1_000, 1.0)
-        except HubError as error:
-            failed.append(error)
+    found, failed = read_past_failures(reader, 400)
     for partition in (0, 2):
         assert [record.offset for record in found if record.partition == partition] == list(range(200))
     assert ["[10, 50)" in error.message for error in failed] == [True]
@@ -343,14 +349,7 @@ def test_a_header_that_cannot_be_named_is_said_and_may_be_passed(
     )
     reader.assign(Positions.of([(name, 0, 0), (name, 1, 0)]))
     time.sleep(1.0)  # so that all of them wait in the queue together
-    found: list[Record] = []
-    failed: list[HubError] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while (len(found) < 2 or not failed) and time.monotonic() < deadline:
-        try:
-            found += reader.poll(1_000, 1.0)
-        except HubError as error:
-            failed.append(error)
+    found, failed = read_past_failures(reader, 2)
     assert {record.value for record in found} == {b"before", b"beside"}
     assert isinstance(failed[0], PeerError) and failed[0].code == "HUB-3021"
     assert f'topic "{name}" partition 0 offset 1' in failed[0].message
