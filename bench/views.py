@@ -481,6 +481,9 @@ def steady(running: Hub, mode: str, rate: int, seconds: int, warm_up_s: int) -> 
     }
 
 
+# Events a second at which a live batch is mostly its events.
+BUSY = 20_000
+
 # What is measured once more, when the JVM has compiled most of what is hot.
 LATER = "later_"
 
@@ -605,33 +608,43 @@ def of_one_size(given: argparse.Namespace, with_peer: bool) -> None:
         say("memory: the whole hub", f"{total:,} MB", "4,096")
 
 
-def live_cost(running: Hub, keys: int, given: argparse.Namespace) -> str:
+def live_cost(
+    running: Hub, cpu_s: Callable[[], float], keys: int, rate: int, given: argparse.Namespace
+) -> str:
     """What an event takes live, when so many keys are there already and each event is for one of them."""
-    switch(running, "live")
-    chance = random.Random(2)
+    chance, sent = random.Random(2), 0
 
     def known(_own: str) -> str:
         return f"C-{chance.randrange(keys):07d}"
 
-    produce(running, (), given.rate, given.warm_up, key_of=known)
-    before, began_at = running.cpu_s(), time.monotonic()
-    produce(running, (), given.rate, given.seconds, key_of=known)
-    cpu_s, took_s = running.cpu_s() - before, time.monotonic() - began_at
-    return f"{cpu_s * 1e6 / (given.rate * given.seconds):,.0f} us ({cpu_s / took_s:.2f} cores)"
+    def count(number: int) -> None:
+        nonlocal sent
+        sent = number
+
+    produce(running, (), rate, given.warm_up, key_of=known)
+    before = cpu_s()
+    produce(running, (), rate, given.seconds, count, known)
+    return f"{(cpu_s() - before) * 1e6 / sent:,.1f} us ({sent / given.seconds:,.0f}/s)"
 
 
 def by_keys(given: argparse.Namespace, with_peer: bool) -> None:
-    """The cost of an event, of few keys and of many: of a history, in which few keys have few rows, and live."""
+    """The cost of an event, of few keys and of many: of a history, in which few keys have few rows, and live, where most
+    events make a row. A small batch costs its plan more than its events; at the higher rate it is the events."""
+    rates = (given.rate, BUSY)
     for keys in (10_000, 1_000_000):
         with hub() as running:
             running.load(given.events, keys)
-            theirs = "-"
+            theirs = dict.fromkeys(("bulk", *rates), "-")
             if with_peer:
-                with peer(running, given.events) as (_, found):
-                    theirs = cost_of(found)
-            say(f"bulk, {keys:,} keys: CPU, start included", cost_of(bulk(running)), "", theirs)
+                with peer(running, given.events) as (view, found):
+                    theirs["bulk"] = cost_of(found)
+                    theirs |= {rate: live_cost(running, view.cpu_s, keys, rate, given) for rate in rates}
+            say(f"bulk, {keys:,} keys: CPU, start included", cost_of(bulk(running)), "", theirs["bulk"])
             say(f"bulk, {keys:,} keys, by the Spark that has run", cost_of(bulk_again(running)))
-            say(f"live, {keys:,} keys there: CPU, {given.rate:,} events/s", live_cost(running, keys, given))
+            switch(running, "live")
+            for rate in rates:
+                ours = live_cost(running, running.cpu_s, keys, rate, given)
+                say(f"live, {keys:,} keys there: CPU, {rate:,} events/s", ours, "", theirs[rate])
 
 
 def main() -> None:
