@@ -18,6 +18,9 @@ from hub.errors import CallerError, NotFound, nearest
 
 MOST_ENTRIES = 200
 _INSTANCE = r"^[A-Za-z0-9._@:-]{1,100}$"
+_LARGEST = (1 << 63) - 1  # an offset or a time as Kafka has them
+# Records or bytes of a minute: what all minutes add up to that the ledger holds is a number of 64 bits, too.
+_MOST = 1 << 44
 
 
 class HasLedger(Protocol):
@@ -35,29 +38,29 @@ class _Said(BaseModel):
 
 
 class Minute(_Said):
-    bucket_ms: int = Field(ge=0, multiple_of=60_000)
-    count: int = Field(gt=0)
+    bucket_ms: int = Field(ge=0, le=_LARGEST, multiple_of=60_000)
+    count: int = Field(gt=0, le=_MOST)
     sum: str = Field(pattern=r"^[0-9a-f]{16}$")
-    bytes: int = Field(0, ge=0)
+    bytes: int = Field(0, ge=0, le=_MOST)
 
 
 class Receipt(_Said):
     """What of one partition was acknowledged: ``runs`` of offsets (first, count), ascending, and their minutes."""
 
     topic: str = Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")
-    partition: int = Field(ge=0)
-    runs: list[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(gt=0)]]] = Field(
-        min_length=1, max_length=MOST_RUNS
+    partition: int = Field(ge=0, lt=1 << 31)
+    runs: list[tuple[Annotated[int, Field(ge=0, le=_LARGEST)], Annotated[int, Field(gt=0, le=_MOST)]]] = (
+        Field(min_length=1, max_length=MOST_RUNS)
     )
     minutes: list[Minute] = Field(min_length=1, max_length=1_500)
-    dropped: int = Field(0, ge=0, description="acknowledged records that there was no room for")
+    dropped: int = Field(0, ge=0, le=_MOST, description="acknowledged records that there was no room for")
 
 
 class Receipts(_Said):
     """``instance`` names the producer and this start of it: two with one name would write over each other."""
 
     instance: str = Field(pattern=_INSTANCE)
-    at_ms: int = Field(ge=0)
+    at_ms: int = Field(ge=0, le=_LARGEST)
     receipts: list[Receipt] = Field(min_length=1, max_length=MOST_ENTRIES)
 
 
