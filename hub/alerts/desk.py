@@ -42,6 +42,7 @@ from hub.alerts.matching import Matchers, labels_of
 from hub.alerts.outbox import ChannelStatus, Outbox
 from hub.alerts.rules import RULES, Changes, Rule, Seen, Severity, Verdict
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
+from hub.kafka.reader import up_to
 from hub.log import Cluster, Reader, Writer, WriterFenced
 from hub.record import NewRecord
 from hub.runtime import repeating
@@ -59,7 +60,7 @@ CLAIM_EVERY_MS = 60_000
 CLAIM_HOLDS_MS = 5 * 60_000
 LOOK_EVERY_MS = 30_000
 _READING = "what was told before is being read"
-_READ_S = 60.0
+_SILENT_S = 60.0
 _BUSY_SHARE = 0.2
 
 
@@ -427,7 +428,7 @@ class Desk:
 
 
 def read(cluster: Log) -> Kept:
-    """What was kept so far. Raises PeerError, HubFault."""
+    """What was kept so far. Raises PeerError when nothing comes for a minute, HubFault."""
     kept = Kept()
     if ALERTS_TOPIC not in cluster.topics():
         return kept
@@ -435,11 +436,8 @@ def read(cluster: Log) -> Kept:
     reader = cluster.reader()
     try:
         reader.assign(cluster.beginning_offsets([ALERTS_TOPIC]))
-        deadline = time.monotonic() + _READ_S
-        while not reader.position().covers(end):
-            if time.monotonic() > deadline:
-                raise PeerError(f'topic "{ALERTS_TOPIC}" is not read to its end in {_READ_S:g} s')
-            for record in reader.poll(5_000, 0.2):
+        for records in up_to(end, reader, _SILENT_S):
+            for record in records:
                 kept.apply(record)
     finally:
         reader.close()

@@ -32,9 +32,10 @@ from hub.completeness.ledger import (
     of_newest,
 )
 from hub.completeness.reading import Seen, Stretch
-from hub.completeness.receipts import make_ledger, up_to, with_topic_ids
+from hub.completeness.receipts import make_ledger, with_topic_ids
 from hub.errors import CallerError, NotFound, nearest
 from hub.kafka import KafkaCluster
+from hub.kafka.reader import up_to
 from hub.record import Positions, TopicPartition
 from hub.replication.clusters import Reached
 from hub.replication.verify import Compared

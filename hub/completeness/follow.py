@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from hub.completeness.heat import heat_of
 from hub.completeness.ledger import LEDGER_TOPIC, SEVERITY, Ledger, State, TopicAudit, audit_of
-from hub.completeness.receipts import up_to
 from hub.errors import HubError
+from hub.kafka.reader import up_to
 from hub.log import Cluster, Reader
 from hub.observability.web.pages.completeness import Heat
 from hub.runtime import Backoff

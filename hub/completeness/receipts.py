@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -26,16 +26,15 @@ from hub.completeness.ledger import (
     id_of,
     runs_of,
 )
-from hub.errors import Conflict, HubError, PeerError
-from hub.log import Cluster, Reader, Writer
-from hub.record import Headers, NewRecord, Positions, Record, TopicPartition
+from hub.errors import Conflict, HubError
+from hub.log import Cluster, Writer
+from hub.record import Headers, NewRecord, TopicPartition
 
 log = logging.getLogger(__name__)
 
 EVERY_S = 5.0
 MOST_PENDING = 200_000
 _STOP_S = 5.0
-_POLL = 5_000
 
 # Offset, timestamp, id, size.
 Receipt = tuple[int, int, int, int]
@@ -161,19 +160,6 @@ def with_topic_ids(cluster: Cluster, entries: Sequence[Entry]) -> list[Entry]:
     return [
         replace(each, topic_id=ids.get(each.topic, "")) if each.tier == "source" else each for each in entries
     ]
-
-
-def up_to(end: Positions, reader: Reader, silent_s: float) -> Iterator[Sequence[Record]]:
-    """The ledger's records until ``end``: a ledger of weeks takes minutes, and may, as long as they come. Raises PeerError when
-    none did for ``silent_s``."""
-    heard_s = time.monotonic()
-    while not reader.position().covers(end):
-        records = reader.poll(_POLL, 0.2)
-        if records:
-            heard_s = time.monotonic()
-        elif time.monotonic() - heard_s > silent_s:
-            raise PeerError(f'topic "{LEDGER_TOPIC}" is not read to its end: nothing came for {silent_s:g} s')
-        yield records
 
 
 def entries_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from hub.errors import HubError, NotFound, PeerError
 from hub.kafka.connection import MISSING, made
 from hub.kafka.offsets import Offsets
+from hub.log import Reader
 from hub.record import Positions, Record, TopicPartition
 
 QUEUE_KB = 65_536
@@ -22,6 +23,25 @@ WAIT_MS = 20
 FOLLOWING_WAIT_MS = 1_000
 # Who is in no hurry lets the broker gather so much: else it sends each record as it comes, hundreds of times a second.
 GATHERED_BYTES = 65_536
+_POLL = 5_000
+
+
+def up_to(end: Positions, reader: Reader, silent_s: float) -> Iterator[Sequence[Record]]:
+    """The records from where the reader stands until ``end``, as they come: a topic of weeks takes minutes, and may, as long as it
+    gets on. Gives nothing, too, so that who reads may stop between. Raises what ``poll`` raises, and PeerError when nothing came
+    for ``silent_s``, wherever the time went else."""
+    heard_s = time.monotonic()
+    while not (at := reader.position()).covers(end):
+        records = reader.poll(_POLL, 0.2)
+        came = reader.position() != at  # past marks of transactions, too
+        if not came and time.monotonic() - heard_s > silent_s:
+            names = ", ".join(f'"{name}"' for name in sorted({place.topic for place, _ in at.behind(end)}))
+            raise PeerError(
+                f"topic {names} is not read to its end: nothing came for {silent_s:g} s", hint="try again"
+            )
+        yield records
+        if came:
+            heard_s = time.monotonic()
 
 
 # A header whose name is no UTF-8 leaves the client with an error that is set and a tuple that lacks its name: to touch it ends

@@ -20,7 +20,7 @@ from hub.alerts.outbox import Outbox
 from hub.alerts.rules import Changes, Observation, Rule, Seen, Verdict
 from hub.alerts.shown import body_of, matchers_from, matchers_text
 from hub.errors import CallerError, Conflict, HubFault, NotFound, PeerError
-from hub.log import MemoryCluster, MemoryWriter
+from hub.log import MemoryCluster, MemoryReader, MemoryWriter
 from hub.record import NewRecord, Record
 
 RULE = Rule("lag", "slo", "late", "page", for_ms=0, keep_ms=0, runbook="lag")
@@ -343,6 +343,27 @@ def test_what_cannot_be_written_for_a_reason_of_our_own_is_told_all_the_same(wor
     world.cluster.cut = False
     step(world, desk)
     assert len(box.put_in) == 1 and read(world.cluster).state.firing
+
+
+def test_what_was_kept_is_read_for_as_long_as_it_comes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record every ten seconds; then none any more."""
+    clock_s, most = 0.0, 1_000
+
+    class Slow(MemoryReader):
+        def poll(self, limit: int, timeout_s: float) -> Sequence[Record]:
+            nonlocal clock_s, most
+            clock_s, most = clock_s + 10.0, most - 1
+            return super().poll(1, timeout_s) if most > 0 else ()
+
+    desk, _ = world.desk()
+    world.verdicts = {f"c{number}": Verdict.BAD for number in range(10)}
+    step(world, desk)
+    monkeypatch.setattr("time.monotonic", lambda: clock_s)
+    monkeypatch.setattr(world.cluster, "reader", lambda: Slow(world.cluster))
+    assert len(read(world.cluster).state.alerts) == 10 and clock_s > 60.0
+    most = 5
+    with pytest.raises(PeerError, match=f'"{ALERTS_TOPIC}" is not read to its end: nothing came for 60 s'):
+        read(world.cluster)
 
 
 def test_a_channel_goes_on_when_what_it_sent_cannot_be_noted() -> None:

@@ -19,6 +19,7 @@ from hub.completeness.ledger import LEDGER_TOPIC, Cells, Entry, Ledger, State, a
 from hub.completeness.reading import Seen
 from hub.completeness.receipts import Receipts
 from hub.errors import PeerError
+from hub.kafka.reader import up_to
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import Positions, Record, TopicPartition
 from hub.replication.clusters import topics_of
@@ -132,7 +133,7 @@ def test_a_ledger_of_weeks_is_read_for_as_long_as_it_takes(monkeypatch: pytest.M
     )
     gone: Any = SlowReader(cluster)
     with pytest.raises(PeerError, match="nothing came for 60 s"):
-        list(receipts.up_to(Positions({PLACE: 1}), silent, 60.0))  # type: ignore[arg-type]
+        list(up_to(Positions({PLACE: 1}), silent, 60.0))  # type: ignore[arg-type]
 
 
 def test_a_ledger_that_was_deleted_is_told_no_more() -> None:
