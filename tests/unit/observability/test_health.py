@@ -93,6 +93,44 @@ def test_the_watch_keeps_what_it_knew_while_kafka_is_away_and_asks_folders_now_a
     assert watch.known().error is None and (broker.dirs, broker.dirs_error) == (None, "it hung up")
 
 
+def test_a_broker_that_hangs_delays_no_others_news() -> None:
+    """They were asked one after the other once: folders behind such a broker came as late as its time-out."""
+    brokers = {id: ("k", id) for id in range(40)}
+    placement, seen = Placement(brokers, 1, {}), threading.Event()
+
+    class Many:
+        def placement(self) -> Placement:
+            return placement
+
+    def dirs(_host: str, port: int, _timeout_s: float) -> tuple[LogDir, ...]:
+        if port in (0, 7) and not seen.wait(30):
+            raise AssertionError("the others' folders are not shown while this one is waited for")
+        if port == 7:
+            raise PeerError("it hung up")
+        return (LogDir("/l", port),)
+
+    watch = HealthWatch(Many(), None, dirs)
+
+    def look() -> None:
+        while sum(each.dirs is not None for each in watch.known().brokers) < 38:
+            seen.wait(0.01)
+        seen.set()
+
+    threading.Thread(target=look, daemon=True).start()
+    watch.step()
+    found = watch.known().brokers
+    assert [each.id for each in found if each.dirs is None] == [7] and found[7].dirs_error == "it hung up"
+    assert [each.bytes for each in found if each.id != 7] == [id for id in range(40) if id != 7]
+
+
+def test_what_breaks_while_folders_are_asked_is_told() -> None:
+    def dirs(*_: object) -> tuple[LogDir, ...]:
+        raise RuntimeError("odd")
+
+    with pytest.raises(RuntimeError, match="odd"):
+        HealthWatch(Staged(), None, dirs).step()
+
+
 def test_a_large_cluster_is_asked_more_rarely_and_one_that_is_away_is_not() -> None:
     now_s, kafka = [0.0], Staged()
 
