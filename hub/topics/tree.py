@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -465,7 +465,8 @@ def matches(pattern: str, topic: str) -> bool:
     return _compiled(pattern).fullmatch(f"{topic}.") is not None
 
 
-@cache
+# Bounded: silences have patterns, too, and whoever may write one writes any number of them.
+@lru_cache(maxsize=4_096)
 def _compiled(pattern: str) -> re.Pattern[str]:
     # Every label ends with its dot, so that "**" may stand for none; no backtracking across labels.
     labels = {"*": r"[^.]+\.", "**": r"(?:[^.]+\.)*"}

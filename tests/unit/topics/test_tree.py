@@ -225,6 +225,12 @@ def test_many_stars_do_not_take_for_ever() -> None:
     assert not matches(".".join(["**"] * 12 + ["z"]), ".".join(["a"] * 14))
 
 
+def test_patterns_that_were_asked_long_ago_are_forgotten() -> None:
+    for number in range(5_000):
+        assert matches(f"silenced.{number}.*", f"silenced.{number}.orders")
+    assert tree._compiled.cache_info().currsize < 5_000
+
+
 def test_the_doctests_hold() -> None:
     for module in (tree, routes, key_fields):
         found = doctest.testmod(module)
