@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hub.errors import CallerError, NotFound
+from hub.schema_registry.bounded import Bounded
 from hub.schema_registry.facts import Reference
-from hub.schema_registry.rest import RegistryHttp, quoted
+from hub.schema_registry.rest import RegistryHttp, quoted, refusals_in
 from hub.schema_registry.sources import Source
 
 _DEEPEST = 16  # references of references; as the registry has it
+_MOST_CHARACTERS = 16_000_000  # of schemas by id that are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +27,14 @@ class RegisteredSchema:
 
 
 class RegistryClient(RegistryHttp):
-    """Thread safe. Schemas by id are cached: an id's schema never changes.
+    """Thread safe. Schemas by id are cached, the last that were asked for: an id's schema never changes.
 
     Raises NotFound (404), Conflict (incompatible, with the reasons), CallerError (refused), PeerError (no answer).
     """
 
     def __init__(self, url: str, timeout_s: float = 15.0) -> None:
         super().__init__(url, timeout_s)
-        self._by_id: dict[int, str] = {}
-        self._lock = threading.Lock()
+        self._by_id: Bounded[int, str] = Bounded(_MOST_CHARACTERS)
 
     def register(
         self,
@@ -57,12 +57,10 @@ class RegistryClient(RegistryHttp):
 
     def schema(self, schema_id: int) -> str:
         """The text of the schema with this id."""
-        with self._lock:
-            known = self._by_id.get(schema_id)
+        known = self._by_id.get(schema_id)
         if known is None:
             known = str(self._ask("GET", f"/schemas/ids/{schema_id}")["schema"])
-            with self._lock:
-                self._by_id[schema_id] = known
+            self._by_id.put(schema_id, known, len(known) + 100)
         return known
 
     def text_of(self, schema_id: int) -> tuple[str, str, list[Reference]]:
@@ -135,10 +133,9 @@ class RegistryClient(RegistryHttp):
         self._ask("PUT", f"/config/{quoted(subject)}", {"compatibility": level})
 
     def incompatibilities(self, subject: str, schema: str) -> list[str]:
-        """Why the schema may not follow the subject's versions at its level; [] when it may."""
+        """Why the registry would not take the schema: by the subject's level, or by a rule; [] when it would."""
         path = f"/compatibility/subjects/{quoted(subject)}/versions"
-        answer = self._ask("POST", path, {"schema": schema}, verbose="true")
-        return [] if answer["is_compatible"] else list(answer.get("messages") or ["incompatible"])
+        return refusals_in(self._ask("POST", path, {"schema": schema}, verbose="true"))
 
     def delete(self, subject: str, *, permanent: bool = False) -> list[int]:
         return list(self._ask("DELETE", f"/subjects/{quoted(subject)}", permanent=str(permanent).lower()))

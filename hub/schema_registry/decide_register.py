@@ -76,6 +76,15 @@ def as_judged(registry: Queries, command: RegisterSchema) -> RegisterSchema:
     return command if importing else registry.completed(command)
 
 
+def makes_version(registry: Queries, command: RegisterSchema) -> bool:
+    """Whether a version is made of the command's schema: of one that is a version already only where the command asks for
+    another number. Asked of what was sent: metadata that are left out fit any version. Raises Refused 42201."""
+    known = registry.lookup(command)
+    if known is None or command.version not in (0, -1, known.version):
+        return True
+    return not _late_enough(registry, command, known)
+
+
 def _new(registry: Queries, command: RegisterSchema) -> SchemaStored:
     """What is to be stored, without version and id. Raises Refused 42201, 42209."""
     references = registry.resolved(command.subject, command.references)

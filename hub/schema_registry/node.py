@@ -24,7 +24,7 @@ from hub.errors import HubError, HubFault, PeerError
 from hub.log import Cluster, Reader, Writer, WriterFenced
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.compatibility import Incompatibility
-from hub.schema_registry.decide_register import as_judged
+from hub.schema_registry.decide_register import as_judged, makes_version
 from hub.schema_registry.describe import Warned, warnings
 from hub.schema_registry.facts import SCHEMAS_TOPIC, SchemaStored, Unreadable, fact_of, record_of
 from hub.schema_registry.formats import InvalidSchema, known
@@ -161,8 +161,7 @@ class Node:
         self._parse(command)
 
         def asked(registry: Registry) -> list[Violation]:
-            # Whether it is known is asked of what was sent: metadata that are left out fit any version.
-            is_new = registry.lookup(command) is None
+            is_new = makes_version(registry, command)
             return registry.violations(as_judged(registry, command), is_new=is_new)
 
         return self.read(asked)

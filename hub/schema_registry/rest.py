@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -52,6 +53,16 @@ class RegistryHttp:
 def quoted(subject: str) -> str:
     """A subject as one part of a path."""
     return quote(subject, safe="")
+
+
+def refusals_in(answer: Mapping[str, Any]) -> list[str]:
+    """Why a registry would not take a schema, of its answer to whether it is compatible (``verbose``); [] when it would. What
+    only warns is none."""
+    if answer["is_compatible"]:
+        return []
+    return [each for each in answer.get("messages") or () if not each.startswith("warning: ")] or [
+        "incompatible"
+    ]
 
 
 def _refusal(answer: httpx.Response) -> HubError:

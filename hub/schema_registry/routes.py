@@ -336,15 +336,20 @@ class Api:
 
     def register(self, call: Call) -> Answer:
         body = call.json()
-        command = self._command(call, body)
-        sent, add, remove = command, tagged(body, "schemaTagsToAdd"), tagged(body, "schemaTagsToRemove")
-        if add or remove:
-            command = replace(self.node.retagged(command, add, remove), version=command.version or -1)
+        sent = self._command(call, body)
+        command = self._with_tags(sent, body)
         warned = self._warned(command)
         answer, position = self.node.submit(command)
         made = Answer.of(registered(answer, self._as_sent(call, sent, answer)), position=position)
         made.headers += warned
         return made
+
+    def _with_tags(self, command: RegisterSchema, body: Mapping[str, Any]) -> RegisterSchema:
+        """The command with the tags that its request wants written into the schema, or taken out of it."""
+        add, remove = tagged(body, "schemaTagsToAdd"), tagged(body, "schemaTagsToRemove")
+        if not add and not remove:
+            return command
+        return replace(self.node.retagged(command, add, remove), version=command.version or -1)
 
     def _warned(self, command: RegisterSchema) -> list[tuple[bytes, bytes]]:
         """The header ``Hub-Warnings``: the rules that only warn and that the schema breaks, then what no level sees.
@@ -539,9 +544,11 @@ class Api:
     # ---- compatibility, contexts, the server
 
     def compatible(self, call: Call) -> Answer:
-        command = self._command(call, call.json())
+        body = call.json()
+        command = self._command(call, body)
         if not command.schema.strip():
             raise Refused(422, 42201, "Empty schema")
+        command = self._with_tags(command, body)
         version = call.params[1] if len(call.params) > 1 else None
         reasons = [str(reason) for reason in self.node.incompatibilities(command, version)]
         violations = self.node.violations(command)

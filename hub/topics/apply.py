@@ -76,11 +76,20 @@ class RegisteredSchemas:
         return self._levels[subject]
 
     def incompatibilities(self, subject: str, schema: str, level: str) -> Sequence[str]:
+        if not self.versions(subject):
+            return self._of_a_first(subject, schema)
         if level == self.compatibility(subject):
             return self.registry.incompatibilities(subject, schema)
         # The registry judges by the level it has, and this one is only about to be set.
         earlier = [(n, avro.parse(text)) for n, text in enumerate(self.versions(subject), 1)]
         return [str(each) for each in check(avro.parse(schema), earlier, level)]
+
+    def _of_a_first(self, subject: str, schema: str) -> Sequence[str]:
+        """No level looks at it; the rules of the tree do."""
+        try:
+            return self.registry.incompatibilities(subject, schema)
+        except NotFound:  # another registry, which answers of subjects that it has only
+            return ()
 
 
 def read_schemas(tree: TopicTree) -> dict[str, str]:

@@ -154,7 +154,7 @@ class Schemas(Protocol):
         """The subject's effective level."""
 
     def incompatibilities(self, subject: str, schema: str, level: str) -> Sequence[str]:
-        """Why the schema may not follow the subject's versions at that level: which field, which rule."""
+        """Why the schema may not follow the subject's versions at that level, or be its first: which field, which rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,7 +434,7 @@ def _schema_steps(topic: TopicSpec, text: str, schemas: Schemas, refusals: list[
         return []
     # The level of the tree decides, for it is set before the schema is registered.
     try:
-        reasons = schemas.incompatibilities(topic.subject, text, level) if versions else ()
+        reasons = schemas.incompatibilities(topic.subject, text, level)
     except InvalidSchema as error:  # only the registry can judge it, and it does so by the level that it has
         refusals.append(
             Refusal(
@@ -451,11 +451,13 @@ def _schema_steps(topic: TopicSpec, text: str, schemas: Schemas, refusals: list[
         refusals.append(
             Refusal(
                 topic.name,
-                f"its schema breaks {level}: {reason}",
-                "change the schema so that it follows the registered one, or the level in topics.yaml",
+                f"its schema breaks {level if versions else 'a rule'}: {reason}",
+                "change the schema so that it follows the registered one, or the level in topics.yaml"
+                if versions
+                else "change the schema; hub schema explain says who set the rule",
                 "schema",
                 "a schema that breaks the rule",
-                f"version {len(versions)}",
+                f"version {len(versions)}" if versions else "no version",
             )
         )
     return [RegisterSchema(topic, text, not versions)]

@@ -27,6 +27,7 @@ RULES: dict[str, Any] = {
         "severity": {"doc": "warn", "naming": "warn"},
     },
     "strict": {"doc": "record"},
+    "tagged": {"pii": {"mail": "PII"}},
 }
 
 
@@ -58,6 +59,41 @@ def test_rules_are_asked_with_the_metadata_that_registration_inherits(http: Test
     asked = http.post(f"/compatibility/subjects/{subject}/versions?verbose=true", json=later).json()
     answer = http.post(f"/subjects/{subject}/versions", json=later)
     assert (asked["is_compatible"], answer.status_code) == (True, 200), (asked, answer.text)
+
+
+def judged(http: TestClient, subject: str, body: dict[str, Any]) -> bool:
+    """Whether the schema may be registered: asked, and then done."""
+    asked = http.post(f"/compatibility/subjects/{subject}/versions?verbose=true", json=body).json()
+    answer = http.post(f"/subjects/{subject}/versions", json=body)
+    assert asked["is_compatible"] is answer.is_success, (asked, answer.text)
+    assert answer.is_success or "fix: " in asked["messages"][0]
+    return answer.is_success
+
+
+def test_what_the_rules_refuse_is_not_called_compatible(http: TestClient) -> None:
+    assert not judged(http, "strict.x-value", {"schema": record("a")})  # nor of a first version
+    assert judged(http, "strict.x-value", {"schema": record("a", doc="x")})
+    assert not judged(http, "strict.x-value", {"schema": record("a", "b")})
+    tags = [{"schemaEntity": {"entityPath": "R.mail", "entityType": "sr_field"}, "tags": ["PII"]}]
+    for fields in (["mail"], ["mail", "b"]):
+        assert not judged(http, "tagged.x-value", {"schema": record(*fields)})
+        assert judged(http, "tagged.x-value", {"schema": record(*fields), "schemaTagsToAdd": tags})
+
+
+def test_an_older_version_of_what_is_frozen_may_not_become_the_latest() -> None:
+    books = [Rulebook(Policies.of({})), Rulebook(Policies.of({"a": {"freeze": True}}))]
+    node = Node(MemoryCluster(), rules=lambda: books[0])
+    assert node.start()
+    app = FastAPI()
+    app.include_router(create_router(node))
+    http = TestClient(app)
+    for fields in (["a"], ["a", "b"]):
+        assert judged(http, "a-value", {"schema": record(*fields)})
+    del books[0]
+    assert not judged(http, "a-value", {"schema": record("a"), "version": -1})
+    assert judged(http, "a-value", {"schema": record("a")})
+    assert judged(http, "a-value", {"schema": record("a", "b"), "version": -1})
+    node.stop()
 
 
 def test_a_registration_is_answered_with_confluent_s_body_and_the_warnings_beside_it(
