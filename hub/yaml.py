@@ -41,6 +41,23 @@ def load_model(path: Path, model: type[Model]) -> Model:
         raise _explained(path, node, model, error) from None
 
 
+def is_there(path: Path) -> bool:
+    """Whether a file that need not be there is. Raises ConfigError (HUB-1101) where it is only as ``.yml``: what it says would
+    silently not hold."""
+    if path.exists():
+        return True
+    hint = _misnamed(path)
+    if hint is not None:
+        raise ConfigError(f'file "{path}" does not exist', hint=hint, code="HUB-1101")
+    return False
+
+
+def _misnamed(path: Path) -> str | None:
+    """What to do when the file is there by the other name that YAML goes by."""
+    other = path.with_suffix(".yml")
+    return f"rename {other.name} to {path.name}: only .yaml is read" if other.exists() else None
+
+
 def place(path: Path, *steps: str | int) -> str:
     """``file:line:column`` of what stands at a path of keys, for complaints that come up after loading."""
     node, key_node = _find(_compose(path), steps)
@@ -68,7 +85,9 @@ def _compose(path: Path) -> yaml.Node:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(f'file "{path}" does not exist', hint="check the path", code="HUB-1101") from None
+        raise ConfigError(
+            f'file "{path}" does not exist', hint=_misnamed(path) or "check the path", code="HUB-1101"
+        ) from None
     except UnicodeDecodeError as error:
         raise ConfigError("not UTF-8 text", where=f"{path}", hint=str(error), code="HUB-1102") from None
     if len(text) > _MOST_BYTES:

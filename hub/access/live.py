@@ -13,6 +13,7 @@ from hub.access.decide import ANONYMOUS, Policy, Principal, decide
 from hub.access.files import ACCESS_FILE, AccessFile, load_access
 from hub.caller import Action, Caller, Decision, Resource
 from hub.errors import ConfigError
+from hub.yaml import is_there
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +103,11 @@ class LiveAccess:
 
     def _gone(self) -> None:
         self._read = None
+        try:
+            is_there(self.path)
+        except ConfigError as error:  # as access.yml: who wrote it believes that it holds
+            self._failed(error)
+            return
         if self.rules is None and not self._required:
             return
         if self.error is None or self.error.code != "HUB-1713":

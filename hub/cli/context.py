@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,14 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from hub.cli.output import note
 from hub.config import Settings
 from hub.errors import ConfigError, nearest
 from hub.security import Sasl, Tls, is_secret
 
+# What is read of a project, by the end of its name.
+_FILES = ("hub", "topics", "policies", "mirrors", "access", "alerts", "schemas/schemas")
+_FOLDERS = ("views", "views/tests", "alerts")
 # A folder with one of them is a project.
 _OF_A_PROJECT = ("hub.yaml", "topics.yaml", "schemas", "views")
 
@@ -54,8 +60,6 @@ def where_to_find(settings: Settings) -> dict[str, str]:
 
 def _running(home: Path) -> Mapping[str, str]:
     """What ``where_to_find`` said when the hub of this home was started; {} when none runs."""
-    from contextlib import suppress
-
     with suppress(OSError):
         if (home / "hub.pid").stat().st_size:  # who asks for help, or has no hub, loads no psutil
             from hub.runtime import running_hub
@@ -66,6 +70,7 @@ def _running(home: Path) -> Mapping[str, str]:
 
 
 def _read(project: Path, given: Mapping[str, Any], running: Mapping[str, str]) -> Settings:
+    _tell_misnamed(project.absolute())
     file = project / "hub.yaml"
 
     class InProject(Settings):
@@ -91,6 +96,28 @@ def _read(project: Path, given: Mapping[str, Any], running: Mapping[str, str]) -
     if settings.embedded_kafka and "bootstrap" not in settings.model_fields_set:
         settings = settings.model_copy(update={"bootstrap": f"127.0.0.1:{settings.kafka_port}"})
     return settings
+
+
+@cache
+def _tell_misnamed(project: Path) -> None:
+    """Once: a file that is passed over says nothing itself, and what is missing looks like a mistake of the hub's."""
+    named: list[str] = []
+    with suppress(OSError):  # a folder that may not be read is told by who needs it
+        named = sorted(each.relative_to(project).as_posix() for each in _misnamed(project))
+    if named:
+        more = f" and {len(named) - 5} more" if len(named) > 5 else ""
+        note(
+            f"not read, for the hub reads .yaml only: {', '.join(named[:5])}{more}. Rename to .yaml what is meant for it"
+        )
+
+
+def _misnamed(project: Path) -> Iterator[Path]:
+    """Files that would be the hub's, did they not end in ``.yml``."""
+    for each in [project / f"{name}.yml" for name in _FILES] + [
+        file for folder in _FOLDERS for file in (project / folder).glob("*.yml")
+    ]:
+        if each.is_file() and not each.name.startswith(".") and not each.with_suffix(".yaml").exists():
+            yield each
 
 
 def environment_of(settings: Settings) -> dict[str, str]:

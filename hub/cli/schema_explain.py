@@ -48,13 +48,14 @@ def explain(
     from hub.schema_registry import policy
     from hub.schema_registry.compatibility import LEVELS
     from hub.schema_registry.rulebook import Rulebook
+    from hub.yaml import is_there
 
     settings = load_settings()
     project = settings.project
     path = file or project / policy.POLICIES_FILE
     tree = _tree(project / TOPICS_FILE)
     names = [topic.name for topic in tree.topics] if tree is not None else []
-    if file is None and not path.exists():
+    if file is None and not is_there(path):
         note(f"{path} does not exist: no rules but the level. See docs/policies.md")
         policies = policy.Policies(topics=names)
     else:
@@ -162,5 +163,6 @@ def _in_folder(project: Path, subjects: Sequence[str]) -> tuple[SchemaFile, Pars
 
 def _tree(path: Path) -> TopicTree | None:
     from hub.topics.tree import load
+    from hub.yaml import is_there
 
-    return load(path) if path.exists() else None
+    return load(path) if is_there(path) else None

@@ -378,9 +378,10 @@ def schemas_of(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list
     """(the schemas of a view's sources: their own, those that topics.yaml names, or that the folder "schemas" has for the
     topic; the sources of which none is known)."""
     from hub.topics.tree import load, matches
+    from hub.yaml import is_there
 
     tree_file = folder / "topics.yaml"
-    topics = load(tree_file).topics if tree_file.exists() else ()
+    topics = load(tree_file).topics if is_there(tree_file) else ()
     schemas: dict[str, Any] = {}
     for name, source in view.sources.items():
         if source.declared is not None:

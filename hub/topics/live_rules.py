@@ -11,6 +11,7 @@ from hub.errors import ConfigError
 from hub.schema_registry.policy import POLICIES_FILE, Policies, load_policies
 from hub.schema_registry.rulebook import Rulebook
 from hub.topics.tree import load
+from hub.yaml import is_there
 
 log = logging.getLogger(__name__)
 
@@ -65,10 +66,10 @@ class LiveRules:
         policies, topics = self._files
         try:
             self._owners = (
-                {topic.name: topic.owner for topic in load(topics).topics} if topics.exists() else {}
+                {topic.name: topic.owner for topic in load(topics).topics} if is_there(topics) else {}
             )
         except ConfigError as error:  # hub topic plan complains of it; the topics stay those that were known
             log.warning("owners of topics are not known anew: %s", error)
         owners = self._owners
-        found = load_policies(policies, owners) if policies.exists() else Policies(topics=owners)
+        found = load_policies(policies, owners) if is_there(policies) else Policies(topics=owners)
         return Rulebook(found, owners)

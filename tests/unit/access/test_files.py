@@ -149,6 +149,18 @@ def test_a_broken_file_leaves_what_held_and_where_nothing_held_lets_nobody_in(
     assert may_read(fresh) is True and fresh.error is not None
 
 
+def test_a_file_by_the_other_name_of_yaml_lets_nobody_in_and_says_why(tmp_path: Path) -> None:
+    """Who wrote access.yml believed that access was controlled."""
+    (tmp_path / "access.yml").write_text(GOOD)
+    live = LiveAccess(tmp_path)
+    live.refresh()
+    assert may_read(live) is False and live.error is not None
+    assert "rename access.yml to access.yaml" in (live.error.hint or "")
+    (tmp_path / "access.yml").rename(tmp_path / "access.yaml")
+    live.refresh()
+    assert may_read(live) is True and live.error is None
+
+
 def test_a_file_that_goes_away_leaves_what_held(tmp_path: Path) -> None:
     path = tmp_path / "access.yaml"
     path.write_text(GOOD)

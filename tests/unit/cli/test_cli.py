@@ -85,6 +85,19 @@ def test_an_unknown_setting_suggests_the_nearest(tmp_path: Path) -> None:
     assert refusal.value.hint == 'did you mean "kafka_port"?'
 
 
+def test_files_that_are_not_read_for_the_end_of_their_names_are_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A view in views/orders.yml was not there, and nothing said why."""
+    (tmp_path / "views").mkdir()
+    for name in ("hub.yml", "views/orders.yml", "views/both.yml", "views/both.yaml", "views/.orders.yml"):
+        (tmp_path / name).touch()
+    for _ in range(2):
+        load_settings(project=tmp_path)
+    told = capsys.readouterr().err
+    assert told.count("not read") == 1 and ": hub.yml, views/orders.yml. Rename to .yaml" in told
+
+
 def test_flag_beats_environment_beats_file_beats_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -163,6 +163,13 @@ def test_a_server_does_not_start_without_the_rules_that_were_meant(tmp_path: Pat
         LiveRules(tmp_path)
 
 
+def test_rules_in_a_file_by_the_other_name_of_yaml_are_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "policies.yml").write_text("policies: {retail: {compatibility: FULL}}")
+    with pytest.raises(ConfigError) as refused:
+        LiveRules(tmp_path)
+    assert "rename policies.yml to policies.yaml" in (refused.value.hint or "")
+
+
 def test_what_is_frozen_gets_no_version_of_a_schema_that_it_had_either() -> None:
     frozen = Registry()
     versions = [
