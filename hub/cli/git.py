@@ -17,8 +17,8 @@ _LINK = "120000"
 def extract(folder: Path, revision: str, into: Path, suffixes: frozenset[str], names: frozenset[str]) -> int:
     """Write the files of ``folder`` as they were at ``revision`` into ``into``; how many there were.
 
-    Only regular files with one of the suffixes or names, of at most ``MOST_BYTES``; for a link the file of the revision
-    that it leads to, where it leads to one. Raises CallerError for a revision that is none, ConfigError for a folder
+    Only regular files with one of the suffixes, or of the ``names`` in the folder itself, of at most ``MOST_BYTES``; for a link
+    the file of the revision that it leads to, where it leads to one. Raises CallerError for a revision that is none, ConfigError for a folder
     that is in no repository.
     """
     if not folder.is_dir():
@@ -41,8 +41,10 @@ def extract(folder: Path, revision: str, into: Path, suffixes: frozenset[str], n
     written = 0
     for entry in listed.decode("utf-8", "surrogateescape").split("\0"):
         head, _, name = entry.partition("\t")
-        path = PurePosixPath(name)
-        if not head or not (path.suffix in suffixes or path.name in names):
+        if not head:
+            continue
+        path = PurePosixPath(name).relative_to(inside)
+        if path.suffix not in suffixes and path.as_posix() not in names:
             continue
         mode, _, blob, size = head.split()
         if mode == _LINK:
@@ -54,7 +56,7 @@ def extract(folder: Path, revision: str, into: Path, suffixes: frozenset[str], n
         written += 1
         if written > MOST_FILES:
             raise CallerError(f'folder "{folder}" has more than {MOST_FILES} schemas at {revision}')
-        target = into / (path.relative_to(inside) if inside != "." else path)
+        target = into / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(_git(top, "show", blob))
     return written

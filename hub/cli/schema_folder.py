@@ -199,11 +199,12 @@ def _load(settings: Settings, folder: Path | None) -> Folder:
 
 
 def declared_in(project: Path) -> Mapping[Path, Sequence[Declared]]:
-    """What topics.yaml says of schema files: their subjects and levels. {} without the file."""
+    """What topics.yaml says of schema files: their subjects and levels. {} without the file. Raises ConfigError."""
     from hub.schema_registry.folder import Declared
     from hub.topics.tree import load
+    from hub.yaml import is_there
 
-    if not (project / "topics.yaml").exists():
+    if not is_there(project / "topics.yaml"):
         return {}
     found: dict[Path, list[Declared]] = {}
     for topic in load(project / "topics.yaml").topics:
@@ -296,8 +297,9 @@ def _check_one(settings: Settings, subject: str, file: Path) -> None:
         reasons = registry.incompatibilities(subject, text, SUFFIXES.get(file.suffix, "AVRO"), ())
     if reasons:
         raise Conflict(
-            f'subject "{subject}": the schema breaks its compatibility level:\n  ' + "\n  ".join(reasons),
-            hint="make the change that the fix says, or change the level: hub schema level",
+            f'subject "{subject}": the registry would not take the schema:\n  ' + "\n  ".join(reasons),
+            hint="make the change that the fix says; the level can be changed (hub schema level), and hub schema explain says who"
+            " set a rule",
         )
     note(f'It may follow the versions of "{subject}".')
 

@@ -30,6 +30,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from hub.errors import ConfigError, nearest
+from hub.schema_registry import subject_names
 from hub.schema_registry.compatibility import LEVELS, Incompatibility
 from hub.schema_registry.describe import describe, warnings
 from hub.schema_registry.facts import Reference
@@ -144,7 +145,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class SchemaFile:
-    """A schema of the folder under one subject. ``path`` is relative to the folder, ``where`` opens the file."""
+    """A schema of the folder under one subject. ``path`` is relative to the folder, ``where`` opens the file; ``alias`` is the
+    name that the folder has for the subject, where the registry has it as another's."""
 
     path: str
     where: str
@@ -155,6 +157,7 @@ class SchemaFile:
     metadata: Mapping[str, Any] | None = None
     compatibility: str | None = None
     problem: Problem | None = None
+    alias: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +176,12 @@ def load(root: Path, declared: Mapping[Path, Sequence[Declared]] | None = None) 
     """The folder. ``declared``: what else is known of a file, by its resolved path. What schemas.yaml says of the very
     file goes before it, but for two levels that differ; what it says of all files comes last.
 
-    Raises ConfigError (HUB-1106) for a folder that is missing or too large, and for schemas.yaml with line and column.
+    Raises ConfigError (HUB-1106) for a folder that is missing or too large, for a schemas.yaml that is not the folder's own,
+    and for that one with line and column.
     """
     paths = _paths(root)
+    for each in paths:
+        _not_misplaced(root, each)
     settings_path = root / SETTINGS_FILE
     settings = load_model(settings_path, FolderSettings) if settings_path.exists() else FolderSettings()
     schemas = [each for each in paths if each.suffix in SUFFIXES]
@@ -204,7 +210,9 @@ def load(root: Path, declared: Mapping[Path, Sequence[Declared]] | None = None) 
                 each.subject,
                 SUFFIXES[path.suffix],
                 text,
-                tuple(Wanted(ref.name, ref.subject, ref.version) for ref in own.references),
+                tuple(
+                    Wanted(ref.name, subject_names.normal(ref.subject), ref.version) for ref in own.references
+                ),
                 _metadata(own, settings.defaults),
                 own.compatibility or each.compatibility or settings.defaults.compatibility,
                 problem or _torn(own, each) or (_syntax(text) if path.suffix != ".proto" else None),
@@ -212,9 +220,24 @@ def load(root: Path, declared: Mapping[Path, Sequence[Declared]] | None = None) 
             for each in _subjects(path, own, also)
         ]
     ignored = tuple(
-        each.as_posix() for each in paths if each.suffix not in SUFFIXES and each.name != SETTINGS_FILE
+        each.as_posix() for each in paths if each.suffix not in SUFFIXES and each.as_posix() != SETTINGS_FILE
     )
     return Folder(str(root), tuple(_ordered(_connected(_distinct(files)))), ignored)
+
+
+def _not_misplaced(root: Path, path: PurePosixPath) -> None:
+    """Raises ConfigError for a schemas.yaml that nobody would read: owners, tags and subjects would silently be others."""
+    if path.name.lower() not in (SETTINGS_FILE, "schemas.yml") or path.as_posix() == SETTINGS_FILE:
+        return
+    below = path.parent.as_posix()
+    raise ConfigError(
+        f"only {SETTINGS_FILE} of the folder itself is read",
+        where=str(root / path),
+        hint=f"rename it to {SETTINGS_FILE}"
+        if below == "."
+        else f'move what it says into "{root / SETTINGS_FILE}", with paths from there ({below}/…)',
+        code="HUB-1106",
+    )
 
 
 def _paths(root: Path) -> list[PurePosixPath]:
@@ -301,11 +324,12 @@ def _syntax(text: str) -> Problem | None:
 def _subjects(path: PurePosixPath, own: FileSettings, also: Sequence[Declared]) -> Sequence[Declared]:
     if own.subjects is not None or own.subject is not None:
         levels = {each.subject: each.compatibility for each in also}
-        return [Declared(each, levels.get(each)) for each in own.subjects or [str(own.subject)]]
+        said = [subject_names.normal(each) for each in own.subjects or [str(own.subject)]]
+        return [Declared(each, levels.get(each)) for each in said]
     if also:
         return also
     topic = ".".join(path.parts[:-1])
-    return [Declared(f"{topic}-{path.stem}" if topic else path.stem)]
+    return [Declared(subject_names.normal(f"{topic}-{path.stem}" if topic else path.stem))]
 
 
 def _torn(own: FileSettings, also: Declared) -> Problem | None:
@@ -341,7 +365,8 @@ def _distinct(files: Sequence[SchemaFile]) -> list[SchemaFile]:
     for each in files:
         before = first.setdefault(each.subject, each)
         if before is not each:
-            what = f'the subject "{each.subject}" is that of the file {before.path} already'
+            known = f'"{each.subject}"' + (f', of which "{each.alias}" is an alias,' if each.alias else "")
+            what = f"the subject {known} is that of the file {before.path} already"
             problem = Problem(what, "rename one, or say its subject in schemas.yaml")
             each = replace(each, problem=each.problem or problem)
         found.append(each)
@@ -606,7 +631,10 @@ def reason_at(path: str, rule: str, what: str, fix: str) -> Incompatibility:
 
 
 def plan(folder: Folder, state: RegistryState, rules: Rules = Rules()) -> Plan:
-    """From the folder and the registry to what is to be done. Pure; raises nothing for what is wrong with a schema."""
+    """From the folder and the registry to what is to be done. Pure; raises nothing for what is wrong with a schema.
+
+    The items of files for an alias name the subject that it stands for: there the registry puts what it is given."""
+    folder = _as_meant(folder, state)
     planner = _Planner(folder, state, rules)
     items = [planner.item(each) for each in folder.files]
     wanted = {each.subject for each in folder.files}
@@ -616,6 +644,23 @@ def plan(folder: Folder, state: RegistryState, rules: Rules = Rules()) -> Plan:
         if name not in wanted and subject.live
     ]
     return Plan((*items, *left))
+
+
+def _as_meant(folder: Folder, state: RegistryState) -> Folder:
+    """With the subjects that aliases stand for: what is registered under an alias is found under its subject only."""
+    if not state.aliases:
+        return folder
+    files = [
+        replace(
+            each,
+            subject=state.meant(each.subject),
+            references=tuple(replace(to, subject=state.meant(to.subject)) for to in each.references),
+            alias=each.subject if state.meant(each.subject) != each.subject else "",
+        )
+        for each in folder.files
+    ]
+    # the subject's own file is the right one
+    return replace(folder, files=tuple(_ordered(_distinct(sorted(files, key=lambda each: each.alias != "")))))
 
 
 def _remarks(old: Parsed, new: Parsed) -> Iterator[Incompatibility]:

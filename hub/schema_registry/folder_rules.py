@@ -48,11 +48,12 @@ def with_levels(state: RegistryState, folder: Folder, book: Rulebook) -> Registr
     """A state that no registry gave, with the levels that the rules give the folder's subjects."""
     subjects = dict(state.subjects)
     for file in folder.files:
-        known = subjects.get(file.subject)
+        subject = state.meant(file.subject)
+        known = subjects.get(subject)
         # such a state does not tell a level of the subject's own from the default; a default gives way to a rule
         own = known.level if known is not None and known.level != state.default_level else None
-        level = book.level(file.subject, own, state.default_level)
-        subjects[file.subject] = replace(known or SubjectState(), level=level)
+        level = book.level(subject, own, state.default_level)
+        subjects[subject] = replace(known or SubjectState(), level=level)
     return replace(state, subjects=subjects)
 
 

@@ -15,7 +15,7 @@ import httpx2 as httpx
 from hub.errors import NotFound, PeerError
 from hub.schema_registry import subject_names as names
 from hub.schema_registry.facts import Reference
-from hub.schema_registry.rest import RegistryHttp, quoted
+from hub.schema_registry.rest import RegistryHttp, quoted, refusals_in
 from hub.schema_registry.state import Parsed, RegistryState, SubjectState, Version, parsed_version
 
 _PAGE = 1_000
@@ -36,7 +36,8 @@ class RemoteRegistry(RegistryHttp):
     def state(
         self, subjects: Iterable[str] = (), progress: Callable[[int, int], None] = lambda _done, _all: None
     ) -> RegistryState:
-        """Every version of every subject, and the effective levels of ``subjects`` (of all others the global one)."""
+        """Every version of every subject, and the effective levels of ``subjects`` (of all others the global one), with those
+        that they are aliases of."""
         every = self._all(deleted="true")
         live = {(each["subject"], each["version"]) for each in self._all()}
         found: defaultdict[str, list[Version]] = defaultdict(list)
@@ -44,13 +45,25 @@ class RemoteRegistry(RegistryHttp):
             found[each["subject"]].append(_version(each, (each["subject"], each["version"]) not in live))
         above = self._ask("GET", "/config")
         settings: dict[str, Mapping[str, Any]] = {}
-        wanted = list(dict.fromkeys(subjects))
-        for done, name in enumerate(wanted, 1):
+
+        def ask(name: str) -> None:
             try:
                 settings[name] = self._ask("GET", f"/config/{quoted(name)}", defaultToGlobal="true")
             except NotFound:  # older registries do not know the level of a subject that is not there
                 settings[name] = above
+
+        wanted = list(dict.fromkeys(subjects))
+        for done, name in enumerate(wanted, 1):
+            ask(name)
             progress(done, len(wanted))
+        aliases = {
+            name: names.beside(name, str(each["alias"]))
+            for name, each in settings.items()
+            if each.get("alias")
+        }
+        for name in aliases.values():
+            if name not in settings:
+                ask(name)
         return RegistryState(
             {
                 name: SubjectState(
@@ -62,6 +75,7 @@ class RemoteRegistry(RegistryHttp):
                 for name in sorted({*found, *settings})
             },
             _level(above),
+            aliases,
         )
 
     def latest(self) -> list[tuple[str, Version]]:
@@ -139,16 +153,14 @@ class RemoteRegistry(RegistryHttp):
         metadata: Mapping[str, Any] | None = None,
     ) -> list[str]:
         """Why the registry itself would not take the schema with this metadata; [] when it would."""
-        answer = self._ask(
-            "POST",
-            f"/compatibility/subjects/{quoted(subject)}/versions",
-            _body(subject, text, schema_type, references, metadata),
-            verbose="true",
+        return refusals_in(
+            self._ask(
+                "POST",
+                f"/compatibility/subjects/{quoted(subject)}/versions",
+                _body(subject, text, schema_type, references, metadata),
+                verbose="true",
+            )
         )
-        if answer["is_compatible"]:
-            return []
-        said = [each for each in answer.get("messages") or () if not each.startswith("warning: ")]
-        return said or ["incompatible"]
 
     def _all(self, **query: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []

@@ -65,14 +65,20 @@ class SubjectState:
 
 @dataclass(frozen=True, slots=True)
 class RegistryState:
-    """Every subject by name. ``default_level`` is that of subjects that do not exist yet."""
+    """Every subject by name. ``default_level`` is that of subjects that do not exist yet; ``aliases`` are the subjects that
+    other names stand for."""
 
     subjects: Mapping[str, SubjectState] = field(default_factory=dict)
     default_level: str = DEFAULT_LEVEL
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def subject(self, name: str) -> SubjectState:
         """The subject; an empty one when it does not exist."""
         return self.subjects.get(name) or SubjectState(level=self.default_level)
+
+    def meant(self, name: str) -> str:
+        """The subject under which the registry keeps what it is given under a name."""
+        return self.aliases.get(name, name)
 
     def version(self, subject: str, version: int) -> Version | None:
         """One version, deleted or not: what references it still needs it."""
@@ -171,6 +177,7 @@ def state_of(registry: Registry) -> RegistryState:
             for subject, versions in sorted(registry.subjects.items())
         },
         registry.level_of(None),
+        {alias: subject for subject, every in registry.aliases().items() for alias in every},
     )
 
 

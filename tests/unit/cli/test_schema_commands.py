@@ -126,6 +126,28 @@ def test_only_files_of_the_folder_are_taken_out_of_a_revision(run: Run, tmp_path
     assert (into / "orders.avsc").read_text() == (schemas / "orders.avsc").read_text()
 
 
+def test_a_revision_with_a_schemas_yaml_that_nobody_read_can_be_compared_with(
+    run: Run, tmp_path: Path
+) -> None:
+    """Else the change that puts it right could not be checked."""
+    below = tmp_path / "schemas" / "shop"
+    below.mkdir()
+    (below / "schemas.yaml").write_text("defaults: {owner: us}")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "one")
+    code, _, err = run("check", "--against-git", "HEAD")
+    assert code == 1 and "shop/schemas.yaml" in err and "move what it says into" in err
+    (below / "schemas.yaml").rename(tmp_path / "schemas" / "schemas.yaml")
+    assert run("check", "--against-git", "HEAD")[0] == 0
+
+
+def test_what_topics_yml_says_of_schemas_is_not_passed_over(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "topics.yaml").rename(tmp_path / "topics.yml")
+    code, _, err = run("check", "--offline")
+    assert code == 1 and "rename topics.yml to topics.yaml" in err
+
+
 def test_a_link_is_compared_with_what_it_led_to(run: Run, tmp_path: Path) -> None:
     """It was new at each check, and anything went."""
     shared = tmp_path / "shared"

@@ -17,7 +17,7 @@ from hub.schema_registry.compatibility import Incompatibility
 from hub.schema_registry.facts import Reference
 from hub.schema_registry.folder import Declared, Folder, Rules, Status, as_state, load, plan
 from hub.schema_registry.folder_apply import MemoryRegistry, apply
-from hub.schema_registry.folder_rules import rules_of
+from hub.schema_registry.folder_rules import rules_of, with_levels
 from hub.schema_registry.policy import Policies
 from hub.schema_registry.registry import RegisterSchema, SetLevel
 from hub.schema_registry.rulebook import Rulebook
@@ -129,6 +129,21 @@ def test_what_is_wrong_in_schemas_yaml_has_line_and_column(
     with pytest.raises(ConfigError) as refused:
         write(tmp_path, {"a.avsc": ORDER, "schemas.yaml": settings_text})
     assert f"schemas.yaml{where}" in refused.value.message and message in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "way_out"),
+    [
+        ("schemas.yml", "rename it to schemas.yaml"),
+        ("shop/schemas.yaml", "with paths from there (shop/…)"),
+        ("shop/schemas.yml", "with paths from there (shop/…)"),
+    ],
+)
+def test_a_schemas_yaml_that_nobody_reads_is_told(tmp_path: Path, name: str, way_out: str) -> None:
+    """It was passed over: the owners and subjects that it says were silently others."""
+    with pytest.raises(ConfigError, match=r"only schemas\.yaml of the folder itself is read") as refused:
+        write(tmp_path, {"shop/a.avsc": ORDER, name: "defaults: {owner: us}", "schemas.yaml": "schemas: {}"})
+    assert name in refused.value.message and way_out in (refused.value.hint or "")
 
 
 def test_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
@@ -402,6 +417,29 @@ def test_a_level_that_the_tree_does_not_allow_is_refused_though_the_schema_is_re
     made = plan(folder, registry.state(), rules_of(book))
     apply(made, registry)
     assert plan(folder, registry.state(), rules_of(book)).exit_code == 0
+
+
+def test_a_subject_spelled_with_the_default_context_is_the_same_subject(tmp_path: Path) -> None:
+    """The registry knows it by its short name alone: the plan called it new for ever."""
+    said = "schemas: {o.avsc: {subject: ':.:orders', references: [{name: A, subject: ':.:a'}]}}"
+    folder = write(tmp_path, {"o.avsc": record("O", ("a", "A")), "a.avsc": record("A"), "schemas.yaml": said})
+    registry = MemoryRegistry()
+    apply(plan(folder, registry.state()), registry)
+    assert [(each.subject, each.status) for each in plan(folder, registry.state()).items] == [
+        ("a", Status.unchanged),
+        ("orders", Status.unchanged),
+    ]
+
+
+def test_offline_too_an_alias_stands_for_its_subject(tmp_path: Path) -> None:
+    registry = MemoryRegistry()
+    registry.register("orders", V1, "AVRO", (), None)
+    submit(registry, SetLevel("old", {"alias": "orders"}))
+    book = Rulebook(Policies.of({"orders": {"compatibility": "FORWARD"}, "old": {"compatibility": "FULL"}}))
+    folder = write(tmp_path, {"old.avsc": V1})
+    made = plan(folder, with_levels(registry.state(), folder, book), rules_of(book))
+    assert [(each.subject, each.status) for each in made.items] == [("orders", Status.unchanged)]
+    assert with_levels(registry.state(), folder, book).subject("orders").level == "FORWARD"
 
 
 def test_rules_are_asked_with_the_metadata_that_the_registry_puts_in(tmp_path: Path) -> None:

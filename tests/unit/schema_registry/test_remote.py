@@ -16,6 +16,7 @@ from hub.cli.schema_folder import _asked
 from hub.errors import CallerError, Conflict, NotFound, PeerError
 from hub.log import MemoryCluster
 from hub.schema_registry import levels_routes
+from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.facts import Reference
 from hub.schema_registry.folder import Plan, load, plan
 from hub.schema_registry.folder_apply import apply
@@ -25,6 +26,10 @@ from hub.schema_registry.policy import Policies
 from hub.schema_registry.remote import RemoteRegistry
 from hub.schema_registry.routes import create_router
 from hub.schema_registry.rulebook import Rulebook
+from hub.topics.apply import RegisteredSchemas
+from hub.topics.plan import Actual
+from hub.topics.plan import plan as plan_of_topics
+from hub.topics.tree import TopicSpec, TopicTree
 
 BOOK = Rulebook(
     Policies.of(
@@ -102,6 +107,41 @@ def test_a_folder_applied_over_http_leaves_nothing_to_do(registry: RemoteRegistr
     assert registry.numbers("a") == [1, 2]
 
 
+def test_a_file_for_an_alias_is_one_for_the_subject_that_it_stands_for(
+    registry: RemoteRegistry, tmp_path: Path
+) -> None:
+    """The registry keeps under the subject what it is given under the alias: the plan called it new for ever."""
+    registry._ask("PUT", "/config/old-value", {"alias": "orders-value"})
+    registry.register("old-value", record("Order"), "AVRO", (), None)
+    (tmp_path / "old-value.avsc").write_text(record("Order"))
+    folder = load(tmp_path)
+
+    def planned() -> Plan:
+        return plan(folder, registry.state([each.subject for each in folder.files]))
+
+    (same,) = planned().items
+    assert (same.subject, same.status.value, same.version) == ("orders-value", "unchanged", 1)
+    (tmp_path / "old-value.avsc").write_text(record("Order", ("to", "Address")))
+    (tmp_path / "address.avsc").write_text(record("Address"))
+    (tmp_path / "schemas.yaml").write_text("schemas: {old-value.avsc: {compatibility: FORWARD}}")
+    folder = load(tmp_path)
+    apply(planned(), registry)
+    assert planned().exit_code == 0
+    assert registry.numbers("orders-value") == [1, 2] and registry.levels(["orders-value"]) == {
+        "orders-value": "FORWARD"
+    }
+
+
+def test_an_alias_and_its_subject_are_not_two_files(registry: RemoteRegistry, tmp_path: Path) -> None:
+    registry._ask("PUT", "/config/a", {"alias": "b"})
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.avsc").write_text(record("Order"))
+    made = plan(load(tmp_path), registry.state(["a", "b", "c"]))
+    (refused,) = made.refused
+    assert refused.file is not None and refused.file.path == "a.avsc"
+    assert '"b", of which "a" is an alias, is that of the file b.avsc already' in refused.reasons[0].what
+
+
 def test_the_registry_is_asked_with_the_metadata_of_the_folder(
     registry: RemoteRegistry, tmp_path: Path
 ) -> None:
@@ -140,6 +180,36 @@ def test_subjects_of_contexts_refer_to_what_is_meant(registry: RemoteRegistry, t
         apply(made, registry)
         assert plan(load(tmp_path), registry.state([])).exit_code == 0
     assert registry.version(":.eu:order", 2).references == (Reference("Address", "address", 1),)
+
+
+def test_a_client_keeps_the_schemas_it_was_asked_for_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def told(_method: str, path: str) -> dict[str, str]:
+        asked.append(path)
+        return {"schema": "x" * 4_000_000}
+
+    known = RegistryClient("http://registry")
+    monkeypatch.setattr(known, "_ask", told)
+    for schema_id in (1, 1, 2, 3, 4, 4, 1):
+        assert len(known.schema(schema_id)) == 4_000_000
+    assert asked == [f"/schemas/ids/{each}" for each in (1, 2, 3, 4, 1)]
+
+
+def test_the_plan_of_topics_asks_the_rules_of_a_first_version_too(registry: RemoteRegistry) -> None:
+    """It promised the schema; apply then ended at the registry's refusal. What only warns refuses nothing."""
+    known = RegistryClient("http://registry")
+    known._http = registry._http
+    text = '{"type": "record", "name": "A", "fields": [{"name": "a", "type": "int"}]}'
+    shop, other = (
+        TopicSpec(f"{name}.orders", "", "", 1, 1, {}, "FULL", Path("orders.avsc"), (), {})
+        for name in ("shop", "other")
+    )
+    texts = {each.name: text for each in (shop, other)}
+    made = plan_of_topics(TopicTree((shop, other)), Actual({}), texts, RegisteredSchemas(known))
+    (refused,) = made.refusals
+    assert refused.topic == "shop.orders" and "its schema breaks a rule: owner: " in refused.reason
+    assert refused.found == "no version"
 
 
 def test_errors_are_the_hubs(registry: RemoteRegistry) -> None:
