@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,8 +14,10 @@ from hub.cli.context import load_settings
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.cli.progress import counted
 from hub.cli.watching import WatchOption, looked
-from hub.errors import CallerError, HubError
+from hub.errors import HubError
 from hub.observability.web import format
+from hub.observability.web.pages.completeness import at_of
+from hub.observability.web.pages.completeness import minute as minute_of
 
 if TYPE_CHECKING:
     from hub.completeness.audit import Audit, Copy
@@ -102,7 +102,7 @@ def _tell(found: dict[str, Any], topic: str | None, output: Output) -> None:
         for gap in row["unaudited"]:
             note(f"not audited: partition {gap['partition']} offsets [{gap['first']}, {gap['end']})")
         differing = [
-            {"tier": _tier(tier), "minute": _minute(each["bucket_ms"]), **_counts(each)}
+            {"tier": _tier(tier), "minute": minute_of(each["bucket_ms"]), **_counts(each)}
             for tier in row["tiers"]
             for each in tier["differences"]
         ]
@@ -159,7 +159,10 @@ def proof_in_short(proof: Mapping[str, Any], now_ms: int) -> str:
 @app.command("missing")
 def missing(
     topic: TopicArgument,
-    minute: Annotated[str, typer.Argument(help="2026-01-31T12:30Z, or epoch milliseconds")],
+    minute: Annotated[
+        str,
+        typer.Argument(help="2026-01-31T12:30Z, or epoch milliseconds; 1790000000000000ms beyond all dates"),
+    ],
     most: Annotated[int, typer.Option("--most", min=1, max=10_000, help="At most so many")] = 100,
     output: OutputOption = Output.table,
 ) -> None:
@@ -175,20 +178,12 @@ def missing(
     if found or output is Output.json:
         show([asdict(each) for each in found], output)
     else:
-        note(f"nothing differs in the minute of {_minute(at_ms)}")
+        note(f"nothing differs in the minute of {minute_of(at_ms)}")
 
 
 def bucket(text: str) -> int:
     """The minute that a person names, in epoch ms. Raises CallerError."""
-    try:
-        if re.fullmatch(r"\d{1,15}", text):
-            at_ms = int(text)
-        else:
-            at = datetime.fromisoformat(text)
-            at_ms = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise CallerError(f'minute "{text[:40]}" is no time', hint="write 2026-01-31T12:30Z") from None
-    return at_ms // 60_000 * 60_000
+    return at_of(text) // 60_000 * 60_000
 
 
 def _run(topic: str, *, mirrors: bool) -> TopicAudit:
@@ -333,7 +328,3 @@ def _tier(tier: dict[str, Any]) -> str:
 
 def _counts(each: dict[str, Any]) -> dict[str, object]:
     return {"state": each["state"], "expected": each["expected"], "actual": each["actual"]}
-
-
-def _minute(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%MZ")

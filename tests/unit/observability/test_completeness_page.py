@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from html import unescape
 
 import pytest
+from browser.staged_estate import estate
 from browser.staged_ledger import MINUTE, StagedLedger, entry, lacking, minutes, staged
+from fastapi.testclient import TestClient
 
+from hub.cli.completeness import bucket
 from hub.completeness.heat import heat_of
 from hub.completeness.ledger import Cell, Cells, Entry, Holes, Spot, named
 from hub.errors import CallerError, NotFound
@@ -212,3 +217,23 @@ def test_patterns_and_times() -> None:
     for wrong in ("-5", "99999999999999999", "999999999999999", "9999-13-01"):
         with pytest.raises(CallerError):
             until_of(wrong, 0)
+
+
+@pytest.mark.parametrize(
+    "at_ms",
+    [1_790_000_000_000_000, 253_402_300_740_000, 9_223_372_036_854_720_000, NOW - 500 * MINUTE],
+    ids=["microseconds", "the year 9999", "the largest", "a date"],
+)
+def test_trouble_at_any_time_that_a_record_may_have_is_reached_by_its_link(at_ms: int) -> None:
+    at_ms = at_ms // MINUTE * MINUTE
+    whole = minutes(at_ms, [4])
+    log = entry("far.t", whole, NOW)
+    hub = estate()
+    hub.ledger.keep(log, named(log, "mirror", lacking(whole, at_ms, 1), NOW, instance="m"))
+    with TestClient(hub.app()) as client:
+        page = client.get("/completeness?topics=far.t", headers={"accept": "text/html"}).text
+        (link,) = re.findall(r'class="elsewhere" href="([^"]+)"', page)
+        reached = client.get(unescape(link), headers={"accept": "text/html"})
+        assert reached.status_code == 200 and "1 record is not at the target" in reached.text
+        (command,) = re.findall(r"hub audit missing far.t ([^<]+)<", reached.text)
+    assert bucket(unescape(command)) == at_ms

@@ -23,7 +23,7 @@ PAGE = 25
 MINUTE_MS = 60_000
 MOST_DIFFERING = 60
 _MOST_COMMANDS = 5
-_LATEST_MS = 253_370_764_800_000  # in the year 9999, the last that a date can say
+_LATEST_MS = 253_370_764_800_000  # in the year 9999, the last that a date can say: no map reaches further
 # What the ledger says of a topic, worst first; NEVER: it says nothing.
 STATES = ("SHORT", "MISMATCH", "EXCESS", "UNEXPLAINED", "UNKNOWN", "OPEN", "BALANCED", "NEVER")
 _TROUBLE = STATES[:4]
@@ -150,8 +150,9 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class HeatRow:
-    """A topic; ``branch`` is its first label, ``label`` the rest. ``elsewhere_ms``: the newest trouble outside of the range;
-    ``said``: trouble that is of no time, as that of a store's rows."""
+    """A topic; ``branch`` is its first label, ``label`` the rest. ``elsewhere_ms``: the newest trouble outside of the range, and
+    ``elsewhere_until`` the end of a map that shows it, as in an address: none where no map does. ``said``: trouble that is of no
+    time, as that of a store's rows."""
 
     topic: str
     branch: str
@@ -160,6 +161,7 @@ class HeatRow:
     cause: str
     cells: tuple[Cell, ...]
     elsewhere_ms: int | None = None
+    elsewhere_until: str = ""
     said: str = ""
 
 
@@ -245,7 +247,7 @@ def completeness_page(
                 f'topic "{topic[:249]}" is neither in Kafka nor in the ledger',
                 hint=f'did you mean "{guess}"?' if guess else "/completeness shows all",
             )
-        at_ms = (until_of(at, now_ms) if at else last_ms - 1) // step_ms * step_ms
+        at_ms = (at_of(at) if at else last_ms - 1) // step_ms * step_ms
         chosen = chosen_of(audited, known.minutes(topic), at_ms, step_ms)
     span = step_ms * many
     return CompletenessPage(
@@ -283,25 +285,35 @@ def until_of(text: str, now_ms: int) -> int:
     """A time as it stands in an address, in epoch ms; empty: now. Raises CallerError."""
     if not text:
         return now_ms
+    at_ms = at_of(text)
+    if at_ms > _LATEST_MS:
+        raise CallerError(
+            f'"{text[:40]}" is no time that a map reaches', hint="write 2026-01-31T12:30Z, or milliseconds"
+        )
+    return at_ms
+
+
+def at_of(text: str) -> int:
+    """A cell's time as it stands in an address, in epoch ms: any that ``minute`` may write. Raises CallerError."""
     try:
-        if re.fullmatch(r"\d{1,15}", text):
-            at_ms = int(text)
-        else:
-            at = datetime.fromisoformat(text)
-            at_ms = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-        if 0 <= at_ms <= _LATEST_MS:
+        if number := re.fullmatch(r"(\d{1,15})|(\d{1,19})ms", text):
+            return int(number[1] or number[2])
+        at = datetime.fromisoformat(text)
+        at_ms = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        if at_ms >= 0:
             return at_ms
     except (ValueError, OverflowError):
         pass
-    raise CallerError(f'"{text[:40]}" is no time', hint="write 2026-01-31T12:30Z")
+    raise CallerError(f'"{text[:40]}" is no time', hint="write 2026-01-31T12:30Z, or milliseconds")
 
 
 def minute(at_ms: int) -> str:
-    """As ``hub audit missing`` takes it: 2026-01-31T12:30Z. A time that no date can say, as producers may write, in ms."""
+    """As ``hub audit missing`` takes it: 2026-01-31T12:30Z. A time that no date can say, as of producers that
+    write microseconds for milliseconds: 1790000000000000ms."""
     try:
         return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%dT%H:%MZ}"
     except (ValueError, OverflowError, OSError):
-        return f"{at_ms}"
+        return f"{at_ms}ms"
 
 
 def tick(at_ms: int, step_ms: int) -> str:
@@ -360,6 +372,7 @@ def row_of(audited: Audited, heat: Heat | None, columns: Sequence[int], step_ms:
         audited.cause,
         cells,
         None if seen else elsewhere,
+        "" if elsewhere is None or elsewhere + step_ms > _LATEST_MS else minute(elsewhere + step_ms),
         audited.cause if timeless else "",
     )
 
