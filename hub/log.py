@@ -24,6 +24,16 @@ class WriterFenced(PeerError):
     retriable = False
 
 
+class Unreadable(PeerError):
+    """What stands at ``offset`` of ``place`` cannot be read, however often: who goes on without it assigns anew, behind it."""
+
+    code = "HUB-3021"
+
+    def __init__(self, message: str, place: TopicPartition, offset: int) -> None:
+        super().__init__(message, hint=f"to go on without it, read from offset {offset + 1}")
+        self.place, self.offset = place, offset
+
+
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
     """A topic as the cluster has it. ``topic_id`` changes when a topic is deleted and made again."""

@@ -17,7 +17,8 @@ def audit(
     topic: Annotated[str | None, typer.Argument(help="Only this topic.")] = None,
     output: OutputOption = Output.table,
     fail: Annotated[
-        bool, typer.Option("--fail", help="Exit code 1 when there are violations (for CI)")
+        bool,
+        typer.Option("--fail", help="Exit code 1 when there are violations, or what cannot be read (for CI)"),
     ] = False,
 ) -> None:
     """Records that are not what their topic's schema promises: how many, why, and whose.
@@ -29,9 +30,12 @@ def audit(
         show(rows, output)
     elif rows:
         show([line(row) for row in rows], output, COLUMNS)
+        for row in rows:
+            for why in row["unread"].values():
+                note(f"! not judged from there on: {why}")
     else:
         note("no topic is audited yet (those with a registered schema are, a moment after: hub up)")
-    if fail and any(row["violations"] for row in rows):
+    if fail and any(row["violations"] or row["unread"] for row in rows):
         raise typer.Exit(1)
 
 

@@ -36,7 +36,7 @@ from hub.completeness.canary import (
 from hub.errors import Conflict, HubError, NotFound
 from hub.histogram import Histogram
 from hub.kafka import KafkaCluster, KafkaSender
-from hub.log import Reader
+from hub.log import Reader, Unreadable
 from hub.record import Positions
 from hub.runtime import Backoff
 
@@ -238,6 +238,9 @@ class Canaries:
                     at = reader.position()
                     backoff.reset()
                 except HubError as error:
+                    if isinstance(error, Unreadable) and reader is not None:
+                        # Whoever wrote it: canaries come behind it.
+                        at = reader.position().advanced(Positions({error.place: error.offset + 1}))
                     if at is None:
                         self._blind(way, error.message)
                     if reader is not None:

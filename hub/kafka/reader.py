@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from hub.errors import HubError, NotFound, PeerError
 from hub.kafka.connection import MISSING, made
 from hub.kafka.offsets import Offsets
-from hub.log import Reader
+from hub.log import Reader, Unreadable
 from hub.record import Positions, Record, TopicPartition
 
 QUEUE_KB = 65_536
@@ -89,7 +89,7 @@ class KafkaReader:
     def poll(self, limit: int, timeout_s: float) -> Sequence[Record]:
         """See Reader; also returns, with nothing, when a position moved past control markers only.
 
-        Raises HubError (HUB-3020) for a gap, PeerError (HUB-3021) for what cannot be unpacked, NotFound. The
+        Raises HubError (HUB-3020) for a gap, Unreadable (HUB-3021) for what cannot be unpacked, NotFound. The
         records before it are returned first; ``position`` stands at what failed: assign again to go on elsewhere.
         """
         self._raise_failed()
@@ -125,10 +125,10 @@ class KafkaReader:
         try:
             headers = tuple(_headers_of(message) or ())
         except SystemError:  # the client tells none of the record's headers then
-            self._failed = self._stopped[tp] = PeerError(
+            self._failed = self._stopped[tp] = Unreadable(
                 f'topic "{topic}" partition {partition} offset {offset}: a header there has a name that is no UTF-8',
-                hint=f"to go on without it, read from offset {offset + 1}",
-                code="HUB-3021",
+                tp,
+                offset,
             )
             self.positions[tp] = offset
             return None
@@ -178,11 +178,7 @@ class KafkaReader:
                 code="HUB-3020",
             )
         if error.code() in (KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG):
-            return PeerError(
-                f"{where}: the batch there cannot be unpacked ({error.str()})",
-                hint=f"to go on without it, read from offset {position + 1}",
-                code="HUB-3021",
-            )
+            return Unreadable(f"{where}: the batch there cannot be unpacked ({error.str()})", tp, position)
         if error.code() in MISSING:
             return NotFound(f'topic "{tp.topic}" partition {tp.partition} does not exist')
         return self.cluster.translated(error, where)

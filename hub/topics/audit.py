@@ -130,6 +130,7 @@ class Tally:
     """What was judged of one partition. ``position`` is the next offset to judge; changes by ``take`` alone.
 
     ``missed`` counts offsets that were gone before they were read; ``uncopied`` violations too large for quarantine.
+    ``unread``: why what stands at ``position`` cannot be read; "" when it can.
     """
 
     topic: str
@@ -143,6 +144,7 @@ class Tally:
     uncopied: int = 0
     violations: dict[tuple[str, str], int] = field(default_factory=dict)
     last: dict[str, Any] | None = None
+    unread: str = ""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -151,6 +153,7 @@ class Tally:
     def take(self, record: Record, violation: Violation | None, copied: bool | None) -> None:
         """Count a judged record. ``copied`` None: the topic's policy is not to copy."""
         self.position = record.offset + 1
+        self.unread = ""
         self.checked += 1
         if violation is None:
             return
@@ -174,7 +177,7 @@ class Tally:
         """The log has changed under the position: go to its nearest end, and count what nobody judged."""
         if self.position < begin:
             self.missed += begin - self.position
-            self.position = begin
+            self.position, self.unread = begin, ""
         self.position = min(self.position, end)
 
     def record(self) -> NewRecord:
@@ -192,6 +195,7 @@ class Tally:
                 for (reason, producer), count in sorted(self.violations.items())
             ],
             "last": self.last,
+            "unread": self.unread,
         }
         key = orjson.dumps({"topic": self.topic, "partition": self.partition})
         return NewRecord(AUDIT_TOPIC, key, orjson.dumps(body))
@@ -213,6 +217,7 @@ def tally_of(record: Record) -> Tally:
             body["uncopied"],
             {(each["reason"], each["producer"]): each["count"] for each in body["violations"]},
             body["last"],
+            body.get("unread", ""),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise HubFault(
@@ -234,6 +239,7 @@ def summary(tallies: Iterable[Tally]) -> list[dict[str, Any]]:
                 "by_reason": {},
                 "by_producer": {},
                 "positions": {},
+                "unread": {},
                 "last": None,
             },
         )
@@ -244,6 +250,8 @@ def summary(tallies: Iterable[Tally]) -> list[dict[str, Any]]:
             row["by_reason"][reason] = row["by_reason"].get(reason, 0) + count
             row["by_producer"][producer] = row["by_producer"].get(producer, 0) + count
         row["positions"][str(tally.partition)] = tally.position
+        if tally.unread:
+            row["unread"][str(tally.partition)] = tally.unread
         if tally.last is not None:
             latest = {"partition": tally.partition, **tally.last}
             if row["last"] is None or latest["timestamp_ms"] >= row["last"]["timestamp_ms"]:

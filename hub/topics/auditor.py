@@ -3,7 +3,8 @@
 A step polls, judges, and appends copies and tallies in one transaction of the writer ``hub.auditor``. It starts from
 the tallies in ``_hub.audit`` and nowhere else, after it has opened the writer: that fences an earlier auditor and ends
 its last transaction. So each violation is copied once, in its partition's order, whatever was killed. The source topic
-is never written. Memory: one poll's records, a small queue for each partition, one tally for each partition.
+is never written. A partition with something that cannot be read is left there, told, and tried again every minute; all others are
+judged on. Memory: one poll's records, a small queue for each partition, one tally for each partition.
 
 ``Results`` follows ``_hub.audit`` for those who ask (GET /audit, /metrics).
 """
@@ -21,7 +22,8 @@ from typing import Any, Protocol
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError, NotFound
 from hub.kafka import own_cluster
-from hub.log import Cluster, Reader, Writer, WriterFenced
+from hub.kafka.reader import up_to
+from hub.log import Cluster, Reader, Unreadable, Writer, WriterFenced
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.runtime import Backoff
 from hub.schema_registry.client import RegistryClient
@@ -59,6 +61,8 @@ _QUEUE_KB = 1_024
 _GATHER_MS = 500
 _MOST_SCHEMAS = 10_000
 _FENCED_PAUSE_S = 30.0
+_AGAIN_S = 60.0  # what could not be read is tried again
+_SILENT_S = 60.0
 _KEPT_MS = 30 * 86_400_000
 _DEFAULT_LARGEST = 1_048_588  # a broker's message.max.bytes where nobody says another
 _HEADROOM = 65_536  # what the headers of a copy may add
@@ -163,6 +167,7 @@ class Auditor:
         self._reader: Reader | None = None
         self._writer: Writer | None = None
         self._followed: frozenset[TopicPartition] = frozenset()
+        self._aside: dict[TopicPartition, float] = {}  # not read until then
         self._topic_ids: dict[str, str] = {}
         self._modes: dict[str, Mode] = {}
         self._largest: dict[
@@ -179,7 +184,7 @@ class Auditor:
             self._follow()
             self._rescan_at_s = self._now_s() + _RESCAN_S
         assert self._reader is not None
-        records = self._reader.poll(MOST_RECORDS, timeout_s)
+        records = self._poll(self._reader, timeout_s)
         self._known.forget()
         copies: list[NewRecord] = []
         for record in records:
@@ -187,6 +192,19 @@ class Auditor:
         if copies or (self._dirty and self._now_s() >= self._tally_at_s):
             self._write(copies)
         return len(records)
+
+    def _poll(self, reader: Reader, timeout_s: float) -> Sequence[Record]:
+        try:
+            return reader.poll(MOST_RECORDS, timeout_s)
+        except Unreadable as error:
+            tally = self.tallies[error.place]
+            if tally.unread != error.message:
+                log.error("this partition is not audited on, all others are: %s", error.message)
+                tally.unread = error.message
+                self._dirty.add(error.place)
+            self._aside[error.place] = self._now_s() + _AGAIN_S
+            self._assign(self._followed - {error.place})
+            return ()
 
     def flush(self) -> None:
         """Write down what was judged and is not written yet."""
@@ -198,6 +216,7 @@ class Auditor:
         reader, writer = self._reader, self._writer
         self._reader = self._writer = None
         self.tallies, self._followed, self._dirty = {}, frozenset(), set()
+        self._aside = {}
         self._largest = {}
         self._rescan_at_s = float("-inf")
         if reader is not None:
@@ -302,9 +321,12 @@ class Auditor:
                 self.tallies[place].mode = modes[place.topic]
                 self._dirty.add(place)
         ids = {place.topic: topic_id for place, topic_id in wanted.items()}
-        if wanted.keys() == self._followed and ids == self._topic_ids:
+        now_s = self._now_s()
+        self._aside = {place: until_s for place, until_s in self._aside.items() if now_s < until_s}
+        places = frozenset(wanted.keys() - self._aside.keys())
+        if places == self._followed and ids == self._topic_ids:
             return
-        self._assign(frozenset(wanted))
+        self._assign(places)
         self._topic_ids = ids
         self._largest.clear()  # a topic may have more partitions now, or be another
 
@@ -327,16 +349,14 @@ class Auditor:
         self._followed = places
 
 
-def read_tallies(cluster: Cluster, reader: Reader, timeout_s: float = 60.0) -> dict[TopicPartition, Tally]:
-    """The latest tally of every partition. The reader is left assigned to the audit's topic, at its end."""
+def read_tallies(cluster: Cluster, reader: Reader) -> dict[TopicPartition, Tally]:
+    """The latest tally of every partition. The reader is left assigned to the audit's topic, at its end. Raises PeerError when
+    nothing comes for a minute."""
     end = cluster.end_offsets([AUDIT_TOPIC])
     reader.assign(cluster.beginning_offsets([AUDIT_TOPIC]))
     found: dict[TopicPartition, Tally] = {}
-    deadline = time.monotonic() + timeout_s
-    while not reader.position().covers(end):
-        if time.monotonic() > deadline:
-            raise HubError(f'topic "{AUDIT_TOPIC}" is not read to its end in {timeout_s:g} s')
-        for record in reader.poll(5_000, 0.2):
+    for records in up_to(end, reader, _SILENT_S):
+        for record in records:
             if record.value is not None:
                 tally = tally_of(record)
                 found[tally.topic_partition] = tally

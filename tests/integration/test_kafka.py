@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from hub.materializers.progress import PROGRESS_CONFIG
 from hub.observability.health import health_of
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.sources import Source
+from hub.topics.auditor import Auditor
 from hub.topics.browse import Browser, Wanted
 from hub.topics.log_dirs import log_dirs
 
@@ -359,6 +361,53 @@ def test_a_header_that_cannot_be_named_is_said_and_may_be_passed(
     browsed = Browser(cluster, NoSchemas()).find(Wanted(name))
     assert {each.value.text for each in browsed.messages} == {"before", "after", "beside"}
     assert "partition 0: offsets [1, 2) are passed by" in browsed.unreadable
+
+
+def test_the_auditor_stops_at_what_cannot_be_read_and_goes_on_beside_it(
+    cluster: KafkaCluster, kafka: str, topic: Topic
+) -> None:
+    name = topic(partitions=2)
+    writer = cluster.writer()
+    writer.append([NewRecord(name, b"k", b"before", partition=0)])
+    produce_raw(kafka, name, b"\xff\xfe")
+    writer.append([NewRecord(name, b"k", b"after", partition=0)])
+    auditor = Auditor(cluster, OneSchema(f"{name}-value"), lambda _: "report")
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        for number in range(3):
+            writer.append([NewRecord(name, b"k", b"beside", partition=1)])
+            while True:
+                auditor.step()
+                stopped, beside = (auditor.tallies[TopicPartition(name, each)] for each in range(2))
+                if beside.position == number + 1 and stopped.unread:
+                    break
+                assert time.monotonic() < deadline
+        assert (stopped.position, stopped.checked) == (1, 1)
+        assert f'topic "{name}" partition 0 offset 1' in stopped.unread
+        delete_before(cluster, name, 0, 2)  # as its words say, and then it goes on
+        auditor.close()
+        while auditor.step() == 0 or auditor.tallies[TopicPartition(name, 0)].position < 3:
+            assert time.monotonic() < deadline
+        after = auditor.tallies[TopicPartition(name, 0)]
+        assert (after.missed, after.checked, after.unread) == (1, 2, "")
+    finally:
+        auditor.close()
+
+
+@dataclass
+class OneSchema:
+    """A registry of one subject, without a schema: each record is a violation."""
+
+    subject: str
+
+    def subjects(self) -> list[str]:
+        return [self.subject]
+
+    def subjects_of(self, _schema_id: int) -> frozenset[str]:
+        raise NotFound("none")
+
+    def source(self, schema_id: int) -> Source:
+        raise NotFound("none")
 
 
 class NoSchemas:

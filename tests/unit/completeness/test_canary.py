@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ from hub.completeness.canary import (
 )
 from hub.completeness.canary_routes import create_router, families
 from hub.errors import PeerError
+from hub.log import MemoryCluster, MemoryReader, Unreadable
 from hub.materializers.view import load_view
-from hub.record import Record
+from hub.record import NewRecord, Record, TopicPartition
 
 
 def started() -> Canary:
@@ -195,6 +197,35 @@ def test_a_mirror_that_is_called_as_a_way_is_another_way() -> None:
     ways = canaries.canary.ways
     assert ways["mirror:read"].why == "the mirror's target does not answer"
     assert ways["read"].why == "nobody reads yet" and began == ["the mirror's target"]
+
+
+def test_what_cannot_be_read_is_passed_on_a_way() -> None:
+    """A record of a stranger once held a way up for ever: its canaries were told as lost."""
+    cluster: Any = MemoryCluster()
+    cluster.create_topic("t", partitions=2, config={}, replication_factor=1)
+    canaries = Canaries(cluster, None, "t")  # type: ignore[arg-type]
+    place = TopicPartition("t", 0)
+
+    class Poisoned(MemoryReader):
+        def poll(self, limit: int, timeout_s: float) -> Sequence[Record]:
+            if not cluster.logs["t"][
+                0
+            ]:  # the way begins at the end; then come a stranger's record and canaries
+                probes = [canaries.canary.next(partition, 0, time.monotonic()) for partition in range(2)]
+                for each in probes:
+                    canaries.canary.acknowledged(each, time.monotonic())
+                records = [NewRecord("t", None, b"", partition=0), *(each.record("t", 1) for each in probes)]
+                cluster.writer().append(records)
+            if self.positions[place] == 0:
+                raise Unreadable("a header there has a name that is no UTF-8", place, 0)
+            found = super().poll(limit, timeout_s)
+            if found:
+                canaries.stopping.set()
+            return found
+
+    cluster.reader = lambda queue_kb: Poisoned(cluster)
+    canaries._read("read", cluster)
+    assert canaries.canary.ways["read"].read == 2
 
 
 def test_no_way_is_open_because_nothing_is_sent_any_more() -> None:

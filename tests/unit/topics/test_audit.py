@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.errors import CallerError, HubFault, NotFound, PeerError
+from hub.log import MemoryReader, Unreadable
 from hub.observability.metrics import exposition
 from hub.observability.overview import KafkaHealth, Overview
 from hub.record import NewRecord, Record, TopicPartition
@@ -269,6 +270,52 @@ def test_a_quarantine_that_kafka_refuses_ends_its_copies_and_no_audit() -> None:
     running.step()
     tally = running.tallies[TopicPartition("t", 0)]
     assert (tally.position, tally.checked, tally.uncopied, tally.quarantined) == (3, 3, 2, 0)
+
+
+def test_what_cannot_be_read_stops_its_partition_alone() -> None:
+    """One batch that could not be unpacked once ended each step of the auditor, for all topics."""
+    broken: dict[TopicPartition, int] = {}
+
+    class Reader(MemoryReader):
+        def poll(self, limit: int, timeout_s: float) -> Sequence[Record]:
+            before = dict(self.positions)
+            found = [
+                each
+                for each in super().poll(limit, timeout_s)
+                if each.offset < broken.get(each.topic_partition, each.offset + 1)
+            ]
+            stopped = {place: offset for place, offset in broken.items() if place in self.positions}
+            self.positions |= {place: min(self.positions[place], at) for place, at in stopped.items()}
+            if not found and any(before[place] == offset for place, offset in stopped.items()):
+                place = next(iter(stopped))
+                raise Unreadable(f"offset {broken[place]} cannot be unpacked", place, broken[place])
+            return found
+
+    log = cluster()
+    log.reader = lambda: Reader(log)  # type: ignore[method-assign]
+    write(log, [GOOD, b"wild"] * 3)
+    place = TopicPartition("t", 0)
+    broken[place] = 1
+    running = auditor(log)
+    for _ in range(20):
+        running.step()
+        if copied(log) == [(1, 0), (1, 1), (1, 2)] and running.tallies[place].unread:
+            break
+    (row,) = summary(running.tallies.values())
+    assert (row["positions"], row["unread"]) == ({"0": 1, "1": 3}, {"0": "offset 1 cannot be unpacked"})
+    write(log, [GOOD, b"wild"])
+    for _ in range(3):
+        running.step()
+    assert (1, 3) in copied(log) and running.tallies[place].position == 1
+    running.flush()
+    running.close()
+    running.step()  # the next auditor hears of it from the log
+    assert running.tallies[place].unread
+    broken.clear()
+    for _ in range(20):
+        running.step()
+    (row,) = summary(running.tallies.values())
+    assert (row["positions"], row["unread"]) == ({"0": 4, "1": 4}, {})
 
 
 def test_a_gap_is_counted_and_a_topic_grows() -> None:
