@@ -52,18 +52,20 @@ def run(
 ) -> None:
     """Read what is new of a topic and of its copies, count it, and write it to the ledger. Reads each record once.
 
-    Exit code 0: nothing is missing as far as it can be told; 1: something is.
+    A topic that cannot be read, or not to its end, is said; the others are audited.
+
+    Exit code 0: nothing is missing as far as it can be told; 1: something is, or was not read.
 
     Example: hub audit run shop.orders views.customer_360
     """
     audits = looked(
-        lambda: [_run(topic, mirrors=mirrors) for topic in topics],
+        lambda: _run_each(topics, mirrors=mirrors),
         lambda audits: _print([_row(each) for each in audits], output),
         every is not None,
         output,
         every or 0.0,
     )
-    if any(each.state in BAD for each in audits):
+    if len(audits) < len(topics) or any(each.state in BAD or each.unread for each in audits):
         raise typer.Exit(EXIT_DIFFERS)
 
 
@@ -184,6 +186,22 @@ def missing(
 def bucket(text: str) -> int:
     """The minute that a person names, in epoch ms. Raises CallerError."""
     return at_of(text) // 60_000 * 60_000
+
+
+def _run_each(topics: Sequence[str], *, mirrors: bool) -> list[TopicAudit]:
+    """Those that could be audited; of the others is said why not. Raises the first reason when all could not."""
+    audits: list[TopicAudit] = []
+    failed: HubError | None = None
+    for topic in topics:
+        try:
+            audits.append(_run(topic, mirrors=mirrors))
+        except HubError as error:
+            if len(topics) > 1:
+                note(f"! {topic}: not audited: {error}")
+            failed = failed or error
+    if failed is not None and not audits:
+        raise failed
+    return audits
 
 
 def _run(topic: str, *, mirrors: bool) -> TopicAudit:

@@ -7,7 +7,8 @@
     log entries without a twin ─ the mirror's target, by its map ─▶ entries *mirror*
 
 A run that is killed leaves whole entries; the next one goes on behind them. What is read again is written over. Everything is
-read once, so a run costs what reading the new records costs; memory is bounded by a stretch.
+read once, so a run costs what reading the new records costs; memory is bounded by a stretch. What cannot be read ends its
+partition alone: an entry says why, and the next run tries again from there.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from hub.completeness.ledger import (
     LEDGER_TOPIC,
@@ -33,10 +35,11 @@ from hub.completeness.ledger import (
 )
 from hub.completeness.reading import Seen, Stretch
 from hub.completeness.receipts import make_ledger, with_topic_ids
-from hub.errors import CallerError, NotFound, nearest
+from hub.errors import CallerError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
 from hub.kafka.reader import up_to
 from hub.record import Positions, TopicPartition
+from hub.replication.batches import CorruptBatch
 from hub.replication.clusters import Reached
 from hub.replication.verify import Compared
 from hub.replication.wire import Cluster, ClusterAccess
@@ -90,7 +93,7 @@ class Audit:
             each.close()
 
     def run(self, told: Told = lambda _done, _all: None) -> int:
-        """Count what is new and write it down; how many entries. Raises NotFound, PeerError, CorruptBatch."""
+        """Count what is new and write it down; how many entries. Raises NotFound, PeerError."""
         topics = self.kafka.topics()
         if self.topic not in topics:
             guess = nearest(self.topic, topics)
@@ -112,7 +115,7 @@ class Audit:
                 for entry in self._partition(place, begins.get(place), end, compact="compact" in policy):
                     writer.append([entry.record()])
                     written += 1
-                    if entry.tier == "log":
+                    if entry.tier == "log" and not entry.why:
                         done += entry.end - entry.first
                         told(done, max(total, done))
         finally:
@@ -121,7 +124,8 @@ class Audit:
         return written
 
     def missing(self, bucket_ms: int, most: int = 100) -> list[Missing]:
-        """Which records of a minute are on one side only, or there twice: both sides are read anew. Raises as ``run``."""
+        """Which records of a minute are on one side only, or there twice: both sides are read anew. Raises as ``run``,
+        and CorruptBatch."""
         self.ledger = read_ledger(self.kafka)
         self._reach()
         begins = self.kafka.beginning_offsets([self.topic])
@@ -134,17 +138,12 @@ class Audit:
             ours = list(Stretch(self.cluster, entry.place, first, entry.end).records())
             if entry.tier == "source":
                 there = {seen.offset for seen in ours}
+                # No more than are asked for: whoever sends receipts may claim any number.
+                lacking = (each for each in _offsets(entry.runs, first) if each not in there)
+                said = "acknowledged, not in the log"
                 found += [
-                    Missing(
-                        "source",
-                        entry.instance,
-                        entry.partition,
-                        offset,
-                        None,
-                        "acknowledged, not in the log",
-                    )
-                    for offset in _offsets(entry.runs)
-                    if offset >= first and offset not in there
+                    Missing("source", entry.instance, entry.partition, offset, None, said)
+                    for offset in islice(lacking, most - len(found))
                 ]
                 continue
             ours = [seen for seen in ours if bucket_of(seen.timestamp_ms) == bucket_ms]
@@ -163,14 +162,29 @@ class Audit:
             if entry.partition == place.partition and entry.topic_id in ("", self._topic_id)
         ]
         start = self._start(place, begin)
+        for entry in entries:
+            if entry.tier == "log" and entry.why and entry.first < start:
+                # Deleted by now: nothing waits there to be read.
+                yield replace(entry, end=entry.first, why="", at_ms=self.now_ms())
         seeking = _Seeking.of(entries, begin, end, self.now_ms())
         yield from seeking.lost
         if seeking.first < start:
-            for seen in Stretch(self.cluster, place, seeking.first, start).records():
-                seeking.take(seen)
-        logs = [entry for entry in entries if entry.tier == "log" and entry.topic_id == self._topic_id]
+            behind = Stretch(self.cluster, place, seeking.first, start)
+            try:
+                for seen in behind.records():
+                    seeking.take(seen)
+            except PeerError:  # once it could be read; those receipts wait until it can be again
+                seeking.give_up(behind.reached, start)
+        logs = [
+            entry
+            for entry in entries
+            if entry.tier == "log" and not entry.why and entry.topic_id == self._topic_id
+        ]
         while start < end:
             entry = self._stretch(place, start, min(start + STRETCH, end), seeking, compact=compact)
+            if entry.why:
+                yield replace(entry, end=end)
+                break
             if entry.end == start:
                 break  # the rest is not committed
             logs.append(entry)
@@ -183,18 +197,24 @@ class Audit:
     def _stretch(
         self, place: TopicPartition, first: int, end: int, seeking: _Seeking, *, compact: bool
     ) -> Entry:
+        """What is there, up to where it could be read; with ``why`` when that is nothing."""
         stretch, cells, ids = Stretch(self.cluster, place, first, end, compact), Cells(), Counter[int]()
         reached: int | None = None
         again = Counter[int]()
-        for seen in stretch.records():
-            cells.add(seen.timestamp_ms, seen.id, seen.size)
-            ids[seen.id] += 1
-            if ids[seen.id] > 1:
-                again[bucket_of(seen.timestamp_ms)] += 1
-            seeking.take(seen)
-            if len(cells) >= MOST_CELLS:
-                reached = seen.offset + 1
-                break
+        why = ""
+        try:
+            for seen in stretch.records():
+                cells.add(seen.timestamp_ms, seen.id, seen.size)
+                ids[seen.id] += 1
+                if ids[seen.id] > 1:
+                    again[bucket_of(seen.timestamp_ms)] += 1
+                seeking.take(seen)
+                if len(cells) >= MOST_CELLS:
+                    reached = seen.offset + 1
+                    break
+        except PeerError as error:
+            # With all of Kafka away the entry that says so cannot be written, and the run ends with that.
+            why = error.message if stretch.reached == first else ""
         spots = {
             minute: Spot(stretch.spots.get(minute, Holes()), again[minute])
             for minute in sorted({*stretch.spots, *again})
@@ -214,6 +234,7 @@ class Audit:
             repeated=again.total(),
             spots=spots,
             compact=compact,
+            why=why,
         )
 
     def _start(self, place: TopicPartition, begin: int) -> int:
@@ -252,8 +273,11 @@ class Audit:
                 continue
             cells, why = Cells(), self._why_not(copy, each, log)
             if not why:
-                for seen, _ in self._theirs(copy, each, log):
-                    cells.add(seen.timestamp_ms, seen.id, seen.size)
+                try:
+                    for seen, _ in self._theirs(copy, each, log):
+                        cells.add(seen.timestamp_ms, seen.id, seen.size)
+                except CorruptBatch as error:
+                    cells, why = Cells(), error.message
             yield named(log, "mirror", cells, self.now_ms(), instance=copy.name, why=why)
 
     def _why_not(self, copy: Copy, each: Compared, log: Entry) -> str:
@@ -331,6 +355,12 @@ class _Seeking:
                 if not seen.timed:
                     self.untimed.add(each.key)
 
+    def give_up(self, first: int, end: int) -> None:
+        """Receipts of what is in [first, end) are not looked for any more: it was not read."""
+        self.receipts = [each for each in self.receipts if each.end <= first or end <= each.first]
+        self.around = [each for each in self.around if each.end <= first]
+        self.begun = sum(each.first < end for each in self.receipts)
+
     def found(self, reached: int, *, compact: bool = False) -> Iterator[Entry]:
         """The other side of every receipt that was read past. ``compact``: what is not there, compaction may have taken."""
         for each in self.receipts:
@@ -348,9 +378,10 @@ def _within(runs: Sequence[tuple[int, int]], offset: int) -> bool:
     return at >= 0 and offset < runs[at][0] + runs[at][1]
 
 
-def _offsets(runs: Iterable[tuple[int, int]]) -> Iterator[int]:
-    for first, count in runs:
-        yield from range(first, first + count)
+def _offsets(runs: Iterable[tuple[int, int]], first: int) -> Iterator[int]:
+    """Those of the runs from ``first`` on."""
+    for start, count in runs:
+        yield from range(max(first, start), start + count)
 
 
 def _repeated(entry: Entry, ours: Sequence[Seen]) -> Iterator[Missing]:

@@ -158,6 +158,7 @@ def row_of(audit: TopicAudit, *, buckets: bool = False) -> dict[str, Any]:
         "unaudited": [
             {"partition": part, "first": first, "end": end} for part, first, end in audit.unaudited
         ],
+        "unread": audit.unread,
         "audited_at_ms": audit.audited_at_ms,
         "tiers": [
             {

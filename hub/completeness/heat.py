@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hub.completeness.ledger import SEVERITY, Cell, Entry, Kind, State, Tier, alone, of_newest, unaudited
+from hub.completeness.ledger import (
+    SEVERITY,
+    Cell,
+    Entry,
+    Kind,
+    State,
+    Tier,
+    counted,
+    of_newest,
+    unaudited,
+    unread,
+)
 from hub.observability.web.pages.completeness import Heat, Side, Stretch
 
 # The minute under which a comparison without minutes is kept.
@@ -57,21 +68,21 @@ def heat_of(entries: Sequence[Entry]) -> Heat | None:
     if not entries:
         return None
     entries = of_newest(entries)
-    logs = alone(each for each in entries if each.tier == "log")
+    logs = counted(entries)
     sums: dict[tuple[int, Kind, str], _Sum] = {}
     for kind, instance, one, other in _pairs(entries, logs):
         _add(sums, kind, instance, one, other)
     sides: dict[int, list[Side]] = {}
     for (at_ms, kind, instance), each in sorted(sums.items()):
         sides.setdefault(at_ms, []).append(each.side(kind, instance))
-    counted: dict[int, Stretch] = {}
+    read: dict[int, Stretch] = {}
     for entry in logs:
         for at_ms in {*entry.cells, *entry.spots}:
-            counted[at_ms] = _plus(counted.get(at_ms, Stretch()), entry, at_ms)
+            read[at_ms] = _plus(read.get(at_ms, Stretch()), entry, at_ms)
     stores = tuple(sides.pop(_NO_MINUTE, ()))
     minutes = {
-        at_ms: _with_sides(counted.get(at_ms, Stretch()), sides.get(at_ms, ()))
-        for at_ms in sorted({*counted, *sides})
+        at_ms: _with_sides(read.get(at_ms, Stretch()), sides.get(at_ms, ()))
+        for at_ms in sorted({*read, *sides})
     }
     firsts: dict[int, Entry] = {}
     reached: dict[int, int] = {}
@@ -84,7 +95,8 @@ def heat_of(entries: Sequence[Entry]) -> Heat | None:
         max(begun, default=None),
         # A partition without anything new has no entry to say that it was looked at: then later minutes are unknown.
         min(reached.values(), default=0),
-        sum(end - first for _, first, end in unaudited(logs)),
+        sum(end - first for _, first, end in unaudited(logs))
+        + sum(each.end - each.first for each in unread(entries, logs)),
         sum(_unplaced(each) for each in logs),
         stores,
     )

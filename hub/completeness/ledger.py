@@ -131,7 +131,7 @@ class Spot(NamedTuple):
 class Entry:
     """What one tier has of the source offsets [first, end). ``instance``: the producer or the mirror, "" of the log.
 
-    ``runs``: the offsets that receipts name, as (first, count); of source only. ``why``: it could not be counted.
+    ``runs``: the offsets that receipts name, as (first, count); of source only. ``why``: it could not be counted, and covers nothing.
     ``repeated``: ids seen more than once in the stretch. ``dropped``: receipts that there was no room for. ``spots``: holes
     and repeats by minute; a hole is of its batch's minute, or of that of the record before it. Entries of older hubs have none."""
 
@@ -292,7 +292,7 @@ def covered(entries: Iterable[Entry], place: TopicPartition, topic_id: str) -> l
     for first, end in sorted(
         (each.first, each.end)
         for each in entries
-        if each.tier == "log" and each.place == place and each.topic_id == topic_id
+        if each.tier == "log" and not each.why and each.place == place and each.topic_id == topic_id
     ):
         if found and first <= found[-1][1]:
             found[-1] = (found[-1][0], max(end, found[-1][1]))
@@ -358,7 +358,7 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class TopicAudit:
-    """A topic: its log as far as it was audited, and who was compared with it."""
+    """A topic: its log as far as it was audited, and who was compared with it. ``unread``: why some of it could not be read."""
 
     topic: str
     state: State
@@ -372,12 +372,14 @@ class TopicAudit:
     audited_at_ms: int | None
     balances: tuple[Balance, ...]
     buckets: Mapping[int, Cell]
+    unread: tuple[str, ...] = ()
 
 
 def audit_of(topic: str, entries: Sequence[Entry], mirrors: Iterable[str] = ()) -> TopicAudit:
     """What the ledger says of a topic. ``mirrors``: those that ought to carry it."""
     entries = of_newest(entries)
-    logs = alone(entry for entry in entries if entry.tier == "log")
+    logs = counted(entries)
+    stuck = unread(entries, logs)
     holes, buckets = Holes(), Cells()
     for entry in logs:
         holes = holes.plus(entry.holes)
@@ -388,7 +390,7 @@ def audit_of(topic: str, entries: Sequence[Entry], mirrors: Iterable[str] = ()) 
         *_mirrors(entries, logs, mirrors),
         *_twins("view", "store", entries),
     ]
-    state, cause = _worst(balances, holes, logs)
+    state, cause = _worst(balances, holes, logs, stuck)
     total = buckets.total
     return TopicAudit(
         topic,
@@ -399,10 +401,11 @@ def audit_of(topic: str, entries: Sequence[Entry], mirrors: Iterable[str] = ()) 
         sum(entry.end - entry.first for entry in logs),
         holes,
         sum(entry.repeated for entry in logs),
-        tuple(unaudited(logs)),
+        (*unaudited(logs), *((each.partition, each.first, each.end) for each in stuck)),
         max((entry.at_ms for entry in logs), default=None),
         tuple(balances),
         dict(sorted(buckets.items())),
+        tuple(each.why for each in stuck),
     )
 
 
@@ -423,6 +426,21 @@ def alone(entries: Iterable[Entry]) -> list[Entry]:
             found.append(entry)
             reached[entry.place] = entry.end
     return found
+
+
+def counted(entries: Iterable[Entry]) -> list[Entry]:
+    """Of these, the stretches of the log that were counted, none over another."""
+    return alone(each for each in entries if each.tier == "log" and not each.why)
+
+
+def unread(entries: Iterable[Entry], logs: Sequence[Entry]) -> list[Entry]:
+    """The stretches that could not be read, and behind which nothing was counted (``logs``) since: what is deleted by now, or could
+    be read after all, is none."""
+    reached: dict[TopicPartition, int] = {}
+    for entry in logs:
+        reached[entry.place] = max(entry.end, reached.get(entry.place, 0))
+    those = (each for each in entries if each.tier == "log" and each.why)
+    return alone(each for each in those if each.first >= reached.get(each.place, 0))
 
 
 def unaudited(logs: Sequence[Entry]) -> Iterator[tuple[int, int, int]]:
@@ -522,12 +540,16 @@ def _said(
     return why or f"{dropped:,} receipts were dropped: there was no room for them"
 
 
-def _worst(balances: Sequence[Balance], holes: Holes, logs: Sequence[Entry]) -> tuple[State, str]:
+def _worst(
+    balances: Sequence[Balance], holes: Holes, logs: Sequence[Entry], stuck: Sequence[Entry]
+) -> tuple[State, str]:
     worst = min(balances, key=lambda each: SEVERITY[each.state], default=None)
     if worst is not None and SEVERITY[worst.state] < SEVERITY[State.UNEXPLAINED]:
         return worst.state, f"{worst.kind} {worst.instance}: {worst.cause}"
     if holes.unexplained:
         return State.UNEXPLAINED, f"{holes.unexplained:,} offsets hold nothing, and nothing says why"
+    if stuck:
+        return State.UNKNOWN, f"partition {stuck[0].partition} is not read on: {stuck[0].why}"
     if worst is not None and worst.state is not State.BALANCED:
         return worst.state, f"{worst.kind} {worst.instance}: {worst.cause}"
     if not logs:

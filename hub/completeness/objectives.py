@@ -88,7 +88,7 @@ def verdict_of(audit: TopicAudit, promised: float) -> tuple[Verdict, float | Non
         states |= {each.state, *(one.state for one in each.differences)}
     if State.MISMATCH in states:
         return Verdict.BAD, share
-    partly = any(each.waiting or each.dropped for each in audit.balances)
+    partly = bool(audit.unread) or any(each.waiting or each.dropped for each in audit.balances)
     if share is None or partly or not states.isdisjoint((State.UNKNOWN, State.OPEN)):
         return Verdict.UNKNOWN, None
     return Verdict.GOOD, share

@@ -15,7 +15,7 @@ from hub.completeness.ledger import EVENT_ID_HEADER, Holes, bucket_of, id_of
 from hub.errors import PeerError
 from hub.record import TopicPartition
 from hub.replication import wire
-from hub.replication.batches import APPEND_TIME, Aborted, CorruptBatch, batches_in, is_intact
+from hub.replication.batches import APPEND_TIME, Aborted, Batch, CorruptBatch, batches_in, is_intact
 from hub.replication.reencode import fields_of, records_in
 from hub.replication.wire import Cluster, FetchFrom
 
@@ -36,7 +36,8 @@ class Seen(NamedTuple):
 
 @dataclass
 class Stretch:
-    """What is read of [first, end) of a partition: iterate ``records`` once, then ``holes``, the same by minute (``spots``), and ``reached`` are known."""
+    """What is read of [first, end) of a partition: iterate ``records`` once, then ``holes``, the same by minute (``spots``), and ``reached`` are known;
+    also when it ends with an error: then what was given is all of what is before ``reached``."""
 
     cluster: Cluster
     place: TopicPartition
@@ -62,23 +63,24 @@ class Stretch:
                 aborted = books.covers(batch)
                 if batch.next_offset <= position:
                     continue
+                hidden = batch.is_control or aborted
+                records = [] if hidden else _whole(batch, where)
                 if not self._at_ms:
                     self._at_ms = batch.max_timestamp
                 if batch.magic == 2:  # of older formats the first offset is not known before unpacking
                     self._missing(position, batch.base_offset)
                     position = max(position, batch.base_offset)
-                if batch.is_control or aborted:
+                if hidden:
                     self._at_ms = batch.max_timestamp
                     self._skipped(position, batch.next_offset, control=batch.is_control, held=batch.count)
                 else:
-                    timed = not batch.attributes & APPEND_TIME
-                    for raw in records_in(batch):
-                        if raw.offset < position:
+                    for seen in records:
+                        if seen.offset < position:
                             continue
-                        self._missing(position, raw.offset, compacted=True)
-                        position, self._at_ms = raw.offset + 1, raw.timestamp_ms
-                        if raw.offset < self.end:
-                            yield _seen(raw.offset, raw.timestamp_ms, raw.rest, timed)
+                        self._missing(position, seen.offset, compacted=True)
+                        position, self._at_ms = seen.offset + 1, seen.timestamp_ms
+                        if seen.offset < self.end:
+                            yield seen
                     self._missing(position, batch.next_offset, compacted=True)
                 position = max(position, batch.next_offset)
                 self.reached = min(position, self.end)
@@ -123,6 +125,15 @@ class Stretch:
         self.holes = self.holes.plus(holes)
         minute = bucket_of(self._at_ms)
         self.spots[minute] = self.spots.get(minute, Holes()).plus(holes)
+
+
+def _whole(batch: Batch, where: str) -> list[Seen]:
+    """A batch's records: all of them or, where one cannot be read, none. Raises CorruptBatch."""
+    timed = not batch.attributes & APPEND_TIME
+    try:
+        return [_seen(raw.offset, raw.timestamp_ms, raw.rest, timed) for raw in records_in(batch)]
+    except CorruptBatch as error:
+        raise CorruptBatch(f"{where}, offset {batch.base_offset}: {error.message}") from None
 
 
 def _seen(offset: int, timestamp_ms: int, rest: bytes, timed: bool) -> Seen:

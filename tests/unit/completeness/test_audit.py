@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,16 +12,31 @@ import pytest
 from effort import costs_at_most
 from patience import patient
 
+from hub.alerts.rules import Verdict
+from hub.cli import completeness as command
 from hub.completeness import audit, receipts
 from hub.completeness.audit import Audit, _Seeking
 from hub.completeness.follow import Follower
-from hub.completeness.ledger import LEDGER_TOPIC, Cells, Entry, Ledger, State, audit_of
+from hub.completeness.heat import heat_of
+from hub.completeness.ledger import (
+    LEDGER_TOPIC,
+    Cells,
+    Entry,
+    Holes,
+    Ledger,
+    State,
+    TopicAudit,
+    audit_of,
+    named,
+)
+from hub.completeness.objectives import verdict_of
 from hub.completeness.reading import Seen
 from hub.completeness.receipts import Receipts
-from hub.errors import PeerError
+from hub.errors import NotFound, PeerError
 from hub.kafka.reader import up_to
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import Positions, Record, TopicPartition
+from hub.replication.batches import CorruptBatch
 from hub.replication.clusters import topics_of
 
 PLACE = TopicPartition("t", 0)
@@ -187,3 +202,129 @@ def test_a_receipt_says_of_which_log_it_is_and_is_not_sought_in_another(
         asked._start = lambda place, begin: 1
         made = list(Audit._partition(asked, PLACE, 0, 1, compact=False))
         assert len(made) == lost
+
+
+@dataclass
+class Readable(MemoryCluster):
+    """Topics of ten records a partition, of which some cannot be read from an offset on."""
+
+    damaged: dict[TopicPartition, int] = field(default_factory=dict)
+    begin: dict[TopicPartition, int] = field(default_factory=dict)
+    bootstrap: str = "memory"
+
+    def effective_config(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+        return {topic: {"cleanup.policy": "delete"} for topic in topics}
+
+    def beginning_offsets(self, topics: Sequence[str]) -> Positions:
+        return super().beginning_offsets(topics).advanced(Positions(self.begin))
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> Readable:
+    """What ``Audit`` asks, and its stretches."""
+    made = Readable()
+    made.create_topic("t", partitions=2, config={}, replication_factor=1)
+    for partition in range(2):
+        made.logs["t"][partition] = [Record("t", partition, offset, 0, None, b"") for offset in range(10)]
+
+    @dataclass
+    class Some:
+        """See hub.completeness.reading.Stretch; a batch is a record."""
+
+        cluster: Any
+        place: TopicPartition
+        first: int
+        end: int
+        compact: bool = False
+        holes: Holes = field(default_factory=Holes)
+        spots: dict[int, Holes] = field(default_factory=dict)
+        reached: int = 0
+
+        def records(self) -> Iterator[Seen]:
+            self.reached = self.first
+            for offset in range(self.first, min(self.end, 10)):
+                if offset == made.damaged.get(self.place):
+                    raise CorruptBatch(f"offset {offset}: its checksum is wrong")
+                yield Seen(offset, 0, offset, 1, True)
+                self.reached = offset + 1
+
+    def reach(asked: Audit) -> None:
+        asked.cluster.topics = {"t": SimpleNamespace(topic_id="memory-1")}  # type: ignore[dict-item]
+
+    monkeypatch.setattr(audit, "Stretch", Some)
+    monkeypatch.setattr(Audit, "_reach", reach)
+    return made
+
+
+def run(kafka: Readable) -> TopicAudit:
+    asked = Audit(kafka, SimpleNamespace(), "t")  # type: ignore[arg-type]
+    asked.run()
+    return audit_of("t", asked.ledger.of("t"))
+
+
+def test_what_cannot_be_read_ends_its_partition_alone_and_is_told(kafka: Readable) -> None:
+    kafka.damaged = {PLACE: 4}
+    for _ in range(2):
+        found = run(kafka)
+        assert found.records == 14  # all that is before it, and the other partition
+        assert (found.state, found.unaudited) == (State.UNKNOWN, ((0, 4, 10),))
+        assert "partition 0 is not read on: offset 4: its checksum is wrong" in found.cause
+        heat = heat_of(audit.read_ledger(kafka).of("t"))  # type: ignore[arg-type]
+        assert heat is not None and heat.gaps == 6
+    kafka.damaged = {}
+    whole = run(kafka)
+    assert (whole.records, whole.unread, whole.unaudited) == (20, (), ())
+
+
+def test_what_could_not_be_read_is_forgotten_once_it_is_deleted(kafka: Readable) -> None:
+    kafka.damaged = {PLACE: 0}
+    assert run(kafka).records == 10
+    kafka.begin = {PLACE: 10}
+    assert run(kafka).unread == ()
+
+
+def test_a_promise_is_unknown_while_some_of_the_log_cannot_be_read(kafka: Readable) -> None:
+    kafka.damaged = {PLACE: 4}
+    run(kafka)
+    entries = audit.read_ledger(kafka).of("t")  # type: ignore[arg-type]
+    copies = [named(each, "mirror", each.cells, 1, instance="m") for each in entries if not each.why]
+    found = audit_of("t", [*entries, *copies])
+    assert [each.state for each in found.balances] == [State.BALANCED]
+    assert verdict_of(found, 0.9) == (Verdict.UNKNOWN, None)
+
+
+def test_receipts_behind_what_cannot_be_read_wait_and_are_not_called_lost(kafka: Readable) -> None:
+    first = replace(receipt(0, 4), topic_id="memory-1")
+    later = replace(receipt(6, 8), instance="later", topic_id="memory-1")
+    run(kafka)  # all of it is audited; then receipts come late, and the log is damaged
+    audit.write_entries(kafka, [first, later])  # type: ignore[arg-type]
+    kafka.damaged = {PLACE: 5}
+    states = {each.instance: each.state for each in run(kafka).balances}
+    assert states == {"p": State.BALANCED, "later": State.OPEN}
+    kafka.damaged = {}
+    assert {each.state for each in run(kafka).balances} == {State.BALANCED}
+
+
+def test_receipts_that_claim_any_number_are_named_as_far_as_is_asked(kafka: Readable) -> None:
+    """2^43 offsets that the log does not have: they once were all walked through."""
+    claimed = replace(receipt(9, 10), end=1 << 43, runs=((9, (1 << 43) - 9),), topic_id="memory-1")
+    audit.write_entries(kafka, [claimed])  # type: ignore[arg-type]
+    asked = Audit(kafka, SimpleNamespace(), "t")  # type: ignore[arg-type]
+    asked.cluster.topics = {}
+    found = asked.missing(0, 5)
+    assert [each.offset for each in found] == list(range(10, 15))
+
+
+def test_a_topic_that_is_not_audited_keeps_no_other_from_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def one(topic: str, *, mirrors: bool) -> TopicAudit:
+        if topic != "t":
+            raise NotFound(f'topic "{topic}" does not exist', hint="hub topic ls")
+        return audit_of(topic, [])
+
+    monkeypatch.setattr(command, "_run", one)
+    assert [each.topic for each in command._run_each(["gone", "t"], mirrors=False)] == ["t"]
+    assert '! gone: not audited: topic "gone" does not exist' in capsys.readouterr().err
+    with pytest.raises(NotFound):
+        command._run_each(["gone", "away"], mirrors=False)

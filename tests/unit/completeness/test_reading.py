@@ -86,3 +86,15 @@ def test_a_damaged_batch_stops_it() -> None:
 def test_holes_are_of_the_minute_of_the_record_before_them() -> None:
     _, stretch = read([batch(0, [b"a", b"b"]), batch(7, [b"c"])], 0, 8, compact=False)
     assert stretch.holes == Holes(unexplained=5) and stretch.spots == {60_000: Holes(unexplained=5)}
+
+
+def test_of_a_batch_that_is_broken_within_nothing_is_given() -> None:
+    broken = batch(5, [b"a", b"b"])
+    broken[-1] = 2  # as many headers, of none; the checksum says that it was written so
+    struct.pack_into(">I", broken, 17, crc32c(bytes(broken[21:])))
+    stretch = Read(cast(Cluster, Named()), PLACE, 0, 7)
+    stretch.batches = [batch(0, [b"c"]), broken]
+    seen: list[Seen] = []
+    with pytest.raises(CorruptBatch, match='topic "t" partition 0, offset 5: '):
+        seen.extend(stretch.records())
+    assert ([each.offset for each in seen], stretch.reached, stretch.holes) == ([0], 1, Holes())
