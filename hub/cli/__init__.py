@@ -1,8 +1,8 @@
 """[edge] The command line: one file a noun, loaded when it is called, so that ``hub --help`` stays quick.
 
 Data goes to standard output, as a table or as JSON (``-o json``); everything else to standard error. A HubError is one
-message, its hint and exit code 1; a wrong command line is exit code 2. Flags become ``HUB_*`` variables, which child
-processes inherit and ``hub.config`` reads. ``context.py`` settings · ``output.py`` tables and JSON · ``main`` below.
+message, its hint and exit code 1; a wrong command line is exit code 2, a closed pipe 141. Flags become ``HUB_*``
+variables, which child processes inherit and ``hub.config`` reads. ``context.py`` settings · ``output.py`` tables and JSON · ``main`` below.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ COMMANDS = {
     "apply-changelogs": ("hub.cli.processes:apply_changelogs", ""),
     "materialize": ("hub.cli.processes:materialize", ""),
 }
+
+_EXIT_CLOSED_PIPE = 128 + 13  # as a shell says it of a program that SIGPIPE ended
 
 
 class LazyGroup(TyperGroup):
@@ -112,18 +114,43 @@ def options(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 a HubError (one clear message), 2 wrong usage, 130 interrupted."""
+    """Run the command line and exit: 0 done, 1 a HubError (one clear message), 2 wrong usage, 130 interrupted, 141 nobody
+    reads what it prints (``head`` has seen enough): then it may have stopped halfway, as a program that SIGPIPE ends."""
     remember_interrupts()
+    try:
+        code = _run(arguments)
+        # The interpreter does it at its end, and complains of a closed pipe. Of output that was closed before, there is none.
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _hush()
+        code = _EXIT_CLOSED_PIPE
+    sys.exit(code)
+
+
+def _run(arguments: list[str] | None) -> Any:
+    """The exit code. Raises BrokenPipeError."""
     try:
         app(arguments, prog_name="hub")
     except HubError as error:
-        sys.exit(fail(error))
+        return fail(error)
     except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader (head, less) has seen enough. Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        return 130
+    except SystemExit as ended:
+        # Typer and rich make an exit code 1 of it, which is that of an error with a message.
+        if isinstance(ended.__context__, BrokenPipeError):
+            raise ended.__context__ from None
+        return ended.code
+    return 0
+
+
+def _hush() -> None:
+    """What is left for a closed pipe goes nowhere: Python writes it once more at its end, and would complain."""
+    for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def fail(error: HubError) -> int:
