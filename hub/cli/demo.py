@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,7 +56,7 @@ def demo(
 
     def feed(fed: Feeder, stop: threading.Event) -> Iterator[None]:
         stream = feeder.shop(fed, seed, customers, events)
-        _load(fed, islice(stream, max(events, 1)), max(events, 1), "Loading events of seven systems")
+        _load(fed, islice(stream, max(events, 1)), max(events, 1), "Loading events of seven systems", stop)
         yield
         feeder.trickle(fed, stream.at(lambda: time.time_ns() // 1_000_000), rate, stop)
 
@@ -97,10 +97,10 @@ def flights(
     def feed(fed: Feeder, stop: threading.Event) -> Iterator[None]:
         events = islice(year.events(folder), limit)
         if speed is None:
-            _load(fed, events, total, "Loading a year of flights")
+            _load(fed, events, total, "Loading a year of flights", stop)
             yield
             return
-        _load(fed, islice(events, 3_338), 3_338, "Loading planes and airlines")
+        _load(fed, islice(events, 3_338), 3_338, "Loading planes and airlines", stop)
         yield
         feeder.replay(fed, events, speed, stop)
 
@@ -117,7 +117,7 @@ def _run(
     kafka_port: int | None,
     said: str,
 ) -> None:
-    from hub.cli.up import start
+    from hub.cli.up import make_ready, start
     from hub.demo.feeder import PATIENCE_S, Feeder
     from hub.runtime import install_stop_signals
     from hub.topics.producer import Publisher
@@ -128,28 +128,30 @@ def _run(
             f'folder "{project}" does not exist', hint="run the demo from a clone of the repository"
         )
     settings = load_settings(project=project, http_port=port, kafka_port=kafka_port)
+    make_ready(settings)
     stop = install_stop_signals()
     began_at = time.monotonic()
-    supervisor = start(settings, stop, prepare=lambda: _prepare(settings))
-    feeding: threading.Thread | None = None
     try:
-        cluster, registry = _connect(settings)
-        fed = Feeder(
-            cluster, Publisher(cluster, registry, linger_ms=5, delivery_timeout_s=PATIENCE_S), topics
-        )
-        steps = feed(fed, stop)
-        next(steps, None)
-        key = _first_row(settings, view, stop, supervisor.step)
-        if key is not None:
+        supervisor = start(settings, stop, prepare=lambda: _prepare(settings))
+        feeding: threading.Thread | None = None
+        try:
+            cluster, registry = _connect(settings)
+            publisher = Publisher(cluster, registry, linger_ms=5, delivery_timeout_s=PATIENCE_S)
+            steps = feed(Feeder(cluster, publisher, topics), stop)
+            next(steps, None)
+            key = _first_row(settings, view, stop, supervisor.step)
             _greet(settings, view, key, time.monotonic() - began_at, said)
-        feeding = threading.Thread(target=_rest, args=(steps, stop), name="feeder", daemon=True)
-        feeding.start()
-        supervisor.run(stop)
-    finally:
-        stop.set()
-        if feeding is not None:
-            feeding.join(5.0)
-        supervisor.stop()
+            feeding = threading.Thread(target=_rest, args=(steps, stop), name="feeder", daemon=True)
+            feeding.start()
+            supervisor.run(stop)
+        finally:
+            stop.set()
+            if feeding is not None:
+                feeding.join(5.0)
+            supervisor.stop()
+    except KeyboardInterrupt:
+        note("Stopped before the first rows; the next start goes on from there.")
+        raise
 
 
 def _rest(steps: Iterator[None], stop: threading.Event) -> None:
@@ -180,11 +182,14 @@ def _connect(settings: Settings) -> tuple[KafkaCluster, RegistryClient]:
     return own_cluster(settings), RegistryClient(settings.registry)
 
 
-def _load(fed: Feeder, events: Iterable[Event], total: int, what: str) -> None:
+def _load(fed: Feeder, events: Iterable[Event], total: int, what: str, stop: threading.Event) -> None:
+    """Raises KeyboardInterrupt when ``stop`` is set before all are there; what was sent by then is."""
     from hub.demo.feeder import load
 
     with _bar(what, total) as say:
-        new = load(fed, events, say)
+        new = load(fed, takewhile(lambda _: not stop.is_set(), events), say)
+    if stop.is_set():
+        raise KeyboardInterrupt
     note(
         f"  events        {new:,} new, {fed.number - new:,} were there"
         if new
@@ -205,8 +210,8 @@ def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda count: bar.update(task, completed=count)
 
 
-def _first_row(settings: Settings, view: str, stop: threading.Event, step: Callable[[], None]) -> str | None:
-    """The key of a row, once the view has one and has caught up; None when stopped before."""
+def _first_row(settings: Settings, view: str, stop: threading.Event, step: Callable[[], None]) -> str:
+    """The key of a row, once the view has one and has caught up. Raises KeyboardInterrupt when stopped before, PeerError."""
     import httpx2
 
     url = f"{settings.url}/views/{view}"
@@ -226,7 +231,7 @@ def _first_row(settings: Settings, view: str, stop: threading.Event, step: Calla
                     f'view "{view}": no row after {_FIRST_ROW_S:.0f} s',
                     hint=f"why: hub view ls, and the log {settings.logs / 'materializer.log'}",
                 )
-    return None
+    raise KeyboardInterrupt
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from hub.config import Settings
 from hub.embedded import KafkaNode, check_disk, check_memory, check_port, ensure_jars, find_java, make_archive
 from hub.embedded.class_archive import has_archive
 from hub.embedded.kafka_node import answers_api_versions
-from hub.errors import ConfigError, PeerError
+from hub.errors import ConfigError, HubError, PeerError
 from hub.runtime import (
     Child,
     RunningHub,
@@ -53,13 +53,9 @@ def start(
     """Start every process of the hub and wait until each does its work; the caller then calls ``run`` and ``stop``.
 
     ``prepare`` runs when Kafka and the server answer and nothing reads yet: the place to apply topics and register
-    schemas. Call from the main thread. Whatever fails, what was started is stopped again: ConfigError (Java, ports,
-    memory, disk), Conflict (this home runs already), PeerError (a process does not get ready), KeyboardInterrupt
-    (``stop`` was set).
+    schemas. Call from the main thread, after ``make_ready``. Whatever fails, what was started is stopped again: Conflict
+    (this home runs already), PeerError (a process does not get ready), KeyboardInterrupt (``stop`` was set).
     """
-    check_machine(settings)
-    check_kafka(settings)
-    fetch_jars(settings)
     supervisor = Supervisor(settings.home, say, where_to_find(settings))
     try:
         began_at = time.monotonic()
@@ -68,10 +64,24 @@ def start(
                 prepare()
             _start_one(supervisor, child, stop, say)
         say(f"All processes run, after {time.monotonic() - began_at:.1f} s.")
-    except BaseException:
+    except BaseException as error:
         supervisor.stop()
+        # A terminal's Ctrl-C also ends the programs that are waited for: that these failed is no news.
+        if stop.is_set() and isinstance(error, HubError):
+            raise KeyboardInterrupt from error
         raise
     return supervisor
+
+
+def make_ready(settings: Settings) -> None:
+    """What a start needs of this machine: checked, and fetched where it is missing. Nothing runs yet, and stop signals are
+    not taken yet: Ctrl-C ends it at once, however much is still to be fetched.
+
+    Raises ConfigError (Java, ports, memory, disk), PeerError (HUB-3013, HUB-3016), HubFault (HUB-5010).
+    """
+    check_machine(settings)
+    check_kafka(settings)
+    fetch_jars(settings)
 
 
 def check_machine(settings: Settings) -> None:
@@ -157,6 +167,7 @@ def up(
     if detach:
         _detach(settings)
         return
+    make_ready(settings)
     stop = install_stop_signals()
     supervisor = start(settings, stop)
     try:
@@ -179,9 +190,7 @@ def _detach(settings: Settings) -> None:
 
     Raises Conflict (HUB-1920) before it touches the log of a hub that runs on this home."""
     check_unused(settings.home)
-    check_machine(settings)
-    check_kafka(settings)
-    fetch_jars(settings)
+    make_ready(settings)
     log = settings.logs / "hub.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:

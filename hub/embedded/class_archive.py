@@ -22,6 +22,7 @@ from typing import Any
 from hub.config import Settings
 from hub.embedded.jars import spark_classpath
 from hub.embedded.java import Java, find_java
+from hub.runtime import die_with_parent
 
 MAKE_TIMEOUT_S = 300.0  # longer than it takes, for a machine that others use
 # Of what ``main`` runs: files of an earlier one are not used any more.
@@ -62,7 +63,7 @@ def make_archive(settings: Settings, jars: Sequence[Path]) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         subprocess.run(
-            [sys.executable, "-m", "hub.embedded.class_archive", str(path), *map(str, jars)],
+            die_with_parent([sys.executable, "-m", "hub.embedded.class_archive", str(path), *map(str, jars)]),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             stdin=subprocess.DEVNULL,
