@@ -248,12 +248,14 @@ def dismiss(
 
 
 def _open() -> DeadLetters:
+    from hub.cli.owners import write_refusals
     from hub.kafka import own_cluster
     from hub.schema_registry.client import RegistryClient
     from hub.topics.dead_letters import DeadLetters
     from hub.topics.tree import LiveTree
 
     settings = load_settings()
+    cluster = own_cluster(settings)
     tree = LiveTree(settings.project / "topics.yaml")
 
     def declared(topic: str) -> str | None:
@@ -261,10 +263,11 @@ def _open() -> DeadLetters:
         return None if spec is None else spec.key
 
     return DeadLetters(
-        own_cluster(settings),
+        cluster,
         RegistryClient(settings.registry),
         declared,
         settings.replication_factor,
+        refuses=write_refusals(settings, cluster),
     )
 
 

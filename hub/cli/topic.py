@@ -438,6 +438,7 @@ def publish(
 
     Example: hub topic publish crm.customers -k C-00001 -j '{"event_id": "e1", ...}'
     """
+    from hub.cli.owners import write_refusals
     from hub.topics.producer import Publisher
 
     try:
@@ -447,7 +448,10 @@ def publish(
     if value is not None and not isinstance(value, dict):
         raise CallerError("--json: an event is a JSON object, or null for a tombstone")
     settings = load_settings()
-    publisher = Publisher(*_connect(settings))
+    cluster, registry = _connect(settings)
+    if (refused := write_refusals(settings, cluster)(topic)) is not None:
+        raise refused
+    publisher = Publisher(cluster, registry)
     position = publisher.publish(topic, key, value, timestamp_ms)
     ((where, after),) = list(position)
     show_one(

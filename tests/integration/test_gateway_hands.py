@@ -12,7 +12,7 @@ import pytest
 from kafka_nodes import own_node
 from pipeline import records_of, wait_until
 from ports import free_ports
-from processes import running_server
+from processes import call_hub, running_server
 
 from hub.api.hands import Hands
 from hub.config import Settings
@@ -106,10 +106,8 @@ def test_records_go_where_the_owner_is(nyc: KafkaCluster, hub_server: str, tmp_p
         late.stop()
 
 
-def test_every_way_in_over_http_keeps_to_the_owner(
-    nyc: KafkaCluster, settings: Settings, tmp_path: Path
-) -> None:
-    """One event by its own route, and a dead letter that goes back to its topic."""
+def test_every_way_in_keeps_to_the_owner(nyc: KafkaCluster, settings: Settings, tmp_path: Path) -> None:
+    """One event by its own route, and a dead letter that goes back to its topic; both over HTTP and by a command."""
     (port,) = free_ports(1)
     own = settings.model_copy(
         update={
@@ -138,6 +136,13 @@ def test_every_way_in_over_http_keeps_to_the_owner(
         assert [each.status_code for each in told] == [409, 409, 409], [each.text for each in told]
         assert all("HUB-1972" in each.text and "lon owns it" in each.text for each in told)
         assert client.post("/topics/other/records", json={"key": "k", "value": None}).status_code == 200
+        for command in (
+            ("dlq", "replay", "lon.orders", "0", "--as-is"),
+            ("topic", "publish", "lon.orders", "-k", "k", "-j", '{"a": 1}'),
+        ):
+            done = call_hub(own, *command)
+            assert done.returncode == 1 and done.stdout == "", done
+            assert "HUB-1972" in done.stderr and "write it at lon" in done.stderr
     assert records_of(nyc, "lon.orders") == []
 
 
