@@ -17,7 +17,7 @@ from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.errors import CallerError, NotFound
 
 if TYPE_CHECKING:
-    from hub.topics.dead_letter import Place
+    from hub.topics.dead_letter import Known, Place
     from hub.topics.dead_letters import Change, DeadLetters
 
 COLUMNS = (
@@ -32,6 +32,7 @@ COLUMNS = (
     "oldest",
     "newest",
 )
+_MOST_LISTED_BYTES = 64 << 20
 LETTER_COLUMNS = ("offset", "state", "reason", "by", "from", "key", "producer", "age", "detail")
 
 app = typer.Typer(
@@ -69,15 +70,21 @@ def list_letters(
     ] = False,
     every: Annotated[bool, typer.Option("--all", help="One line a letter, closed ones too")] = False,
     reason: ReasonOption = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000)] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Lines at most")] = 100,
+    after: Annotated[
+        str | None, typer.Option(metavar="PLACE", help="Go on behind it, as the list before says at its end")
+    ] = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Count dead letters by topic, state, reason, producer and age; or list them.
 
     Examples: hub dlq ls; hub dlq ls shop.orders -l --reason undecodable
     """
+    from hub.topics.dead_letter import Place, page
+
+    behind = None if after is None else Place.parse(after)
     found = _open()
-    if not (letters or every or reason):
+    if not (letters or every or reason or behind):
         rows, complete = found.heaps(topic)
         _incomplete(complete)
         if output is Output.json:
@@ -96,31 +103,16 @@ def list_letters(
         if (every or each.state in ("open", "repaired")) and reason in (None, each.letter.reason)
     ]
     now_ms = found.now_ms()
-    rows = [
-        {
-            "topic": each.letter.at.topic,
-            "partition": each.letter.at.partition,
-            "offset": each.letter.at.offset,
-            "state": each.state,
-            "reason": each.letter.reason,
-            "by": each.letter.by,
-            "from": None if each.letter.of is None else str(each.letter.of),
-            "key": None if each.key is None else each.key.decode(errors="backslashreplace"),
-            "producer": each.letter.producer,
-            "age": _age(now_ms - each.letter.written_at_ms),
-            "detail": each.letter.detail,
-        }
-        for each in chosen[:limit]
-    ]
+    made = page(chosen, lambda each: _letter_row(each, now_ms), limit, _MOST_LISTED_BYTES, behind)
     there = found.topics()
     columns = (
         *(("topic",) if len(names) > 1 else ()),
         *(("partition",) if any(there[name].partitions > 1 for name in names) else ()),
         *LETTER_COLUMNS,
     )
-    show(rows, output, columns)
-    if len(chosen) > limit:
-        note(f"{len(chosen) - limit} more: --limit {len(chosen)}")
+    show(made.rows, output, columns)
+    if made.after is not None:
+        note(f"{made.more} more: --after {made.after}")
 
 
 @app.command("show")
@@ -396,6 +388,23 @@ def _by(by: str | None) -> str:
 
 
 # ---- as people read it
+
+
+def _letter_row(found: Known, now_ms: int) -> dict[str, Any]:
+    letter = found.letter
+    return {
+        "topic": letter.at.topic,
+        "partition": letter.at.partition,
+        "offset": letter.at.offset,
+        "state": found.state,
+        "reason": letter.reason,
+        "by": letter.by,
+        "from": None if letter.of is None else str(letter.of),
+        "key": None if found.key is None else found.key.decode(errors="backslashreplace"),
+        "producer": letter.producer,
+        "age": _age(now_ms - letter.written_at_ms),
+        "detail": letter.detail,
+    }
 
 
 def _incomplete(complete: bool) -> None:

@@ -18,8 +18,9 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -58,7 +59,8 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 # Of these it is the bytes that are wrong: no view can have taken the event.
 EVERYWHERE = frozenset({"framing", "undecodable", "unknown_schema"})
 OTHER = "other"
-# Headers are anybody's: what Kafka itself counts in has so many digits at most.
+# Headers are anybody's: names are cut where those of Kafka's topics end, and what Kafka counts in has so many digits at most.
+_MOST_NAME, _MOST_WORD, _MOST_COUNTED = 249, 100, 50
 _COUNT, _TIME = re.compile(r"\d{1,19}", re.ASCII), re.compile(r"-?\d{1,19}", re.ASCII)
 
 
@@ -95,7 +97,7 @@ class Place(NamedTuple):
 class Letter:
     """A dead letter. ``of`` is the event's own place, None where nothing says it; ``first`` the place that it is ordered
     at: another one when the event was a replay itself. ``timestamp_ms`` is the event's own time, None when not known;
-    ``headers`` are the event's own."""
+    ``headers`` are the event's own. ``digest`` is the value's, for letters of a list, which are ``without_value``."""
 
     at: Place
     kind: Kind
@@ -109,11 +111,12 @@ class Letter:
     timestamp_ms: int | None
     written_at_ms: int
     headers: Headers = ()
+    digest: bytes | None = None
 
     @property
     def producer(self) -> str:
         found = next((value for name, value in reversed(self.headers) if name == PRODUCER_HEADER), None)
-        return (found or b"").decode(errors="replace")[:100] or UNKNOWN
+        return (found or b"").decode(errors="replace")[:_MOST_WORD] or UNKNOWN
 
     @property
     def everywhere(self) -> bool:
@@ -124,7 +127,7 @@ class Letter:
     def event(self) -> Hashable:
         """Equal for letters of one event. Its bytes and time tell it from one that was at its place before the topic was
         made anew."""
-        return self.at if self.of is None else (self.of, self.key, self.value, self.timestamp_ms)
+        return self.at if self.of is None else (self.of, self.key, self.digest, self.timestamp_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,12 +246,12 @@ def letter_of(record: Record) -> Letter:
     detail, by, reason = "", "", OTHER
     if kind == "view":
         by, detail = (
-            said("view") or UNKNOWN,
+            (said("view") or UNKNOWN)[:_MOST_NAME],
             said("reason") or "nothing says why: the hub did not write this record",
         )
         reason = next((word for pattern, word in _REASONS if pattern.match(detail)), OTHER)
     elif kind == "audit":
-        by, reason, detail = "auditor", said("reason") or OTHER, said("detail") or ""
+        by, reason, detail = "auditor", (said("reason") or OTHER)[:_MOST_WORD], said("detail") or ""
     else:
         by, reason = record.topic.removeprefix("views.").removesuffix(LATE_SUFFIX), "late"
         detail = f"event time {said('event_time')} is behind the watermark {said('watermark')}"
@@ -278,7 +281,13 @@ def letter_of(record: Record) -> Letter:
         timestamp_ms,
         record.timestamp_ms,
         own,
+        None if record.value is None else blake2b(record.value, digest_size=16).digest(),
     )
+
+
+def without_value(letter: Letter) -> Letter:
+    """As lists have it: a hundred thousand letters are read at once, and a value may have megabytes."""
+    return replace(letter, value=None)
 
 
 def _place(topic: str | None, partition: str | None, offset: str | None) -> Place | None:
@@ -298,10 +307,17 @@ def _place(topic: str | None, partition: str | None, offset: str | None) -> Plac
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A letter with what was done about it."""
+    """A letter with what was done about it. ``first_at``: of an event that its view wrote letters of before, where the first
+    of them is (``once``)."""
 
     letter: Letter
     entry: Entry | None = None
+    first_at: Place | None = None
+
+    @property
+    def listed_at(self) -> Place:
+        """Its place in a list, the same whatever is done about it and whichever of an event's letters stands for all."""
+        return self.first_at or self.letter.at
 
     @property
     def state(self) -> State:
@@ -331,13 +347,15 @@ def known(letter: Letter, topic_id: str, ledger: Ledger) -> Known:
 
 def once(found: Iterable[Known]) -> list[Known]:
     """Each event once a view. A view that is computed anew, or that a crash stopped while it wrote, writes its letters
-    again: what was done about one of them was done about all, and the last word counts, a replay before any other."""
+    again: what was done about one of them was done about all, and the last word counts, a replay before any other. In the
+    order of the first of each."""
     kept: dict[Hashable, Known] = {}
     for each in found:
         letter = each.letter
         same = (letter.kind, letter.by, letter.event)
-        if _word(each) > _word(kept.setdefault(same, each)):
-            kept[same] = each
+        before = kept.setdefault(same, each)
+        if _word(each) > _word(before):
+            kept[same] = replace(each, first_at=before.listed_at)
     return list(kept.values())
 
 
@@ -457,6 +475,37 @@ def _open(found: Known, doing: str) -> None:
 # ---- what there is, for people
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Rows of a list of letters, how many ``more`` there are, and the place that these are behind; None: there are none."""
+
+    rows: list[dict[str, Any]]
+    more: int
+    after: Place | None
+
+
+def page(
+    found: Iterable[Known],
+    row: Callable[[Known], dict[str, Any]],
+    limit: int,
+    most_bytes: int,
+    after: Place | None = None,
+) -> Page:
+    """The first letters behind the place ``after``: ``limit`` at most, of ``most_bytes`` as JSON, but one however large it is.
+    ``found`` is in the order of lists. Page by page each letter comes once, whatever is done about others meanwhile."""
+    behind = [each for each in found if after is None or each.listed_at > after]
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for each in behind[:limit]:
+        made = row(each)
+        size += len(orjson.dumps(made))
+        if rows and size > most_bytes:
+            break
+        rows.append(made)
+    more = len(behind) - len(rows)
+    return Page(rows, more, behind[len(rows) - 1].listed_at if more else None)
+
+
 @dataclass(slots=True)
 class Heap:
     """Letters of one topic, counted."""
@@ -488,9 +537,16 @@ class Heap:
             "topic": self.topic,
             "kind": self.kind,
             **{state: self.states[state] for state in STATES},
-            "by_reason": dict(self.reasons.most_common()),
-            "by_producer": dict(self.producers.most_common(50)),
-            "by": dict(self.by.most_common()),
+            "by_reason": _most(self.reasons),
+            "by_producer": _most(self.producers),
+            "by": _most(self.by),
             "oldest_age_ms": None if self.oldest_ms is None else max(0, now_ms - self.oldest_ms),
             "newest_age_ms": None if self.newest_ms is None else max(0, now_ms - self.newest_ms),
         }
+
+
+def _most(counts: Counter[str]) -> dict[str, int]:
+    """The names that have most, and the others as one: names are anybody's, and may be as many as letters."""
+    found = dict(counts.most_common(_MOST_COUNTED))
+    left = counts.total() - sum(found.values())
+    return {**found, "(others)": left} if left else found

@@ -13,11 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hub.caller import done_by, reads_all, sees_topic
 from hub.errors import CallerError, PeerError
-from hub.topics.dead_letter import Place, State
+from hub.topics.dead_letter import Known, Place, State, page
 from hub.topics.dead_letters import DeadLetters, Repair, sets, whole
 
 # Each reads whole topics in one of the server's threads.
 _MOST_AT_ONCE = 4
+MOST_ANSWER_BYTES = 8 << 20
 
 
 class RepairBody(BaseModel):
@@ -79,32 +80,23 @@ def create_router(letters: DeadLetters) -> APIRouter:
 
     @router.get("/dlq/{topic}")
     def listed(
-        topic: str, state: State | None = None, limit: Annotated[int, Query(ge=1, le=10_000)] = 100
+        topic: str,
+        state: State | None = None,
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
+        after: str | None = None,
     ) -> Response:
-        """The letters of a topic, oldest first. ``state`` unsaid: those that are not closed."""
+        """The letters of a topic, oldest first. ``state`` unsaid: those that are not closed. ``after``: the ``next`` of the
+        page before; an answer has 8 MB at most, or one letter."""
+        behind = None if after is None else Place.parse(after)
         with admitted():
             named = letters.resolved(topic)
             reads_all(named)
             found = letters.letters(named)
         wanted = ("open", "repaired") if state is None else (state,)
-        chosen = [each for each in found.letters if each.state in wanted]
-        rows = [
-            {
-                "topic": each.letter.at.topic,
-                "partition": each.letter.at.partition,
-                "offset": each.letter.at.offset,
-                "state": each.state,
-                "reason": each.letter.reason,
-                "detail": each.letter.detail,
-                "by": each.letter.by,
-                "from": None if each.letter.of is None else str(each.letter.of),
-                "key": None if each.key is None else each.key.decode(errors="backslashreplace"),
-                "producer": each.letter.producer,
-                "written_at_ms": each.letter.written_at_ms,
-            }
-            for each in chosen[:limit]
-        ]
-        return _json({"letters": rows, "more": max(0, len(chosen) - limit), "complete": found.complete})
+        chosen = (each for each in found.letters if each.state in wanted)
+        made = page(chosen, _row, limit, MOST_ANSWER_BYTES, behind)
+        following = None if made.after is None else str(made.after)
+        return _json({"letters": made.rows, "more": made.more, "next": following, "complete": found.complete})
 
     @router.get("/dlq/{topic}/{partition}/{offset}")
     def shown(topic: str, partition: int, offset: int) -> Response:
@@ -150,6 +142,23 @@ def create_router(letters: DeadLetters) -> APIRouter:
         return _json(row)
 
     return router
+
+
+def _row(found: Known) -> dict[str, Any]:
+    letter = found.letter
+    return {
+        "topic": letter.at.topic,
+        "partition": letter.at.partition,
+        "offset": letter.at.offset,
+        "state": found.state,
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "by": letter.by,
+        "from": None if letter.of is None else str(letter.of),
+        "key": None if found.key is None else found.key.decode(errors="backslashreplace"),
+        "producer": letter.producer,
+        "written_at_ms": letter.written_at_ms,
+    }
 
 
 def _json(body: object) -> Response:

@@ -4,17 +4,18 @@ Whoever acts opens the writer ``hub.dlq`` first and reads the ledger after: that
 transaction, so what the ledger says is all there is. An event and the entries that close its letters are one
 transaction. So a replay that is killed anywhere and started again appends nothing twice, and two at once cannot both.
 
-Reading is bounded (``MOST_LETTERS``, ``_READ_S``); an answer that does not cover all of it says so.
+Reading is bounded (``MOST_LETTERS``, ``MOST_BYTES`` of what is kept of them, ``_READ_S``); an answer that does not cover all
+of it says so. Lists keep no values.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from hub.caller import sees_topic
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
@@ -27,20 +28,36 @@ from hub.schema_registry.values import encoder_of
 from hub.topics import dead_letter, letter_repair
 from hub.topics.audit import judge, size_of
 from hub.topics.auditor import Known as KnownSchemas
-from hub.topics.dead_letter import LEDGER_TOPIC, Entry, Heap, Known, Letter, Place, kind_of, letter_of
+from hub.topics.dead_letter import (
+    LEDGER_TOPIC,
+    Entry,
+    Heap,
+    Known,
+    Letter,
+    Place,
+    kind_of,
+    letter_of,
+    without_value,
+)
 from hub.topics.key_fields import at_path
 from hub.topics.letter_repair import Sight, sight
 
 WRITER_NAME = "hub.dlq"
 MOST_LETTERS = 100_000
+MOST_BYTES = 256 << 20
 MOST_AT_ONCE = 10_000
+MOST_BYTES_AT_ONCE = 1 << 30  # of these, with their values
 _READ_S = 30.0
+_POLL = 5_000
 _BATCH = 100
 _MOST_SCANNED = 100_000
 _SCAN_S = 5.0
 _DEFAULT_LARGEST = 1_048_588
 _NOT_CLOSED = ("open", "repaired")
+_MOST_LEDGER, _MOST_LEDGER_BYTES = 10_000_000, 16 << 30  # what was done is known of all letters, or of none
 _LEDGER_CONFIG = {"cleanup.policy": "compact", "max.message.bytes": str(32 << 20)}
+
+T = TypeVar("T")
 
 
 class Log(Cluster, Protocol):
@@ -63,6 +80,8 @@ class Schemas(Protocol):
     def latest(self, subject: str) -> RegisteredSchema: ...
 
 
+# Offsets and keys of a partition's records, and whether these are all.
+Looked = tuple[list[tuple[int, bytes | None]], bool]
 # A new JSON value out of an event's and its letter; None: leave this letter as it is.
 Change = Callable[[Any, Letter], Any]
 
@@ -133,19 +152,19 @@ class DeadLetters:
         return rows, complete
 
     def letters(self, names: Sequence[str], most: int = MOST_LETTERS) -> Found:
-        """Every letter of these topics, in the order of their partitions, with what was done about it. One that a view
-        wrote several times is there once."""
+        """Every letter of these topics, in the order of their partitions, with what was done about it and without its value.
+        One that a view wrote several times is there once."""
         there, ledger = self.topics(), self.ledger()
         made = Found()
-        records, made.complete = self._read_all(names, most)
+        letters, made.complete = self._read_all(names, most, lambda record: without_value(letter_of(record)))
         made.letters = dead_letter.once(
-            dead_letter.known(letter_of(record), there[record.topic].topic_id, ledger) for record in records
+            dead_letter.known(letter, there[letter.at.topic].topic_id, ledger) for letter in letters
         )
         return made
 
     def records(self, names: Sequence[str], most: int = MOST_LETTERS) -> tuple[list[Record], bool]:
-        """(the records of these topics by their places, whether that is all)."""
-        return self._read_all(names, most)
+        """(the records of these topics by their places, without their values, whether that is all)."""
+        return self._read_all(names, most, lambda record: record._replace(value=None))
 
     def letter(self, place: Place) -> Known:
         """One letter. Raises NotFound."""
@@ -165,16 +184,23 @@ class DeadLetters:
         """Where the letters of these offsets are: an offset may be there in each partition. Raises PeerError."""
         partitions = range(self.topics()[topic].partitions)
         found: dict[int, list[Place]] = {offset: [] for offset in offsets}
-        for place in self._between(Place(topic, each, offset) for offset in offsets for each in partitions):
-            if place.offset in found:
-                found[place.offset].append(place)
+        places = [Place(topic, each, offset) for offset in offsets for each in partitions]
+        for place in self._between(places, lambda record: record.offset):
+            found[place.offset].append(place)
         return found
 
     def ledger(self) -> dict[Place, Entry]:
         """What was done about every letter so far."""
         if LEDGER_TOPIC not in self.cluster.topics():
             return {}
-        records, complete = self._read_all([LEDGER_TOPIC], 10_000_000, 60.0)
+        records, complete = self._read_all(
+            [LEDGER_TOPIC],
+            _MOST_LEDGER,
+            lambda record: record,
+            60.0,
+            values=True,
+            most_bytes=_MOST_LEDGER_BYTES,
+        )
         if not complete:
             raise PeerError(f'topic "{LEDGER_TOPIC}" is not read to its end in 60 s', hint="try again")
         return dead_letter.folded(records)
@@ -231,21 +257,29 @@ class DeadLetters:
                 by_partition.setdefault(letter.first.topic_partition, []).append(letter.first.offset)
         topics = sorted(self.cluster.topics().keys() & {tp.topic for tp in by_partition})
         ends, begins = self.cluster.end_offsets(topics), self.cluster.beginning_offsets(topics)
-        found: dict[TopicPartition, tuple[list[Record], bool]] = {}
+        found: dict[TopicPartition, Looked] = {}
         deadline = time.monotonic() + _READ_S
         for tp, offsets in by_partition.items():
             begin, end = max(min(offsets) + 1, begins.get(tp)), ends.get(tp)
             if begin >= end:
                 found[tp] = [], True
             elif time.monotonic() < deadline:
-                found[tp] = self._read(Positions({tp: begin}), Positions({tp: end}), _MOST_SCANNED, _SCAN_S)
+                found[tp] = self._read(
+                    Positions({tp: begin}),
+                    Positions({tp: end}),
+                    _MOST_SCANNED,
+                    lambda record: (record.offset, record.key),
+                    _SCAN_S,
+                )
         return [self._later_of(letter, *_looked(letter, found)) for letter in letters]
 
     @staticmethod
-    def _later_of(letter: Letter, records: Sequence[Record], complete: bool) -> dict[str, Any]:
+    def _later_of(
+        letter: Letter, records: Sequence[tuple[int, bytes | None]], complete: bool
+    ) -> dict[str, Any]:
         since = 0 if letter.first is None else letter.first.offset + 1
-        behind = [record for record in records if record.offset >= since]
-        after = [record.offset for record in behind if record.key == letter.key]
+        behind = [(offset, key) for offset, key in records if offset >= since]
+        after = [offset for offset, key in behind if key == letter.key]
         return {
             "events": len(after),
             "first_offset": min(after, default=None),
@@ -546,7 +580,8 @@ class DeadLetters:
         found = self.letters(names, MOST_LETTERS) if names else Found()
         if not found.complete:
             raise Conflict(
-                f"there are more than {MOST_LETTERS} dead letters, or they are not read in {_READ_S:.0f} s: "
+                f"there are more than {MOST_LETTERS} dead letters, or their keys and headers have more than "
+                f"{MOST_BYTES >> 20} MB, or they are not read in {_READ_S:.0f} s: "
                 "those of one event cannot be told together",
                 hint=f"closed ones too are read: let old ones go, by retention.ms of {' and '.join(names)}",
             )
@@ -598,7 +633,7 @@ class DeadLetters:
                 )
         wanted = set(places)
         if len(wanted) > 20:  # one pass instead of a look each
-            by_place = self._between(wanted)
+            by_place = self._between(wanted, lambda record: record, values=True)
         else:
             by_place = {place: each for place in wanted if (each := self._record(place)) is not None}
         for place in places:
@@ -621,14 +656,23 @@ class DeadLetters:
         if not begin <= place.offset < end:
             return None
         records, _ = self._read(
-            Positions({where: place.offset}), Positions({where: place.offset + 1}), 1, _SCAN_S
+            Positions({where: place.offset}),
+            Positions({where: place.offset + 1}),
+            1,
+            lambda record: record,
+            _SCAN_S,
+            values=True,
         )
         return next((record for record in records if record.offset == place.offset), None)
 
-    def _between(self, places: Iterable[Place]) -> dict[Place, Record]:
-        """The records from the first to the last of these places in each partition, in their order. Raises PeerError."""
+    def _between(
+        self, places: Collection[Place], of: Callable[[Record], T], *, values: bool = False
+    ) -> dict[Place, T]:
+        """What ``of`` makes of the records at these places, in their order; those between are read and passed over. Raises
+        PeerError."""
+        wanted = frozenset(places)
         spans: dict[TopicPartition, tuple[int, int]] = {}
-        for place in places:
+        for place in wanted:
             first, last = spans.get(place.topic_partition, (place.offset, place.offset))
             spans[place.topic_partition] = min(first, place.offset), max(last, place.offset)
         topics = sorted({tp.topic for tp in spans})
@@ -638,43 +682,74 @@ class DeadLetters:
         some = [tp for tp in spans if start[tp] < end[tp]]
         if not some:
             return {}
-        wanted = Positions({tp: start[tp] for tp in some}), Positions({tp: end[tp] for tp in some})
-        records, complete = self._read(*wanted, MOST_LETTERS, _READ_S)
+        begin = Positions({tp: start[tp] for tp in some})
+
+        def at_its_place(record: Record) -> tuple[Place, T] | None:
+            place = Place(record.topic, record.partition, record.offset)
+            return (place, of(record)) if place in wanted else None
+
+        found, complete = self._read(
+            begin,
+            Positions({tp: end[tp] for tp in some}),
+            MOST_LETTERS,
+            at_its_place,
+            values=values,
+            most_bytes=MOST_BYTES_AT_ONCE,
+        )
         if not complete:
             raise PeerError(
-                f"the dead letters from {wanted[0]} on are not all read: more than {MOST_LETTERS} lie between the first and the "
-                f"last that are named, or it takes longer than {_READ_S:.0f} s",
+                f"the dead letters from {begin} on are not all read: more than {MOST_LETTERS} lie between the first and the "
+                f"last that are named, or these have more than {MOST_BYTES_AT_ONCE >> 20} MB, or it takes longer than {_READ_S:.0f} s",
                 hint="name fewer that are nearer to each other, of one partition: -p N",
             )
-        return {Place(each.topic, each.partition, each.offset): each for each in records}
+        return dict(found)
 
     def _read_all(
-        self, names: Sequence[str], most: int, timeout_s: float = _READ_S
-    ) -> tuple[list[Record], bool]:
+        self,
+        names: Sequence[str],
+        most: int,
+        of: Callable[[Record], T | None],
+        timeout_s: float = _READ_S,
+        *,
+        values: bool = False,
+        most_bytes: int | None = None,
+    ) -> tuple[list[T], bool]:
         if not names:
             return [], True
-        return self._read(
-            self.cluster.beginning_offsets(names), self.cluster.end_offsets(names), most, timeout_s
-        )
+        start, end = self.cluster.beginning_offsets(names), self.cluster.end_offsets(names)
+        return self._read(start, end, most, of, timeout_s, values=values, most_bytes=most_bytes)
 
     def _read(
-        self, start: Positions, end: Positions, most: int, timeout_s: float
-    ) -> tuple[list[Record], bool]:
-        """(the records from start to end, sorted by place, whether that is all of them)."""
+        self,
+        start: Positions,
+        end: Positions,
+        most: int,
+        of: Callable[[Record], T | None],
+        timeout_s: float = _READ_S,
+        *,
+        values: bool = False,
+        most_bytes: int | None = None,
+    ) -> tuple[list[T], bool]:
+        """(what ``of`` makes of the records from start to end, sorted by their places, whether that is of all of them).
+        None is left out. ``values``: what it makes has their values, so that these count among ``most_bytes`` (``MOST_BYTES``)."""
         reader = self.cluster.reader()
-        found: list[Record] = []
+        found: list[tuple[Place, T]] = []
+        seen = held = 0
         deadline = time.monotonic() + timeout_s
         try:
             reader.assign(Positions({tp: start.get(tp) for tp, _ in end}))
             while not reader.position().covers(end):
-                if len(found) >= most or time.monotonic() > deadline:
+                if seen >= most or held >= (most_bytes or MOST_BYTES) or time.monotonic() > deadline:
                     break
-                found += reader.poll(min(5_000, most - len(found)), 0.2)
+                for record in reader.poll(min(_POLL, most - seen), 0.2):
+                    seen += 1
+                    if record.offset < end.get(record.topic_partition) and (made := of(record)) is not None:
+                        found.append((Place(record.topic, record.partition, record.offset), made))
+                        held += _size(record, values)
             complete = reader.position().covers(end)
         finally:
             reader.close()
-        inside = [each for each in found if each.offset < end.get(each.topic_partition)]
-        return sorted(inside, key=lambda each: (each.topic, each.partition, each.offset)), complete
+        return [made for _, made in sorted(found, key=lambda each: each[0])], complete
 
     def _source(self, schema_id: int) -> Source | None:
         try:
@@ -717,9 +792,12 @@ class _Facts:
         return self._largest[topic]
 
 
-def _looked(
-    letter: Letter, found: Mapping[TopicPartition, tuple[list[Record], bool]]
-) -> tuple[list[Record], bool]:
+def _size(record: Record, with_value: bool) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + headers + (len(record.value or b"") if with_value else 0)
+
+
+def _looked(letter: Letter, found: Mapping[TopicPartition, Looked]) -> Looked:
     return ([], True) if letter.first is None else found.get(letter.first.topic_partition, ([], False))
 
 

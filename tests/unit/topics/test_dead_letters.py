@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from failing_log import FailingCluster
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,17 +23,19 @@ from hub.schema_registry.client import RegisteredSchema
 from hub.schema_registry.codec import encode, frame, parsed
 from hub.schema_registry.sources import Source
 from hub.schema_registry.values import encoder_of
-from hub.topics import dead_letters
+from hub.topics import dead_letter_routes, dead_letters
 from hub.topics.dead_letter import (
     LEDGER_TOPIC,
     REPLAY_FOR,
     REPLAY_LETTER,
     REPLAY_OF,
     Entry,
+    Known,
     Place,
     entry_of,
     folded,
     letter_of,
+    page,
 )
 from hub.topics.dead_letters import DeadLetters, Repair, sets, whole
 from hub.topics.letter_repair import changed, difference, dumped, loaded, sight
@@ -619,6 +623,118 @@ def test_fields_are_set_by_their_paths() -> None:
     ]
 
 
+# ---- lists
+
+
+def listed(desk: Desk, **asked: Any) -> dict[str, Any]:
+    """What ``GET /dlq/t.dlq`` answers."""
+    app = FastAPI()
+    app.include_router(dead_letter_routes.create_router(desk.letters))
+    with TestClient(app) as client:
+        body: dict[str, Any] = client.get("/dlq/t.dlq", params=asked).json()
+    return body
+
+
+def offsets_of(body: dict[str, Any]) -> list[int]:
+    return [row["offset"] for row in body["letters"]]
+
+
+def test_an_answer_has_so_many_bytes_at_most_and_its_pages_each_letter_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred letters whose keys have a megabyte were an answer of hundreds."""
+    for offset in range(6):
+        desk.dead(GOOD, NULL_KEY, offset, key="k" * 1_000)
+    desk.dead(GOOD, NULL_KEY, 6, key="k" * 10_000)  # larger than an answer
+    desk.dead(GOOD, NULL_KEY, 7)
+    monkeypatch.setattr(dead_letter_routes, "MOST_ANSWER_BYTES", 4_000)
+    assert listed(desk)["more"] == 5 and listed(desk)["complete"]
+    pages, after = [], {}
+    while True:
+        body = listed(desk, **after)
+        pages.append(offsets_of(body))
+        if body["next"] is None:
+            break
+        after = {"after": body["next"]}
+    assert pages == [[0, 1, 2], [3, 4, 5], [6], [7]] and body["more"] == 0
+
+
+def test_pages_go_on_where_they_were_whatever_is_done_meanwhile(desk: Desk) -> None:
+    places = [desk.dead(GOOD, UNFIT, offset) for offset in range(4)]
+    again = desk.dead(GOOD, UNFIT, 0)  # its view was computed anew
+    first = listed(desk, limit=2)
+    assert offsets_of(first) == [0, 1] and (first["more"], first["next"]) == (2, "t.dlq:0:1")
+    desk.letters.dismiss([places[1]], "ann")
+    fix = Repair(sets([("cents", 6)]))
+    desk.letters.repair([again], fix, "ann")  # stands for the first now, and is behind all others
+    assert offsets_of(listed(desk)) == [4, 2, 3]
+    assert offsets_of(listed(desk, limit=2, after=first["next"])) == [2, 3]
+    assert listed(desk, limit=2, after=first["next"])["next"] is None
+    assert offsets_of(listed(desk, limit=1)) == [4] and listed(desk, limit=1)["next"] == "t.dlq:0:0"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=12),
+    st.integers(1, 4),
+    st.integers(1, 1_500),
+)
+@settings(max_examples=50, deadline=None)
+def test_pages_together_are_the_list(letters: list[tuple[int, bool]], limit: int, most_bytes: int) -> None:
+    desk = open_desk()
+    for of, large in letters:
+        desk.dead(GOOD, NULL_KEY, of, key="k" * 700 if large else "k")
+
+    def row(found: Known) -> dict[str, Any]:
+        return {"at": str(found.letter.at), "key": str(found.key)}
+
+    found = desk.letters.letters(["t.dlq"]).letters
+    rows: list[dict[str, Any]] = []
+    after = None
+    while True:
+        made = page(found, row, limit, most_bytes, after)
+        assert 0 < len(made.rows) <= limit or not found
+        assert len(made.rows) <= 1 or sum(len(json.dumps(each)) for each in made.rows) < most_bytes * 1.2
+        rows += made.rows
+        assert made.more == len(found) - len(rows)
+        if made.after is None:
+            break
+        after = made.after
+    assert rows == [row(each) for each in found]
+
+
+def test_lists_hold_no_values_and_tell_events_apart_all_the_same(desk: Desk) -> None:
+    """A hundred thousand letters are read at once: of a megabyte each the server had no such memory."""
+    desk.dead(GOOD, UNFIT, 1)
+    desk.dead(GOOD[:-1], UNFIT, 1)  # another event, that was at its place before the topic was made anew
+    desk.dead(GOOD, UNFIT, 1)
+    found = desk.letters.letters(["t.dlq"]).letters
+    assert [each.letter.at.offset for each in found] == [0, 1]
+    assert [each.value for each in found] == [None, None]
+    assert [record.value for record in desk.letters.records(["t.dlq"])[0]] == [None] * 3
+
+
+def test_what_is_kept_of_a_reading_is_bounded_in_bytes_and_it_says_so(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = [desk.dead(GOOD, NULL_KEY, n, key="k" * 1_000) for n in range(60)]
+    monkeypatch.setattr(dead_letters, "_POLL", 5)
+    monkeypatch.setattr(dead_letters, "MOST_BYTES", 40_000)
+    found = desk.letters.letters(["t.dlq"])
+    assert not found.complete and 20 < len(found.letters) < 45 and not listed(desk)["complete"]
+    monkeypatch.setattr(dead_letters, "MOST_BYTES_AT_ONCE", 40_000)
+    with pytest.raises(PeerError, match="these have more than"):
+        desk.letters.dismiss(places, "ann")
+    desk.letters.dismiss([*places[:12], *places[-12:]], "ann")  # those between are not kept
+
+
+def test_names_that_are_as_many_as_letters_are_counted_as_others(desk: Desk) -> None:
+    for n in range(60):
+        desk.dead(GOOD, NULL_KEY, n, view=f"v{n}" + "x" * 500)
+    ((row,), _) = desk.letters.heaps("t.dlq")
+    assert len(row["by"]) == 51 and row["by"]["(others)"] == 10 and sum(row["by"].values()) == 60
+    assert max(map(len, row["by"])) <= 249
+
+
 # ---- the command line over it
 
 
@@ -755,3 +871,37 @@ def test_a_letter_goes_back_to_the_topic_whose_letters_these_are_and_to_no_other
     code, _, error = hub("replay", "pay", "0")
     assert code == 1 and "does not say where it is from" in error
     assert desk.cluster.logs["hr"] == [[]]
+
+
+def test_the_command_line_lists_page_by_page(desk: Desk, hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hub.cli import dlq
+
+    for offset in range(3):
+        desk.dead(GOOD, NULL_KEY, offset, key="k" * 1_000)
+    code, said, noted = hub("ls", "t", "-l", "--limit", "2", "-o", "json")
+    assert code == 0 and [row["offset"] for row in json.loads(said)] == [0, 1]
+    assert "1 more: --after t.dlq:0:1" in noted
+    monkeypatch.setattr(dlq, "_MOST_LISTED_BYTES", 1_000)
+    code, said, noted = hub("ls", "t", "--after", "t.dlq:0:0", "-o", "json")
+    assert code == 0 and [row["offset"] for row in json.loads(said)] == [1] and "t.dlq:0:1" in noted
+    assert "topic:partition:offset" in hub("ls", "t", "-l", "--after", "7")[2]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("replay", "t", "0"), ("replay", "t", "0", "--dry-run"), ("replay", "t", "--reason", "undecodable")],
+)
+def test_what_another_cluster_owns_is_not_replayed_into(
+    desk: Desk, hub: Any, arguments: tuple[str, ...]
+) -> None:
+    asked: list[str] = []
+
+    def refuses(topic: str) -> Conflict:
+        asked.append(topic)
+        return Conflict(f'topic "{topic}": lon owns it', hint="write it at lon", code="HUB-1972")
+
+    desk.dead(GOOD, UNFIT, 1)
+    desk.letters.refuses = refuses
+    code, out, error = hub(*arguments)
+    assert code == 1 and out == "" and "HUB-1972" in error and "write it at lon" in error
+    assert asked == ["t"] and desk.replays() == []
