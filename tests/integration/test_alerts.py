@@ -13,6 +13,7 @@ from alert_receivers import Webhook, until, webhook
 from confluent_kafka import Consumer, Producer
 from kafka_nodes import running_node
 from patience import patient
+from postgres import Postgres
 from processes import Server, own_settings
 from typer.testing import CliRunner
 
@@ -350,3 +351,34 @@ def test_the_last_server_that_started_watches(hub: Hub, tmp_path: Path) -> None:
         assert hub.alerts()["firing"] is None
     finally:
         other.close()
+
+
+def test_a_store_that_is_away_is_told_until_it_is_back(hub: Hub, postgres: Postgres, tmp_path: Path) -> None:
+    away = Hub(
+        own_settings(
+            tmp_path / "home", store_url=postgres.database("away"), lag_sample_s=0.5, alert_every_s=0.3
+        ).model_copy(update={"bootstrap": hub.settings.bootstrap})
+    )
+
+    away.settings.project.mkdir(parents=True)
+    (away.settings.project / "alerts.yaml").write_text("rules: {store-away: {for: 1s, keep: 1s}}\n")
+
+    def told() -> list[str]:
+        return [row["state"] for row in away.alerts()["alerts"] if row["alert"] == "store-away"]
+
+    def up() -> str:
+        series = httpx2.get(f"{away.url}/metrics", timeout=30).text.splitlines()
+        return next(line for line in series if line.startswith("hub_store_up "))
+
+    away.start()
+    try:
+        until(lambda: up() == "hub_store_up 1.0", 60, up)
+        assert told() == []
+        postgres.kill()
+        until(lambda: told() == ["firing"], 60, lambda: str(away.alerts()))
+        assert up() == "hub_store_up 0.0"
+        postgres.start()
+        until(lambda: told() == [], 60, lambda: str(away.alerts()))
+        assert up() == "hub_store_up 1.0"
+    finally:
+        away.stop()
