@@ -90,7 +90,8 @@ class Settings(BaseSettings):
     proxy_addresses: list[str] = Field(
         default_factory=list,
         max_length=100,
-        description="addresses or networks from which `proxy_header` is believed, such as 10.0.0.7 or 10.1.0.0/16",
+        description="addresses or networks of proxies in front, such as 10.0.0.7 or 10.1.0.0/16: believed are X-Forwarded-For, "
+        "X-Forwarded-Proto and `proxy_header` from there. Without them all behind a proxy are one address to the sign-in",
     )
 
     store_url: str | None = Field(
@@ -281,7 +282,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _proxy_has_addresses(self) -> Self:
-        if (self.proxy_header is None) != (not self.proxy_addresses):
+        if self.proxy_header is not None and not self.proxy_addresses:
             raise ValueError(
                 "proxy_header and proxy_addresses belong together: a header is believed from some addresses only"
             )

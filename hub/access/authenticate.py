@@ -17,6 +17,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from hub.access.decide import ANONYMOUS, Principal
@@ -43,29 +44,49 @@ SESSION_S = 12 * 3600
 _AT_ONCE, _WAITING = 2, 64
 _MOST_REMEMBERED = 10_000
 _MOST_HEADER = 4_000
+_MOST_ADDRESS = 64
 _WRONG = "wrong user, password or token"
 _HINT = "hub access ls shows who there is; hub access hash makes a new password or token"
 
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    """Who may say in a header who asks: ``header`` of requests from these ``addresses`` (networks too)."""
+    """Who may say in headers who asks: those that connect from these ``addresses`` (networks too). ``X-Forwarded-For`` tells
+    from where, and ``header``, where there is one, who."""
 
     header: str = ""
     addresses: Sequence[str] = ()
 
     def trusts(self, address: str) -> bool:
-        asked = _parsed(address)
-        return asked is not None and any(asked in ip_network(each) for each in self.addresses)
+        return bool(self.addresses) and _is_among(address, tuple(self.addresses))
+
+    def client_of(self, peer: str, forwarded: Sequence[str]) -> str:
+        """The address of who asks, of a request that came from ``peer`` with these ``X-Forwarded-For`` headers.
+
+        Each proxy adds at the end from whom it has it, and passes on what that one said: so they are believed from the end
+        on, for as long as it is a proxy who says it.
+
+        >>> Proxies(addresses=["10.0.0.0/8"]).client_of("10.0.0.7", ["1.1.1.1, 192.0.2.9, 10.0.0.8"])
+        '192.0.2.9'
+        """
+        found = peer
+        for said in reversed(",".join(forwarded).split(",")):
+            address = _without_port(said.strip())
+            if not self.trusts(found) or len(address) > _MOST_ADDRESS or _parsed(address) is None:
+                break
+            found = address
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request says of who it is from. ``headers`` by lower-case names, each with all its values."""
+    """What a request says of who it is from. ``headers`` by lower-case names, each with all its values. ``address``: of who asks;
+    ``peer``: of the proxy that is connected instead, where there is one."""
 
     headers: Mapping[str, Sequence[str]]
     cookies: Mapping[str, str]
     address: str
+    peer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +142,7 @@ class Authenticator:
     # ---- the ways
 
     def _told_by_proxy(self, asked: Asked, rules: Rules) -> str | None:
-        if not self.proxies.header or not self.proxies.trusts(asked.address):
+        if not self.proxies.header or not self.proxies.trusts(asked.peer or asked.address):
             return None
         told = asked.headers.get(self.proxies.header.lower(), ())
         if not told:
@@ -221,6 +242,19 @@ def _neighbourhood(address: str) -> str:
     if isinstance(asked, IPv6Address):
         return str(ip_network((asked, 64), strict=False))
     return address if asked is None else str(asked)
+
+
+@lru_cache(maxsize=1_000)
+def _is_among(address: str, networks: tuple[str, ...]) -> bool:
+    asked = _parsed(address)
+    return asked is not None and any(asked in ip_network(each) for each in networks)
+
+
+def _without_port(address: str) -> str:
+    """Some proxies name the port too: ``192.0.2.9:4711``, ``[2001:db8::9]:4711``."""
+    if address.startswith("[") and "]" in address:
+        return address[1:].partition("]")[0]
+    return address.partition(":")[0] if address.count(":") == 1 else address
 
 
 def _parsed(address: str) -> IPv4Address | IPv6Address | None:

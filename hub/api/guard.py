@@ -26,7 +26,7 @@ from hub.api.route_rules import Rule, rule_of
 from hub.caller import CALLER, Forbidden, TooManyFailures, Unauthenticated, require
 from hub.errors import HubError, NotFound
 from hub.home_key import make_key
-from hub.observability.web.page import html, takes_html
+from hub.observability.web.page import html, is_of, takes_html
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +53,11 @@ class Door:
         metrics_open: bool = False,
     ) -> None:
         self.access, self.metrics_open = access, metrics_open
-        self._home, self._proxies = home, proxies
+        self._home, self.proxies = home, proxies
 
     @cached_property
     def authenticator(self) -> Authenticator:
-        return Authenticator(self.access, make_key(self._home), self._proxies)
+        return Authenticator(self.access, make_key(self._home), self.proxies)
 
     def ready(self) -> None:
         """Have the key and all that costs a moment, before the first request. Blocks; raises ConfigError."""
@@ -89,6 +89,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
+        come_through(scope, self.door.proxies)
         rules = self.door.access.rules
         if rules is None:
             return await self._uncontrolled(scope, receive, send)
@@ -255,6 +256,21 @@ def method_of(scope: Scope) -> str:
     return str(scope.get("method", "WEBSOCKET"))
 
 
+def come_through(scope: Scope, proxies: Proxies) -> None:
+    """Whose request it is, and how it was sent, where one of the proxies brings it: in the scope, for all that look there. All
+    behind a proxy would else be one address, and share its ten wrong passwords."""
+    peer = scope["client"][0] if scope.get("client") else ""
+    if not proxies.trusts(peer):  # headers that anybody may write
+        return
+    headers = scope["headers"]
+    forwarded = [value.decode("latin-1") for name, value in headers if name == b"x-forwarded-for"]
+    scope["hub.peer"], scope["client"] = peer, (proxies.client_of(peer, forwarded), 0)
+    by = next((value for name, value in headers if name == b"x-forwarded-proto"), b"").strip().lower()
+    if by in (b"http", b"https"):
+        secure = by == b"https"
+        scope["scheme"] = ("wss" if secure else "ws") if scope["type"] == "websocket" else by.decode()
+
+
 def asked_of(scope: Scope) -> Asked:
     """Its headers, cookies and address."""
     headers: dict[str, list[str]] = {}
@@ -265,7 +281,7 @@ def asked_of(scope: Scope) -> Asked:
         # Not http.cookies: all programs of a host share them, and one that is odd would hide those behind it.
         cookies |= cookie_parser(line)
     client = scope.get("client")
-    return Asked(headers, cookies, client[0] if client else "")
+    return Asked(headers, cookies, client[0] if client else "", scope.get("hub.peer", ""))
 
 
 def of_this_site(asked: Asked, way: str) -> bool:
@@ -274,11 +290,11 @@ def of_this_site(asked: Asked, way: str) -> bool:
     A token is sent on purpose. A session has to show that it comes from a page of this server."""
     if way == "token":
         return True
-    site, origin = (asked.headers.get(name, [""])[0] for name in ("sec-fetch-site", "origin"))
+    site, origin, host = (asked.headers.get(name, [""])[0] for name in ("sec-fetch-site", "origin", "host"))
     if site:
         return site == "same-origin"
     if origin:
-        return urlsplit(origin).netloc == asked.headers.get("host", [""])[0]
+        return is_of(origin, host)
     return way != "session"
 
 
@@ -299,9 +315,9 @@ def refusal(error: HubError, scope: Scope, known: Known, rules: Rules | None) ->
         )
     if scope["type"] == "http":
         if "hx-request" in headers:
-            here = urlsplit(headers.get("hx-current-url", ["/"])[0])
             if status == 401:
-                return Response(status_code=401, headers={"HX-Redirect": sign_in(here.path, here.query)})
+                leads = sign_in(*shown_by(headers.get("hx-current-url", ["/"])[0]))
+                return Response(status_code=401, headers={"HX-Redirect": leads})
             return html("trouble.html", error=error)
         wants_page = any(map(takes_html, headers.get("accept", ())))
         if wants_page and scope["method"] == "GET":
@@ -341,6 +357,19 @@ def status_of(error: HubError) -> int:
     if isinstance(error, Forbidden):
         return 403
     return 404 if isinstance(error, NotFound) else 503
+
+
+def shown_by(address: str) -> tuple[str, str]:
+    """Path and query of the page that a browser says it shows; the front page where what it says is no address.
+
+    >>> shown_by("http://hub/topics?q=a"), shown_by("http://[")
+    (('/topics', 'q=a'), ('/', ''))
+    """
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return "/", ""
+    return parts.path, parts.query
 
 
 def sign_in(path: str, query: str) -> str:

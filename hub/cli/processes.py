@@ -43,8 +43,9 @@ def serve() -> None:
         timeout_graceful_shutdown=2,
         # They say nothing but "ping".
         ws_max_size=1 << 12,
-        # The address that proxy_header is believed from is that of who is connected, whatever other headers say.
-        proxy_headers=settings.proxy_header is None,
+        # With proxy_addresses the guard reads what proxies say: it has to know who is connected, too. Without them it is
+        # uvicorn's way: a proxy on this machine is believed, or those that FORWARDED_ALLOW_IPS names.
+        proxy_headers=not settings.proxy_addresses,
     )
     uvicorn.Server(config).run()
 

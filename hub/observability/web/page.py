@@ -90,6 +90,17 @@ def takes_html(accept: str) -> bool:
     return "text/html" in accept and not accept.startswith(_JAVA)
 
 
+def is_of(origin: str, host: str) -> bool:
+    """Whether an ``Origin`` header is that of a page of this ``host`` (RFC 6454, 7.1: ``scheme://host[:port]``, or ``null``).
+
+    Compared as text: what takes addresses apart raises where there is none, and who sends that is to be refused.
+
+    >>> is_of("https://hub:8088", "hub:8088"), is_of("http://[", "hub:8088"), is_of("null", "")
+    (True, False, False)
+    """
+    return bool(host) and origin.partition("://")[2] == host
+
+
 @cache
 def static_files() -> dict[str, tuple[Path, str]]:
     """Every file the page may load: name → (path, media type). Nothing else is served."""

@@ -119,6 +119,39 @@ def test_addresses_of_one_network_are_one(door: Authenticator) -> None:
     assert not trusted.trusts("11.0.0.1") and not trusted.trusts("") and not trusted.trusts("unix")
 
 
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "client"),
+    [
+        ("10.0.0.7", ["192.0.2.9"], "192.0.2.9"),
+        ("10.0.0.7", ["192.0.2.9:4711"], "192.0.2.9"),
+        ("10.0.0.7", ["2001:db8::9"], "2001:db8::9"),
+        ("10.0.0.7", ["[2001:db8::9]:4711"], "2001:db8::9"),
+        ("::ffff:10.0.0.7", ["192.0.2.9"], "192.0.2.9"),
+        # What the client wrote itself stands before what a proxy added.
+        ("10.0.0.7", ["1.1.1.1, 192.0.2.9"], "192.0.2.9"),
+        ("10.0.0.7", ["1.1.1.1", "192.0.2.9"], "192.0.2.9"),
+        ("10.0.0.7", ["10.0.0.1, 192.0.2.9"], "192.0.2.9"),
+        ("10.0.0.7", ["1.1.1.1, 192.0.2.9, 10.0.0.8"], "192.0.2.9"),
+        ("10.0.0.7", ["10.0.0.1, 10.0.0.8"], "10.0.0.1"),
+        # No proxy of ours: whatever it says.
+        ("192.0.2.9", ["1.1.1.1"], "192.0.2.9"),
+        ("192.0.2.9", ["10.0.0.7"], "192.0.2.9"),
+        ("", ["1.1.1.1"], ""),
+        # A proxy that says nothing, or no address.
+        ("10.0.0.7", [], "10.0.0.7"),
+        ("10.0.0.7", ["unknown"], "10.0.0.7"),
+        ("10.0.0.7", ["1.1.1.1, _hidden"], "10.0.0.7"),
+        ("10.0.0.7", ["1.1.1.1, [::"], "10.0.0.7"),
+        ("10.0.0.7", ["fe80::1%" + "x" * 60_000], "10.0.0.7"),
+    ],
+)
+def test_proxies_are_believed_for_as_long_as_they_are_some(
+    peer: str, forwarded: list[str], client: str
+) -> None:
+    assert Proxies(addresses=["10.0.0.0/8"]).client_of(peer, forwarded) == client
+    assert Proxies().client_of(peer, forwarded) == peer
+
+
 def test_addresses_of_ipv4_stay_apart_where_they_come_over_ipv6(door: Authenticator) -> None:
     """As a proxy names them that listens on both by one socket."""
     for n in range(MOST_FAILURES):

@@ -12,21 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import WebSocket
+from fastapi import FastAPI, Request, WebSocket
 from fastapi.testclient import TestClient
 from starlette.routing import WebSocketRoute
 from starlette.testclient import WebSocketDenialResponse
 
+from hub.access.authenticate import Proxies
 from hub.access.live import LiveAccess
 from hub.access.secrets import hash_of_password, hash_of_token
 from hub.access.throttle import MOST_FAILURES
 from hub.api import app as app_module
+from hub.api import sign_in
 from hub.api.app import create_app
 from hub.api.guard import READ_EVERY_S, Door, Guard
 from hub.api.route_rules import NOWHERE, ROUTES, rule_of
 from hub.caller import CALLER, Action
 from hub.config import Settings
+from hub.errors import CallerError
 from hub.home_key import OWN, make_key, own_password
+from hub.observability.web.pages.routes import posted
 from hub.schema_registry.access_rules import RULES
 from hub.schema_registry.routes import Api
 
@@ -390,6 +394,42 @@ def test_a_form_of_another_site_changes_nothing(fresh: TestClient) -> None:
     assert fresh.post("/alerts/silences", auth=BOB).status_code == 200
 
 
+NO_ORIGINS = (
+    "http://[",
+    "http://[::1",
+    "http://hub.test:99999",
+    b"http://\xe9\xff",
+    "hub.test",
+    "://hub.test:",
+    "null",
+)
+
+
+@pytest.mark.parametrize("origin", NO_ORIGINS)
+def test_an_origin_that_is_no_address_is_another_sites(fresh: TestClient, origin: Any) -> None:
+    posted, headers = {"matchers": "a=b"}, {"Origin": origin}
+    assert fresh.post("/alerts/silences", data=posted, auth=BOB, headers=headers).status_code == 403
+    assert fresh.post("/sign-in", data=posted, headers=headers).status_code == 403
+
+
+def test_a_form_is_asked_for_its_origin_also_where_nobody_signs_in() -> None:
+    """By the page's own look at it, behind the guard."""
+    app = FastAPI()
+
+    @app.post("/form")
+    async def form(request: Request) -> dict[str, str]:
+        try:
+            return {"said": (await posted(request))["a"]}
+        except CallerError as error:
+            return {"said": error.message}
+
+    client = TestClient(app, base_url="http://hub.test")
+    for origin in NO_ORIGINS:
+        said = client.post("/form", data={"a": "b"}, headers={"Origin": origin}).json()["said"]  # type: ignore[dict-item]
+        assert "not sent from the hub's own page" in said, origin
+    assert client.post("/form", data={"a": "b"}, headers=SAME).json() == {"said": "b"}
+
+
 def test_sign_in_itself_takes_no_other_sites_form(fresh: TestClient) -> None:
     form = {"name": "bob", "password": "battery staple"}
     answer = fresh.post("/sign-in", data=form, headers={"Origin": "http://evil.example"})
@@ -443,6 +483,8 @@ def test_a_part_of_a_page_leads_to_the_sign_in_page(client: TestClient) -> None:
     answer = client.get("/ui/overview", headers=headers)
     assert answer.status_code == 401
     assert answer.headers["hx-redirect"] == "/sign-in?next=%2Flag%3Fstate%3DLATE"
+    odd = client.get("/topics", headers={**headers, "HX-Current-URL": "http://["})
+    assert (odd.status_code, odd.headers["hx-redirect"]) == (401, "/sign-in?next=%2F")
     assert "www-authenticate" not in answer.headers
 
 
@@ -468,6 +510,89 @@ def test_a_trusted_proxy_says_who_it_is_and_nobody_else_does(tmp_path: Path) -> 
     other = TestClient(app, client=("10.2.0.1", 5))
     assert other.get("/topics", headers=told).status_code == 401
     assert other.get("/topics", headers={**told, "X-Forwarded-For": "10.1.2.3"}).status_code == 401
+
+
+def behind_proxies(folder: Path) -> FastAPI:
+    """Where time stands still: nobody who failed too often may try again."""
+    (folder / "access.yaml").write_text(FILE)
+    door = Door(LiveAccess(folder), folder, Proxies(addresses=["10.1.0.0/16"]))
+    door.authenticator.steady_s = lambda: 0.0
+    app = FastAPI()
+    app.add_middleware(Guard, door=door)
+    app.include_router(sign_in.create_router(door))
+    app.add_api_route("/topics", nothing)
+    return app
+
+
+def test_the_settings_proxies_are_the_doors(tmp_path: Path) -> None:
+    app = create_app(settings_of(tmp_path, proxy_addresses=["10.1.0.0/16"]))
+    (guard,) = (each for each in app.user_middleware if each.cls is Guard)
+    assert guard.kwargs["door"].proxies == Proxies("", ("10.1.0.0/16",))
+
+
+def test_who_asks_through_a_proxy_counts_by_their_own_address(tmp_path: Path) -> None:
+    app = behind_proxies(tmp_path)
+    proxy = TestClient(app, client=("10.1.2.3", 5), raise_server_exceptions=False)
+
+    def tried(client: TestClient, who: tuple[str, str], address: str, way: str = "page") -> int:
+        told = {"X-Forwarded-For": address}
+        if way == "basic":
+            return client.get("/topics", auth=who, headers=told).status_code
+        form = {"name": who[0], "password": who[1]}
+        headers = {**told, "Sec-Fetch-Site": "same-origin"}
+        return client.post("/sign-in", data=form, headers=headers, follow_redirects=False).status_code
+
+    for way in ("page", "basic"):
+        for _ in range(MOST_FAILURES + 1):
+            refused = tried(proxy, ("bob", "guess"), "203.0.113.9", way)
+        assert refused == 429
+        assert tried(proxy, BOB, "203.0.113.9", way) == 429
+    # Another one behind the same proxy, also where the first writes the header itself.
+    assert tried(proxy, BOB, "203.0.113.10", "basic") == 200
+    assert tried(proxy, ANA, "203.0.113.10, 203.0.113.9", "page") == 429
+
+
+def test_a_forwarded_address_of_nobody_trusted_is_not_believed(tmp_path: Path) -> None:
+    app = behind_proxies(tmp_path)
+    other = TestClient(app, client=("203.0.113.9", 5), raise_server_exceptions=False)
+    told = [
+        other.get(
+            "/topics", auth=("bob", "guess"), headers={"X-Forwarded-For": f"198.51.100.{n}"}
+        ).status_code
+        for n in range(MOST_FAILURES + 1)
+    ]
+    assert told[-1] == 429
+    headers = {"X-Forwarded-For": "10.1.2.3", "X-Forwarded-Proto": "https"}
+    assert other.get("/topics", auth=BOB, headers=headers).status_code == 429
+    # Nor does who is trusted make their caller a proxy: this one's header names somebody.
+    app = create_app(settings_of(tmp_path, proxy_header="X-User", proxy_addresses=["10.1.0.0/16"]))
+    app.add_api_route("/topics", lambda: {"as": getattr(CALLER.get(), "name", None)})
+    proxy = TestClient(app, client=("10.1.2.3", 5))
+    said = {"X-User": "carl", "X-Forwarded-For": "203.0.113.9"}
+    assert proxy.get("/topics", headers=said).json() == {"as": "carl"}
+    forged = TestClient(app, client=("203.0.113.9", 5))
+    assert forged.get("/topics", headers={**said, "X-Forwarded-For": "10.1.2.3"}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("peer", "by", "secure"),
+    [
+        ("10.1.2.3", "https", True),
+        ("10.1.2.3", "http", False),
+        ("10.1.2.3", "ftp", False),
+        ("10.2.0.1", "https", False),
+    ],
+)
+def test_a_session_is_for_https_alone_where_a_proxy_has_it(
+    tmp_path: Path, peer: str, by: str, secure: bool
+) -> None:
+    (tmp_path / "access.yaml").write_text(FILE)
+    app = create_app(settings_of(tmp_path, proxy_addresses=["10.1.0.0/16"]))
+    client = TestClient(app, client=(peer, 5), base_url="http://hub.test", follow_redirects=False)
+    form = {"name": BOB[0], "password": BOB[1]}
+    headers = {**SAME, "Origin": f"{by}://hub.test", "X-Forwarded-Proto": by}
+    cookie = client.post("/sign-in", data=form, headers=headers).headers["set-cookie"]
+    assert ("Secure" in cookie) == secure
 
 
 def test_a_header_without_addresses_is_no_setting(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import wraps
 from itertools import groupby
 from typing import Annotated, Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote
 
 import anyio
 import anyio.to_thread
@@ -42,7 +42,7 @@ from hub.observability.lineage import (
     open_lineage,
     seen_of,
 )
-from hub.observability.web.page import html, render, takes_html
+from hub.observability.web.page import html, is_of, render, takes_html
 from hub.observability.web.pages import (
     alerts,
     cluster,
@@ -730,9 +730,8 @@ MOST_POSTED = 20_000
 async def posted(request: Request) -> Mapping[str, str]:
     """A form's values, of a page of this very server: another site's page cannot send one in its reader's name.
     Raises CallerError."""
-    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin", "")
-    same = site == "same-origin" if site else urlsplit(origin).netloc == request.headers.get("host")
-    if not same:
+    site, origin, host = (request.headers.get(name, "") for name in ("sec-fetch-site", "origin", "host"))
+    if not (site == "same-origin" if site else is_of(origin, host)):
         raise CallerError(
             "this form was not sent from the hub's own page", hint="open /alerts and send it there"
         )
