@@ -69,6 +69,12 @@ class Settings(BaseSettings):
 
     http_host: str = "127.0.0.1"
     http_port: int = Field(8088, description="the dashboard, the query API and the schema registry")
+    http_connections: int = Field(
+        4_000,
+        ge=10,
+        le=1_000_000,
+        description="most connections to the server at once, of browsers, clients and streams; more are answered 503",
+    )
     registry_url: str | None = Field(None, description="None: the hub's own server")
 
     token: str | None = Field(

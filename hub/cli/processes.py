@@ -22,7 +22,7 @@ def serve() -> None:
     import uvicorn
 
     from hub.api import create_app
-    from hub.api.http import BoundedHttp
+    from hub.api.http import BoundedHttp, room_for
 
     settings = _begin("hub-server")
     if open_to_others(settings):
@@ -37,6 +37,7 @@ def serve() -> None:
         host=settings.http_host,
         port=settings.http_port,
         http=BoundedHttp,
+        limit_concurrency=room_for(settings.http_connections),
         log_level="warning",
         access_log=False,
         # Subscribers of changes hold their connections open for ever: a stop does not wait for them.

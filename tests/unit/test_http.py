@@ -1,8 +1,11 @@
-"""What a connection to the server may send: requests as they come, and nothing that the server would hold without end."""
+"""What a connection to the server may send: requests as they come, and nothing that the server would hold without end or for
+ever; and how many there may be."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import resource
 import socket
 import threading
 import time
@@ -12,8 +15,9 @@ from typing import Any
 import pytest
 import uvicorn
 from patience import patient
+from websockets.sync.client import connect
 
-from hub.api.http import MOST_BODY, MOST_HEAD, MOST_WAITING, BoundedHttp
+from hub.api.http import LEAST_BYTES_PER_S, MOST_BODY, MOST_HEAD, MOST_WAITING, BoundedHttp, room_for
 
 PATIENCE_S = patient(15.0)
 END = b"\r\n"
@@ -33,9 +37,13 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    config = uvicorn.Config(echo, "127.0.0.1", 0, http=BoundedHttp, log_level="critical", lifespan="off")
+@contextlib.contextmanager
+def served(app: Any, http: type[BoundedHttp] = BoundedHttp, most: int | None = None) -> Iterator[int]:
+    """By a server of its own: the port."""
+    config = uvicorn.Config(
+        app, "127.0.0.1", 0, http=http, limit_concurrency=most, log_level="critical", lifespan="off",
+        timeout_graceful_shutdown=1,
+    )  # fmt: skip
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -46,6 +54,12 @@ def port() -> Iterator[int]:
     yield server.servers[0].sockets[0].getsockname()[1]
     server.should_exit = True
     thread.join(PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with served(echo) as found:
+        yield found
 
 
 @pytest.fixture
@@ -183,3 +197,203 @@ def test_what_is_no_request(connection: socket.socket, head: bytes) -> None:
 def test_old_clients_need_no_host(connection: socket.socket) -> None:
     connection.sendall(b"GET /old HTTP/1.0\r\n\r\n")
     assert b"/old 0 0" in answers(connection)
+
+
+# ---- for how long
+
+
+class Impatient(BoundedHttp):
+    """As the server is, in less time."""
+
+    head_s, body_s, stuck_s, look_s = 0.3, 0.3, 0.3, 0.05
+
+
+QUIET_S = 1.2  # longer than anything that is owed may take
+ended: list[str] = []
+
+
+async def slow(scope: Any, receive: Any, send: Any) -> None:
+    """Takes its time to answer, and says when it has ended."""
+    path = scope["path"]
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.accept"})
+        await asyncio.sleep(QUIET_S)
+        said = await receive()
+        await send({"type": "websocket.send", "text": said["text"]})
+        return
+    try:
+        if path == "/body":
+            await echo(scope, receive, send)
+            return
+        length = b"0" if path == "/at-once" else b"5"
+        headers = [] if path in ("/stream", "/flood") else [(b"content-length", length)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if path == "/stream":
+            await send({"type": "http.response.body", "body": b"first ", "more_body": True})
+        if path in ("/stream", "/late"):
+            await asyncio.sleep(QUIET_S)
+        message = asyncio.ensure_future(receive())
+        while path == "/flood" and (not message.done() or message.result()["type"] != "http.disconnect"):
+            if message.done():
+                message = asyncio.ensure_future(receive())
+            await send({"type": "http.response.body", "body": b"f" * 100_000, "more_body": True})
+            await asyncio.sleep(0)  # to who is gone it sends without waiting
+        message.cancel()
+        await send({"type": "http.response.body", "body": b"" if path == "/at-once" else b"after"})
+    finally:
+        ended.append(path)
+
+
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[int]:
+    with served(slow, Impatient) as found:
+        yield found
+
+
+def opened(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+
+
+def trickled(connection: socket.socket, text: bytes) -> bytes:
+    """Sends a byte now and then until the server has closed; what it said."""
+    connection.settimeout(0.05)
+    said = b""
+    deadline = time.monotonic() + PATIENCE_S
+    for byte in text:
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(bytes([byte]))
+        try:
+            piece = connection.recv(1 << 16)
+        except TimeoutError:
+            assert time.monotonic() < deadline, "the server waits for ever"
+            continue
+        except ConnectionResetError:
+            return said
+        if not piece:
+            return said
+        said += piece
+    pytest.fail("the server waits for ever")
+
+
+def test_who_says_nothing_is_not_waited_for(impatient: int) -> None:
+    with opened(impatient) as connection:
+        assert answers(connection) == b""
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /late HTTP/1.1\r\nhost: here\r\n"], ids=["line", "headers"])
+def test_a_head_that_comes_byte_by_byte_has_an_end(impatient: int, begun: bytes) -> None:
+    with opened(impatient) as connection:
+        connection.sendall(begun)
+        said = trickled(connection, (b"x: " if begun else b"GET /") + b"p" * 10_000)
+    assert said.startswith(b"HTTP/1.1 408 ") and b"connection: close" in said
+
+
+def test_empty_lines_after_an_answer_keep_no_connection(impatient: int) -> None:
+    with opened(impatient) as connection:
+        connection.sendall(get("/at-once"))
+        said = trickled(connection, END * 5_000)
+    assert said.startswith(b"HTTP/1.1 200 ") and said.count(b"HTTP/1.1") == 1
+
+
+def test_a_body_that_stops_is_not_waited_for(impatient: int) -> None:
+    with opened(impatient) as connection:
+        connection.sendall(b"POST /body HTTP/1.1\r\nhost: here\r\ncontent-length: 10\r\n\r\nhalf")
+        assert answers(connection).startswith(b"HTTP/1.1 408 ")
+
+
+def test_the_rest_of_a_body_that_was_answered_already_is_not_waited_for(impatient: int) -> None:
+    with opened(impatient) as connection:
+        connection.sendall(b"POST /at-once HTTP/1.1\r\nhost: here\r\ncontent-length: 10000\r\n\r\nhalf")
+        said = trickled(connection, b"b" * 9_000)
+    assert said.startswith(b"HTTP/1.1 200 ") and said.count(b"HTTP/1.1") == 1
+
+
+def test_a_body_may_take_long_while_it_comes(impatient: int) -> None:
+    piece = b"b" * int(PATIENCE_S * LEAST_BYTES_PER_S)
+    with opened(impatient) as connection:
+        head = b"POST /body HTTP/1.1\r\nhost: here\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+        connection.sendall(head % (4 * len(piece)) + piece)
+        for _ in range(3):
+            time.sleep(QUIET_S / 3)
+            connection.sendall(piece)
+        assert b"/body %d " % (4 * len(piece)) in answers(connection)
+
+
+@pytest.mark.parametrize("path", ["/late", "/stream"])
+def test_an_answer_may_take_as_long_as_it_likes(impatient: int, path: str) -> None:
+    with opened(impatient) as connection:
+        connection.sendall(
+            get("/at-once") + get(path, b"connection: close")
+        )  # the second waits for the first
+        said = answers(connection)
+        assert said.count(b"HTTP/1.1 200 ") == 2 and b"after" in said
+
+
+def test_a_web_socket_may_be_quiet(impatient: int) -> None:
+    with connect(f"ws://127.0.0.1:{impatient}/ws", open_timeout=PATIENCE_S) as followed:
+        time.sleep(QUIET_S)
+        followed.send("still here")
+        assert followed.recv(PATIENCE_S) == "still here"
+
+
+def test_who_takes_nothing_of_an_answer_is_not_waited_for(impatient: int) -> None:
+    ended.clear()
+    with opened(impatient) as connection:
+        connection.sendall(get("/flood"))
+        deadline = time.monotonic() + PATIENCE_S
+        while "/flood" not in ended:
+            assert time.monotonic() < deadline, "the server waits for ever"
+            time.sleep(0.05)
+
+
+# ---- how many
+
+
+def test_a_connection_too_many_is_told_so_and_no_other_suffers() -> None:
+    with served(echo, most=3) as port, contextlib.ExitStack() as stack:
+        held = [stack.enter_context(opened(port)) for _ in range(3)]
+        for each in held:
+            each.sendall(get("/a"))
+            assert each.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+        for number in range(5):
+            with opened(port) as one_more:
+                if number % 2:
+                    one_more.sendall(get("/b"))
+                said = answers(one_more)
+                assert said.startswith(b"HTTP/1.1 503 ") and b"retry-after: 1" in said
+                assert b"3 connections" in said and b"http_connections" in said
+        held[0].sendall(get("/c", b"connection: close"))
+        assert b"/c 0 " in answers(held[0])
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            with opened(port) as next_one:
+                next_one.sendall(get("/d", b"connection: close"))
+                if b"/d 0 " in answers(next_one):
+                    break
+            assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize(
+    ("limits", "wanted", "raised", "room"),
+    [
+        ((1_024, 524_288), 4_000, (4_500, 524_288), 4_000),
+        ((1_024, resource.RLIM_INFINITY), 4_000, (4_500, resource.RLIM_INFINITY), 4_000),
+        ((20_000, 20_000), 4_000, None, 4_000),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), 4_000, None, 4_000),
+        ((256, 1_024), 4_000, (1_024, 1_024), 524),
+        ((256, 256), 4_000, (256, 256), 1),
+    ],
+)
+def test_there_are_no_more_connections_than_files_may_be_open(
+    monkeypatch: pytest.MonkeyPatch,
+    limits: tuple[int, int],
+    wanted: int,
+    raised: tuple[int, int] | None,
+    room: int,
+) -> None:
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda _kind, to: told.append(to))
+    assert room_for(wanted) == room
+    assert told == ([] if raised is None else [raised])
