@@ -103,7 +103,7 @@ def list_letters(
         if (every or each.state in ("open", "repaired")) and reason in (None, each.letter.reason)
     ]
     now_ms = found.now_ms()
-    made = page(chosen, lambda each: _letter_row(each, now_ms), limit, _MOST_LISTED_BYTES, behind)
+    made = page(chosen, lambda each: _aged(each, now_ms), limit, _MOST_LISTED_BYTES, behind)
     there = found.topics()
     columns = (
         *(("topic",) if len(names) > 1 else ()),
@@ -390,21 +390,10 @@ def _by(by: str | None) -> str:
 # ---- as people read it
 
 
-def _letter_row(found: Known, now_ms: int) -> dict[str, Any]:
-    letter = found.letter
-    return {
-        "topic": letter.at.topic,
-        "partition": letter.at.partition,
-        "offset": letter.at.offset,
-        "state": found.state,
-        "reason": letter.reason,
-        "by": letter.by,
-        "from": None if letter.of is None else str(letter.of),
-        "key": None if found.key is None else found.key.decode(errors="backslashreplace"),
-        "producer": letter.producer,
-        "age": _age(now_ms - letter.written_at_ms),
-        "detail": letter.detail,
-    }
+def _aged(found: Known, now_ms: int) -> dict[str, Any]:
+    from hub.topics.dead_letter import letter_row
+
+    return {**letter_row(found), "age": _age(now_ms - found.letter.written_at_ms)}
 
 
 def _incomplete(complete: bool) -> None:

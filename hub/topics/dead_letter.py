@@ -345,6 +345,24 @@ def known(letter: Letter, topic_id: str, ledger: Ledger) -> Known:
     return Known(letter, entry if entry is not None and entry.topic_id == topic_id else None)
 
 
+def letter_row(found: Known) -> dict[str, Any]:
+    """As lists tell a letter and what was done about it, for JSON; ``written_at_ms`` since the epoch."""
+    letter = found.letter
+    return {
+        "topic": letter.at.topic,
+        "partition": letter.at.partition,
+        "offset": letter.at.offset,
+        "state": found.state,
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "by": letter.by,
+        "from": None if letter.of is None else str(letter.of),
+        "key": None if found.key is None else found.key.decode(errors="backslashreplace"),
+        "producer": letter.producer,
+        "written_at_ms": letter.written_at_ms,
+    }
+
+
 def once(found: Iterable[Known]) -> list[Known]:
     """Each event once a view. A view that is computed anew, or that a crash stopped while it wrote, writes its letters
     again: what was done about one of them was done about all, and the last word counts, a replay before any other. In the

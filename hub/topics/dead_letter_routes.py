@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hub.caller import done_by, reads_all, sees_topic
 from hub.errors import CallerError, PeerError
-from hub.topics.dead_letter import Known, Place, State, page
+from hub.topics.dead_letter import Place, State, letter_row, page
 from hub.topics.dead_letters import DeadLetters, Repair, sets, whole
 
 # Each reads whole topics in one of the server's threads.
@@ -94,7 +94,7 @@ def create_router(letters: DeadLetters) -> APIRouter:
             found = letters.letters(named)
         wanted = ("open", "repaired") if state is None else (state,)
         chosen = (each for each in found.letters if each.state in wanted)
-        made = page(chosen, _row, limit, MOST_ANSWER_BYTES, behind)
+        made = page(chosen, letter_row, limit, MOST_ANSWER_BYTES, behind)
         following = None if made.after is None else str(made.after)
         return _json({"letters": made.rows, "more": made.more, "next": following, "complete": found.complete})
 
@@ -142,23 +142,6 @@ def create_router(letters: DeadLetters) -> APIRouter:
         return _json(row)
 
     return router
-
-
-def _row(found: Known) -> dict[str, Any]:
-    letter = found.letter
-    return {
-        "topic": letter.at.topic,
-        "partition": letter.at.partition,
-        "offset": letter.at.offset,
-        "state": found.state,
-        "reason": letter.reason,
-        "detail": letter.detail,
-        "by": letter.by,
-        "from": None if letter.of is None else str(letter.of),
-        "key": None if found.key is None else found.key.decode(errors="backslashreplace"),
-        "producer": letter.producer,
-        "written_at_ms": letter.written_at_ms,
-    }
 
 
 def _json(body: object) -> Response:

@@ -156,7 +156,9 @@ class DeadLetters:
         One that a view wrote several times is there once."""
         there, ledger = self.topics(), self.ledger()
         made = Found()
-        letters, made.complete = self._read_all(names, most, lambda record: without_value(letter_of(record)))
+        letters, made.complete = self._read(
+            *self._whole(names), most, lambda record: without_value(letter_of(record))
+        )
         made.letters = dead_letter.once(
             dead_letter.known(letter, there[letter.at.topic].topic_id, ledger) for letter in letters
         )
@@ -164,7 +166,7 @@ class DeadLetters:
 
     def records(self, names: Sequence[str], most: int = MOST_LETTERS) -> tuple[list[Record], bool]:
         """(the records of these topics by their places, without their values, whether that is all)."""
-        return self._read_all(names, most, lambda record: record._replace(value=None))
+        return self._read(*self._whole(names), most, lambda record: record._replace(value=None))
 
     def letter(self, place: Place) -> Known:
         """One letter. Raises NotFound."""
@@ -193,8 +195,8 @@ class DeadLetters:
         """What was done about every letter so far."""
         if LEDGER_TOPIC not in self.cluster.topics():
             return {}
-        records, complete = self._read_all(
-            [LEDGER_TOPIC],
+        records, complete = self._read(
+            *self._whole([LEDGER_TOPIC]),
             _MOST_LEDGER,
             lambda record: record,
             60.0,
@@ -704,20 +706,9 @@ class DeadLetters:
             )
         return dict(found)
 
-    def _read_all(
-        self,
-        names: Sequence[str],
-        most: int,
-        of: Callable[[Record], T | None],
-        timeout_s: float = _READ_S,
-        *,
-        values: bool = False,
-        most_bytes: int | None = None,
-    ) -> tuple[list[T], bool]:
-        if not names:
-            return [], True
-        start, end = self.cluster.beginning_offsets(names), self.cluster.end_offsets(names)
-        return self._read(start, end, most, of, timeout_s, values=values, most_bytes=most_bytes)
+    def _whole(self, names: Sequence[str]) -> tuple[Positions, Positions]:
+        """From where to where these topics reach now."""
+        return self.cluster.beginning_offsets(names), self.cluster.end_offsets(names)
 
     def _read(
         self,
@@ -732,6 +723,8 @@ class DeadLetters:
     ) -> tuple[list[T], bool]:
         """(what ``of`` makes of the records from start to end, sorted by their places, whether that is of all of them).
         None is left out. ``values``: what it makes has their values, so that these count among ``most_bytes`` (``MOST_BYTES``)."""
+        if not len(end):
+            return [], True
         reader = self.cluster.reader()
         found: list[tuple[Place, T]] = []
         seen = held = 0

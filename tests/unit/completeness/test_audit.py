@@ -22,7 +22,6 @@ from hub.completeness.ledger import (
     LEDGER_TOPIC,
     Cells,
     Entry,
-    Holes,
     Ledger,
     State,
     TopicAudit,
@@ -30,7 +29,7 @@ from hub.completeness.ledger import (
     named,
 )
 from hub.completeness.objectives import verdict_of
-from hub.completeness.reading import Seen
+from hub.completeness.reading import Seen, Stretch
 from hub.completeness.receipts import Receipts
 from hub.errors import NotFound, PeerError
 from hub.kafka.reader import up_to
@@ -227,18 +226,8 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Readable:
     for partition in range(2):
         made.logs["t"][partition] = [Record("t", partition, offset, 0, None, b"") for offset in range(10)]
 
-    @dataclass
-    class Some:
-        """See hub.completeness.reading.Stretch; a batch is a record."""
-
-        cluster: Any
-        place: TopicPartition
-        first: int
-        end: int
-        compact: bool = False
-        holes: Holes = field(default_factory=Holes)
-        spots: dict[int, Holes] = field(default_factory=dict)
-        reached: int = 0
+    class Some(Stretch):
+        """A batch is a record."""
 
         def records(self) -> Iterator[Seen]:
             self.reached = self.first
