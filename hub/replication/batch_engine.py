@@ -78,6 +78,7 @@ _REQUEST_BYTES = 16 * 1024 * 1024
 _LOOK_EVERY_S = 0.02
 _PEEKS = 4
 _RETRY_FIRST_S, _RETRY_MOST_S = 0.05, 5.0
+_UNASKED = -2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +156,8 @@ class _Partition:
     target_topic_id: str = ""
     failed: HubError | None = None
     position: int = 0  # next to fetch
+    position_epoch: int = -1  # the leader's epoch of the batch before that, -1: not known
+    same_to: int = _UNASKED  # the leader's epoch under which the source has what is before the position
     staged: deque[_Staged] = field(default_factory=deque)
     carried: int = 0  # next after what this transaction has of it
     committed: Checkpoint | None = None
@@ -220,11 +223,11 @@ class _Sent:
 
 
 class _Asked(NamedTuple):
-    """A fetch under way: what was asked for from where, and when it is given up."""
+    """A fetch under way: what was asked for, from where and under which leader's epoch, and when it is given up."""
 
     connection: Connection
     version: int
-    positions: dict[TopicPartition, int]
+    places: dict[TopicPartition, tuple[int, int]]
     until: float
 
 
@@ -357,6 +360,7 @@ class BatchEngine:
         live = [each for each in self._partitions.values() if each.failed is None]
         fresh = [each for each in live if not self._resume(each, checkpoints.get(each.tp))]
         self._begin_fresh(fresh)
+        self._hold_to_target([each for each in live if each.committed is not None and each.failed is None])
         self._read_limits([each for each in live if each.failed is None])
         self._ready = True
         self.error = None
@@ -385,14 +389,16 @@ class BatchEngine:
         """To what is committed. One that failed is not begun anew with the others, and what it had sent was aborted: if it
         kept its position, the next transaction's checkpoint would pass over records that are nowhere."""
         mark = each.committed
+        each.same_to = _UNASKED
         if mark is None:
             each.position = each.carried = each.source_start
             each.target_next = each.target_start
-            each.leader_epoch = each.timestamp_ms = -1
+            each.position_epoch = each.leader_epoch = each.timestamp_ms = -1
             return
         each.position = each.carried = mark.source_next
         each.target_next = mark.target_next
-        each.leader_epoch, each.timestamp_ms = mark.source_leader_epoch, mark.source_timestamp_ms
+        each.position_epoch = each.leader_epoch = mark.source_leader_epoch
+        each.timestamp_ms = mark.source_timestamp_ms
 
     def _metadata(self) -> None:
         refused_source = self.source.refresh(self._of_source)
@@ -460,11 +466,9 @@ class BatchEngine:
             )
             return True
         each.committed = found
-        each.position = each.carried = found.source_next
-        each.target_next = found.target_next
         each.generation = found.generation
         each.source_start, each.target_start = found.source_start, found.target_start
-        each.leader_epoch, each.timestamp_ms = found.source_leader_epoch, found.source_timestamp_ms
+        self._step_back(each)
         self._hold_to_rules(each, found)
         return True
 
@@ -506,12 +510,28 @@ class BatchEngine:
                 )
                 continue
             each.committed = None
-            each.position = each.carried = each.source_start = first[each.tp]
-            each.target_start = each.target_next = target_end[each.tp]
+            each.source_start, each.target_start = first[each.tp], target_end[each.tp]
             each.generation = 0
-            each.leader_epoch = each.timestamp_ms = -1
+            self._step_back(each)
             rules = self._rules.get(each.tp.topic)
             each.ruled = self._ruled_from(each, each.source_start, rules) if rules is not None else None
+
+    def _hold_to_target(self, partitions: Sequence[_Partition]) -> None:
+        """A copy that was cut is not written on: it would soon be as long as before, with a hole that nobody sees."""
+        led = [
+            each
+            for each in partitions
+            if self.target.topics[each.tp.topic].leaders[each.tp.partition].node >= 0
+        ]
+        ends = self.target.offsets([each.tp for each in led])
+        for each in led:
+            if ends[each.tp] < each.target_next:
+                each.failed = PeerError(
+                    f"{_named(each.tp)}: {each.target_next} offsets were written at the target, but it ends at {ends[each.tp]}: "
+                    "it lost records",
+                    hint="drop the topic's copies and mirror it anew: `hub mirror drop`",
+                    code="HUB-3607",
+                )
 
     def _read_limits(self, partitions: Sequence[_Partition]) -> None:
         limits = self.target.largest_batches({each.tp.topic for each in partitions})
@@ -693,7 +713,7 @@ class BatchEngine:
         if self._refresh_at is not None and now >= self._refresh_at:
             self._refresh_at = None
             self._refresh_source()
-        by_node: dict[int, list[FetchFrom]] = {}
+        due: list[tuple[_Partition, wire.Leader]] = []
         for each in self._partitions.values():
             if each.failed is not None:
                 continue
@@ -704,10 +724,16 @@ class BatchEngine:
                 continue
             if leader.node in self._fetching or now < self._source_retry_at.get(leader.node, 0.0):
                 continue
-            identity = self.source.topics[each.tp.topic].uuid
-            by_node.setdefault(leader.node, []).append(
-                FetchFrom(each.tp, identity, leader.epoch, each.position)
-            )
+            due.append((each, leader))
+        if led_anew := [(each, leader) for each, leader in due if each.same_to != leader.epoch]:
+            self._compare(led_anew)
+        by_node: dict[int, list[FetchFrom]] = {}
+        for each, leader in due:
+            if each.same_to == leader.epoch:
+                identity = self.source.topics[each.tp.topic].uuid
+                by_node.setdefault(leader.node, []).append(
+                    FetchFrom(each.tp, identity, leader.epoch, each.position)
+                )
         self._turn += 1
         for node, wanted in by_node.items():
             # A broker fills its answer in the order of the question (KIP-74): another one is first each time, or what has
@@ -727,9 +753,66 @@ class BatchEngine:
                 self._source_failed(node, error)
                 continue
             until = now + self.settings.fetch_wait_ms / 1000 + self.source.access.request_timeout_s
-            self._fetching[node] = _Asked(
-                connection, version, {each.tp: each.position for each in wanted}, until
-            )
+            places = {each.tp: (each.position, each.leader_epoch) for each in wanted}
+            self._fetching[node] = _Asked(connection, version, places, until)
+
+    def _compare(self, led_anew: Sequence[tuple[_Partition, wire.Leader]]) -> None:
+        """Whether the log of a new leader is the one of which we have what is before the position (KIP-320). Offsets alone do
+        not tell: after an unclean election a log may have lost records, and others in their place by the time that we look."""
+        by_node: dict[int, list[tuple[_Partition, wire.Leader]]] = {}
+        for each, leader in led_anew:
+            if each.position_epoch < 0 or leader.epoch < 0:
+                each.same_to = leader.epoch  # nothing is known to compare
+            else:
+                by_node.setdefault(leader.node, []).append((each, leader))
+        for node, those in by_node.items():
+            try:
+                ends = self.source.epoch_ends(node, {each.tp: each.position_epoch for each, _ in those})
+                for each, leader in those:
+                    self._compared(each, leader, ends.get(each.tp))
+            except HubError as error:
+                self._source_failed(node, error)
+
+    def _compared(self, each: _Partition, leader: wire.Leader, end: wire.EpochEnd | HubError | None) -> None:
+        if isinstance(end, wire.Refused):
+            each.failed = end
+        elif end is None or isinstance(end, HubError):  # it leads no more
+            self._refresh_soon()
+        elif self._is_ours(each, leader, end):
+            each.same_to = leader.epoch
+        else:
+            each.failed = _lost_records(each, end)
+
+    def _is_ours(self, each: _Partition, leader: wire.Leader, end: wire.EpochEnd) -> bool:
+        if end.offset < each.position or end.epoch == each.position_epoch:
+            return end.offset >= each.position
+        # Nothing of our epoch is there, and what is older goes further: compaction took all of that epoch before this replica was
+        # filled, or it led before that epoch and never had it. The batch before the position tells, where there is one.
+        part = self._glance(each, leader, each.position - 1)
+        if part.error == wire.OFFSET_OUT_OF_RANGE:
+            return True  # taken by retention; whether too early, the fetch tells
+        wire.raise_for(part.error, f"{_named(each.tp)} in the source: look back")
+        batch = next(batches_in(part.buffer, part.start, part.end), None)
+        return (
+            batch is None or batch.base_offset >= each.position or batch.leader_epoch == each.position_epoch
+        )
+
+    def _glance(self, each: _Partition, leader: wire.Leader, at: int) -> Fetched:
+        """What is there from an offset on, readable or not. Raises as ``raise_for`` does, but for what is wrong with the partition."""
+        size = self.settings.fetch_partition_bytes
+        connection = self.source.connection(leader.node, "peek")
+        version = wire.send_fetch(
+            connection,
+            [FetchFrom(each.tp, self.source.topics[each.tp.topic].uuid, leader.epoch, at)],
+            max_wait_ms=0,
+            max_bytes=size,
+            partition_bytes=size,
+            isolation=wire.READ_UNCOMMITTED,
+        )
+        frame, begins = connection.receive()
+        code, (part,) = wire.fetched(frame, begins, version, self.source.names())
+        wire.raise_for(code, f"{_named(each.tp)} in the source: look")
+        return part
 
     def _receive_fetches(self, wait_s: float) -> None:
         """Take the answers that are there; wait for the first of them."""
@@ -764,7 +847,10 @@ class BatchEngine:
             self._turn += max(0, sum(part.end > part.start for part in parts) - 1)
             for part in parts:
                 each = self._partitions.get(part.tp)
-                if each is not None and each.failed is None and asked.get(part.tp) == each.position:
+                if each is None or each.failed is not None:
+                    continue
+                # Under an earlier leader the same position may have been before other records.
+                if asked.get(part.tp) == (each.position, each.same_to):
                     self._take(each, part)
         # The next batches travel while these are written.
         self._send_fetches()
@@ -805,7 +891,7 @@ class BatchEngine:
             each.staged.append(staged)
         each.new_left_out += answer.left_out
         if answer.next_offset > each.position:
-            each.position = answer.next_offset
+            each.position, each.position_epoch = answer.next_offset, answer.end_leader_epoch
             self._dirty = True
         if answer.corrupt is not None and not answer.pieces:
             if each.corrupt_at == each.position:
@@ -845,7 +931,7 @@ class BatchEngine:
                 Gap(self.link, *each.tp, each.topic_id, each.position, first, "retention", now_ms)
             )
             log.warning("%s: offsets %d to %d are gone", _named(each.tp), each.position, first - 1)
-            each.position = first
+            each.position, each.position_epoch = first, -1
             self._dirty = True
             return
         if each.position < first:
@@ -856,11 +942,7 @@ class BatchEngine:
                 code="HUB-3605",
             )
         else:
-            each.failed = PeerError(
-                f"{_named(each.tp)}: mirrored up to {each.position}, but the source ends at {end}: it lost records",
-                hint="the target has records that the source lost: fail over to it, or mirror the topic anew",
-                code="HUB-3606",
-            )
+            each.failed = _lost_records(each, wire.EpochEnd(-1, end))
 
     def _refresh_soon(self) -> None:
         if self._refresh_at is None:
@@ -995,18 +1077,8 @@ class BatchEngine:
         for _ in range(_PEEKS):
             if at >= end:
                 break
-            connection = self.source.connection(leader.node, "peek")
-            version = wire.send_fetch(
-                connection,
-                [FetchFrom(each.tp, self.source.topics[each.tp.topic].uuid, leader.epoch, at)],
-                max_wait_ms=0,
-                max_bytes=self.settings.fetch_partition_bytes,
-                partition_bytes=self.settings.fetch_partition_bytes,
-                isolation=wire.READ_UNCOMMITTED,
-            )
-            frame, begins = connection.receive()
-            code, (part,) = wire.fetched(frame, begins, version, self.source.names())
-            wire.raise_for(code or part.error, f"{_named(each.tp)} in the source: look ahead")
+            part = self._glance(each, leader, at)
+            wire.raise_for(part.error, f"{_named(each.tp)} in the source: look ahead")
             before = at
             for batch in batches_in(part.buffer, part.start, part.end):
                 at = batch.next_offset
@@ -1131,7 +1203,8 @@ class BatchEngine:
         records, maps = [], []
         for each in self._partitions.values():
             if not each.staged and each.failed is None:
-                each.carried = each.position  # what was left out at the end is done too
+                # What was left out at the end is done too.
+                each.carried, each.leader_epoch = each.position, each.position_epoch
             before = each.committed.source_next if each.committed is not None else -1
             if each.carried == before or (each.committed is None and each.carried == each.source_start):
                 continue
@@ -1215,6 +1288,20 @@ class BatchEngine:
         each.left_out += each.new_left_out
         each.new_records = each.new_bytes = each.new_passed = each.new_rewritten = each.new_left_out = 0
         return done
+
+
+def _lost_records(each: _Partition, end: wire.EpochEnd) -> PeerError:
+    at = each.position
+    what = (
+        f"but of that the source has only what is before {end.offset}"
+        if 0 <= end.offset < at
+        else "but the source has another log by now"
+    )
+    return PeerError(
+        f"{_named(each.tp)}: mirrored up to {at}, {what}: it lost records",
+        hint="the target has records that the source lost: fail over to it, or mirror the topic anew",
+        code="HUB-3606",
+    )
 
 
 def _first(flags: Sequence[bool]) -> int:

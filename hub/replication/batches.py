@@ -294,13 +294,12 @@ class Piece:
 @dataclass(slots=True)
 class Answer:
     """One partition's share of a Fetch answer, ready to be carried on. ``next_offset``: where to go on, past what was
-    left out; ``end_leader_epoch`` and ``end_timestamp_ms`` are the last carried batch's, -1 without one."""
+    left out; ``end_leader_epoch``: that of the last batch before it, carried or not, -1 without one."""
 
     pieces: list[Piece] = field(default_factory=list)
     next_offset: int = 0
     corrupt: CorruptBatch | None = None
     end_leader_epoch: int = -1
-    end_timestamp_ms: int = -1
     left_out: int = 0
 
 
@@ -330,12 +329,11 @@ def answer_of(
             becomes = fate(batch, position, books, limits)
             if foreign and becomes not in LEFT_OUT and within(foreign, batch.base_offset):
                 becomes = Fate.FOREIGN
-            answer.next_offset = max(answer.next_offset, batch.next_offset)
+            if batch.next_offset > answer.next_offset:
+                answer.next_offset, answer.end_leader_epoch = batch.next_offset, batch.leader_epoch
             if becomes is not _PASS and becomes in LEFT_OUT:
                 answer.left_out += becomes is not Fate.BEFORE
                 continue
-            answer.end_leader_epoch = batch.leader_epoch
-            answer.end_timestamp_ms = batch.max_timestamp
             rewrite = anew or becomes is not _PASS
             size = batch.size
             joins = rewrite or (batch.count < limits.tiny_records and size < limits.tiny_bytes)

@@ -72,7 +72,7 @@ class Checkpoint:
 
     ``topic_id`` is the source's, which changes when the topic is made again; ``generation`` counts those (and forced
     starts from the beginning), so that of two checkpoints the newer is known. ``source_leader_epoch`` is that of the
-    last record, -1 when unknown: it tells truncation of the source from mere progress. ``source_start`` and
+    last batch before ``source_next``, carried or not, -1 when unknown: a source that was cut and has grown again has another there. ``source_start`` and
     ``target_start`` are where this generation began. ``source_timestamp_ms``: of the last mirrored record, -1: none.
     """
 
@@ -120,7 +120,7 @@ class Checkpoint:
             "generation": self.generation,
             "source_start": self.source_start,
             "source_next": self.source_next,
-            "source_leader_epoch": self.source_leader_epoch,
+            "source_leader_epoch": _epoch_as_told(self.source_leader_epoch),
             "source_timestamp_ms": self.source_timestamp_ms,
             "target_start": self.target_start,
             "target_next": self.target_next,
@@ -202,13 +202,24 @@ def checkpoint_of(record: Record) -> Checkpoint | Gap | None:
         body: dict[str, Any] = orjson.loads(record.value)
         if kind == "checkpoint":
             link, topic, partition = rest.split("|")
+            body["source_leader_epoch"] = max(-1, _epoch_as_told(body["source_leader_epoch"]))
             return Checkpoint(link=link, topic=topic, partition=int(partition), **body)
         link, topic, topic_id, partition, first = rest.split("|")
         return Gap(
             link=link, topic=topic, partition=int(partition), topic_id=topic_id, first=int(first), **body
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise not_ours(record, error) from None
+
+
+def _epoch_as_told(epoch: int) -> int:
+    """As it is written, and back. Earlier hubs wrote the epoch of the last batch that they carried: it says nothing of those that
+    were left out since, and is no negative number.
+
+    >>> [_epoch_as_told(each) for each in (-1, 0, 5, -7)]
+    [-1, -2, -7, 5]
+    """
+    return -2 - epoch
 
 
 def map_record_of(record: Record) -> MapRecord | None:

@@ -31,7 +31,7 @@ from typing import Any, Final, Literal, NamedTuple
 from kafka import errors as kafka_errors
 from kafka.net.sasl import get_sasl_mechanism
 from kafka.protocol.admin import DescribeConfigsRequest
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer import (
     AddPartitionsToTxnRequest,
@@ -448,6 +448,14 @@ class Leader(NamedTuple):
     epoch: int
 
 
+class EpochEnd(NamedTuple):
+    """Of the records that were written under an epoch or an earlier one: the last epoch that the log has of these, and the first
+    offset behind them. Both are -1 where it knows nothing of the kind."""
+
+    epoch: int
+    offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
     """``topic_id`` is Kafka's in its usual spelling, empty when the brokers are older than 2.8."""
@@ -592,6 +600,34 @@ class Cluster:
                     tp = TopicPartition(str(topic.name), each.partition_index)
                     raise_for(each.error_code, f'cluster "{self.name}", {_named(tp)}: offsets')
                     found[tp] = int(each.offset)
+        return found
+
+    def epoch_ends(
+        self, node: int, wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, EpochEnd | HubError]:
+        """Where this leader's log has the end of an epoch, of each (KIP-320, OffsetForLeaderEpoch); or what is wrong with one.
+        Raises ConnectionLost, Refused."""
+        kinds = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+        topics: dict[str, list[Any]] = {}
+        for tp, epoch in wanted.items():
+            asked = kinds.OffsetForLeaderPartition(
+                partition=tp.partition, current_leader_epoch=self.leader(tp).epoch, leader_epoch=epoch
+            )
+            topics.setdefault(tp.topic, []).append(asked)
+        # Version 3 is the first that takes the right to read the topic, not one over the cluster.
+        answer = self.connection(node, "ask").ask(
+            OffsetForLeaderEpochRequest,
+            4,
+            3,
+            replica_id=-1,
+            topics=[kinds(topic=name, partitions=parts) for name, parts in topics.items()],
+        )
+        found: dict[TopicPartition, EpochEnd | HubError] = {}
+        for topic in answer.topics:
+            for each in topic.partitions:
+                tp = TopicPartition(str(topic.topic), each.partition)
+                error = translated(each.error_code, f'cluster "{self.name}", {_named(tp)}: end of an epoch')
+                found[tp] = error or EpochEnd(int(each.leader_epoch), int(each.end_offset))
         return found
 
     def _ask_any(self, kind: Any, newest: int, least: int, **fields: Any) -> Any:

@@ -8,12 +8,14 @@ import hashlib
 import itertools
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -821,6 +823,158 @@ def test_records_that_the_source_deleted_are_a_told_gap(pair: Callable[..., Pair
     assert [key for key in keys if key and key.startswith(f"gap|{topic.link}|{topic.topic}|".encode())]
     theirs = settled(topic.target, [tp])[tp]
     assert digest(theirs[-10:]) == digest(read(topic.source, [tp])[tp])
+
+
+@contextlib.contextmanager
+def killed(node: KafkaNode) -> Iterator[None]:
+    """Like a power failure, but for what is done to its files meanwhile. Its partitions have a new leader's epoch then."""
+    assert node.process is not None
+    node.process.kill()
+    node.process.wait(10)
+    yield
+    node.start()
+    node.wait_ready()
+
+
+def log_of(node: KafkaNode, tp: TopicPartition) -> Path:
+    (segment,) = (node.folder / "data" / f"{tp.topic}-{tp.partition}").glob("*.log")
+    return segment
+
+
+def write_log(segment: Path, batches: Sequence[bytes]) -> None:
+    """What it has of its partition from now on; what Kafka derives from it is derived anew."""
+    segment.write_bytes(b"".join(batches))
+    for derived in ("*.index", "*.timeindex", "leader-epoch-checkpoint"):
+        for path in segment.parent.glob(derived):
+            path.unlink()
+
+
+def batches_of(segment: Path) -> list[bytes]:
+    return [bytes(batch.view) for batch in batches_in(bytearray(segment.read_bytes()))]
+
+
+def add_batch(bootstrap: str, tp: TopicPartition, mark: str) -> None:
+    """Ten records, once the partition is led."""
+    now_ms = int(time.time() * 1000)  # a marker's time is the broker's: both are to be in one segment
+    records = [RawRecord(n, now_ms, 0, rest_of(None, f"{mark}-{n}".encode())) for n in range(10)]
+
+    def added() -> bool:
+        try:
+            produce_raw(bootstrap, tp, bytes(batch_of(records).payload))
+        except HubError:
+            return False
+        return True
+
+    wait_until(added, 60.0, lambda: f"{tp} takes nothing")
+
+
+def test_a_source_that_was_cut_and_has_grown_again_is_noticed(
+    pair: Callable[..., Pair], second: SecuredNode
+) -> None:
+    """By the leader's epoch before the position: the end of the log, which has passed the position again, tells nothing."""
+    topic = pair(4)
+    topic.source, topic.target = topic.target, topic.source
+    cut, older, compacted, well = topic.tps
+    for mark in ("first", "second", "lost"):
+        add_batch(topic.source, cut, mark)
+    for tp in (older, compacted, well):
+        add_batch(topic.source, tp, "first")
+    first = topic.engine()
+    try:
+        done(first)
+    finally:
+        first.close()
+    for mark in ("unseen", "unseen too"):
+        add_batch(topic.source, older, mark)
+    running = topic.engine([cut, well])
+    try:
+        running.step()
+        with killed(second):
+            write_log(log_of(second, cut), batches_of(log_of(second, cut))[:2])
+            longer = batches_of(log_of(second, older))
+            write_log(log_of(second, older), longer[:1])
+        for tp, mark in ((cut, "other"), (cut, "more"), (older, "next"), (compacted, "next"), (well, "next")):
+            add_batch(topic.source, tp, mark)
+
+        def seen() -> bool:
+            running.step()
+            hurt, other = running.progress()
+            return hurt.error is not None and other.source_next == 20
+
+        wait_until(seen, 60.0, lambda: f"{running.progress()} {running.error}")
+        errors = [each.error for each in running.progress()]
+    finally:
+        running.close()
+    assert errors[1] is None
+    assert errors[0] is not None and errors[0].code == "HUB-3606"
+    assert "mirrored up to 30, but of that the source has only what is before 20" in errors[0].message
+    next_one = topic.engine()
+    try:
+        found = done(next_one)
+    finally:
+        next_one.close()
+    assert [each.error and each.error.code for each in found] == ["HUB-3606", None, None, None], found
+    assert [each.source_next for each in found] == [30, 20, 20, 20]
+
+    with killed(second):
+        pass
+    add_batch(topic.source, compacted, "latest")
+    with killed(second):
+        # A replica that was never in sync leads: it has more of the time before the records that we have, and none of them.
+        write_log(log_of(second, older), longer)
+        # And one that was filled after compaction has none of the epoch of the last record that we have.
+        first, _, latest = batches_of(log_of(second, compacted))
+        write_log(log_of(second, compacted), [first, latest])
+    for tp in (compacted, well):
+        add_batch(topic.source, tp, "last")
+    again = topic.engine()
+    try:
+        found = done(again)
+    finally:
+        again.close()
+    codes = [each.error and each.error.code for each in found]
+    assert codes == ["HUB-3606", "HUB-3606", None, None], found
+    assert [each.source_next for each in found] == [30, 20, 40, 30]
+    assert "mirrored up to 20, but the source has another log by now" in str(found[1].error)
+    copies = settled(topic.target, topic.tps)
+    assert [len(copies[tp]) for tp in topic.tps] == [30, 20, 40, 30]
+    assert [fields.value for _, _, fields in copies[cut]][20:22] == [b"lost-0", b"lost-1"]
+    assert digest(copies[well]) == digest(read(topic.source, [well])[well])
+
+
+def test_a_copy_that_was_cut_is_not_written_on(pair: Callable[..., Pair], second: SecuredNode) -> None:
+    topic = pair(2)
+    cut, well = topic.tps
+    engine = topic.engine()
+    try:
+        for mark in ("first", "second"):
+            for tp in topic.tps:
+                add_batch(topic.source, tp, mark)
+            done(engine)
+        with killed(second):
+            first, its_marker, *_ = batches_of(log_of(second, cut))
+            write_log(log_of(second, cut), [first, its_marker])
+        for tp in topic.tps:
+            for mark in ("third", "fourth"):
+                add_batch(topic.source, tp, mark)
+
+        def seen() -> bool:
+            engine.step()
+            found = engine.progress()
+            return found[0].error is not None and found[1].source_next == 40
+
+        wait_until(seen, 120.0, lambda: f"{engine.progress()} {engine.error}")
+        error, other = (each.error for each in engine.progress())
+    finally:
+        engine.close()
+    assert other is None
+    assert error is not None and error.code == "HUB-3607"
+    # What the coordinator was about to say of the last transaction it says once more.
+    assert re.search(
+        r": 21 offsets were written at the target, but it ends at 1\d: it lost records", error.message
+    )
+    assert len(settled(topic.target, [cut])[cut]) == 10
+    assert digest(settled(topic.target, [well])[well]) == digest(read(topic.source, [well])[well])
 
 
 def test_a_topic_made_anew_and_a_target_with_records_are_not_mirrored_into(pair: Callable[..., Pair]) -> None:

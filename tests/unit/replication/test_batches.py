@@ -261,6 +261,16 @@ def test_an_aborted_transaction_ends_with_its_marker() -> None:
     assert (answer.next_offset, answer.left_out) == (11, 4)
 
 
+def test_the_epoch_at_the_position_is_that_of_the_last_batch_whether_it_is_carried_or_not() -> None:
+    buffer = plain(0, 4, epoch=3) + plain(4, 4, epoch=4) + control(8, 4, 0)  # the marker's epoch is 3
+    whole = answer_of(buffer, 0, len(buffer), 0)
+    assert (whole.next_offset, whole.end_leader_epoch) == (9, 3)
+    foreign = answer_of(buffer, 0, len(buffer) - len(control(8, 4, 0)), 0, foreign=[(4, 8)])
+    assert (foreign.next_offset, foreign.end_leader_epoch, len(foreign.pieces)) == (8, 4, 1)
+    before = answer_of(buffer, 0, len(plain(0, 4)), 4)
+    assert (before.next_offset, before.end_leader_epoch) == (4, -1)
+
+
 def test_tiny_neighbours_of_one_codec_are_merged_and_a_lone_one_passes() -> None:
     limits = Limits(tiny_records=3, tiny_bytes=1_000, merged_bytes=400)
     buffer = bytearray().join(

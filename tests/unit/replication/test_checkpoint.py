@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +38,16 @@ def test_records_are_read_as_written() -> None:
     assert checkpoint_of(as_read(HERE.record())) == HERE
     assert checkpoint_of(as_read(gap.record())) == gap
     assert map_record_of(as_read(runs.record())) == runs
+
+
+def test_an_epoch_that_an_earlier_hub_wrote_is_not_known() -> None:
+    """It was that of the last batch it had carried, wherever the position was."""
+    written = HERE.record()
+    body = orjson.loads(written.value or b"")
+    older = replace(written, value=orjson.dumps({**body, "source_leader_epoch": 5}))
+    assert checkpoint_of(as_read(older)) == replace(HERE, source_leader_epoch=-1)
+    unknown = replace(HERE, source_leader_epoch=-1)
+    assert checkpoint_of(as_read(unknown.record())) == unknown
 
 
 def test_a_tombstone_says_nothing() -> None:

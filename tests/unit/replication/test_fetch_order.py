@@ -19,7 +19,8 @@ def test_each_partition_of_a_broker_is_first_in_its_turn(monkeypatch: pytest.Mon
     )
     names = ["history", "orders", "visits"]
     partitions = {
-        name: SimpleNamespace(tp=TopicPartition(name, 0), failed=None, position=0) for name in names
+        name: SimpleNamespace(tp=TopicPartition(name, 0), failed=None, position=0, same_to=0)
+        for name in names
     }
     engine = SimpleNamespace(
         _clock=lambda: 0.0, _refresh_at=None, _partitions=partitions, _fetching={}, _source_retry_at={}, _turn=0,
@@ -59,7 +60,9 @@ def test_who_had_no_room_in_an_answer_is_first_in_the_next(monkeypatch: pytest.M
         buffered=lambda: True, fileno=lambda: 0, receive=lambda spare: (bytearray(), 0)
     )
     partitions = {
-        TopicPartition(name, 0): SimpleNamespace(tp=TopicPartition(name, 0), failed=None, position=0)
+        TopicPartition(name, 0): SimpleNamespace(
+            tp=TopicPartition(name, 0), failed=None, position=0, same_to=0
+        )
         for name in names
     }
     got: list[str] = []
