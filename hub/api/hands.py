@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hub.errors import HubError
+from hub.errors import HubError, PeerError
 from hub.kafka import KafkaCluster
 from hub.replication.clusters import Reached, reach
 from hub.replication.links import checked, home_of, write_refusal
@@ -56,6 +56,7 @@ class Hands(threading.Thread):
         self._heard = False
         self._stamp: tuple[int, int] | None = None
         self._unplaced: MirrorsFile | None = None
+        self._asked = False  # of that one
         self._ask_at_s = 0.0
         self._halt = threading.Event()
 
@@ -70,16 +71,24 @@ class Hands(threading.Thread):
         self._leave()
 
     def run(self) -> None:
-        while not self._halt.wait(LOOK_S):
+        while True:
             try:
                 self._look()
                 self._ask()
             except Exception:
                 log.exception("whose topics these are is not looked at")
+            if self._halt.wait(LOOK_S):
+                return
 
     def refusal(self, topic: str) -> HubError | None:
         """Why no record of the topic may be written here now; None: it may."""
-        place = self._place
+        place, unplaced = self._place, self._unplaced
+        if unplaced is not None and not self._asked and home_of(unplaced, topic) is not None:
+            return PeerError(
+                f'whether records of "{topic}" may be written here is not known yet: mirrors.yaml has another address of '
+                "this cluster, and its clusters are being asked which one it is",
+                hint=f"try again in a moment; with {self.own.bootstrap} in mirrors.yaml nobody needs to be asked",
+            )
         if place is None or home_of(place.file, topic) is None:
             return None
         if not self._heard:  # yesterday's owner must not write because nobody has read on yet
@@ -109,6 +118,7 @@ class Hands(threading.Thread):
             return
         mine = set(self.own.bootstrap.split(","))
         here = [name for name, each in file.clusters.items() if mine & set(each.bootstrap.split(","))]
+        self._asked = False
         self._unplaced = None if here else file
         self._ask_at_s = 0.0
         if here:
@@ -126,11 +136,12 @@ class Hands(threading.Thread):
             try:
                 there = reach(file, name, self.environ, self.path.parent, self.timeout_s)
                 if there.kafka.cluster_id() == self.own.cluster_id():
-                    self._unplaced = None
                     self._settle(file, name)
+                    self._unplaced = None
                     return
             except HubError as error:
                 log.info("cluster %s: is it this one? %s", name, error.message)
+        self._asked = True
 
     def _settle(self, file: MirrorsFile, here: str) -> None:
         before = self._place
