@@ -66,10 +66,9 @@ class Postgres:
             "-k",
             str(self.folder),
         )
-        with (self.folder / "postgres.log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, **self._identity())
-        deadline = time.monotonic() + patient(60)
         engine = create_engine(self.url("postgres"))
+        deadline = time.monotonic() + patient(60)
+        self.process = self._spawn(command)
         while True:
             try:
                 with engine.connect():
@@ -77,7 +76,15 @@ class Postgres:
             except OperationalError:
                 assert time.monotonic() < deadline, (self.folder / "postgres.log").read_text()
                 time.sleep(0.1)
+            if (
+                self.process.poll() is not None
+            ):  # a child of one that was killed is not gone yet, and holds its memory
+                self.process = self._spawn(command)
         engine.dispose()
+
+    def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        with (self.folder / "postgres.log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, **self._identity())
 
     def kill(self) -> None:
         """-9 to the postmaster; its children end by themselves when they notice."""
