@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hub.errors import HubError, PeerError
 from hub.kafka import KafkaCluster
-from hub.replication.clusters import Reached, reach
+from hub.replication.clusters import Reached, name_by_address, name_by_id
 from hub.replication.links import checked, home_of, write_refusal
 from hub.replication.listener import Listener
 from hub.replication.mirrors import MirrorsFile, load, stamp_of
@@ -56,8 +56,7 @@ class Hands(threading.Thread):
         self._heard = False
         self._stamp: tuple[int, int] | None = None
         self._unplaced: MirrorsFile | None = None
-        self._asked = False  # of that one
-        self._ask_at_s = 0.0
+        self._ask_at_s: float | None = None  # None: its clusters were not asked yet
         self._halt = threading.Event()
 
     def start(self) -> None:
@@ -83,7 +82,7 @@ class Hands(threading.Thread):
     def refusal(self, topic: str) -> HubError | None:
         """Why no record of the topic may be written here now; None: it may."""
         place, unplaced = self._place, self._unplaced
-        if unplaced is not None and not self._asked and home_of(unplaced, topic) is not None:
+        if unplaced is not None and self._ask_at_s is None and home_of(unplaced, topic) is not None:
             return PeerError(
                 f'whether records of "{topic}" may be written here is not known yet: mirrors.yaml has another address of '
                 "this cluster, and its clusters are being asked which one it is",
@@ -116,32 +115,27 @@ class Hands(threading.Thread):
         except (HubError, OSError) as error:
             log.error("%s: who may write what is not known from it: %s", self.path, error)
             return
-        mine = set(self.own.bootstrap.split(","))
-        here = [name for name, each in file.clusters.items() if mine & set(each.bootstrap.split(","))]
-        self._asked = False
+        here = name_by_address(file, self.own)
+        self._ask_at_s = None
         self._unplaced = None if here else file
-        self._ask_at_s = 0.0
         if here:
-            self._settle(file, here[0])
+            self._settle(file, here)
         else:
             self._leave()
 
     def _ask(self) -> None:
         """By what Kafka calls itself, where no address fits: again and again, as one of them may be away now."""
         file = self._unplaced
-        if file is None or time.monotonic() < self._ask_at_s:
+        if file is None or (self._ask_at_s is not None and time.monotonic() < self._ask_at_s):
             return
-        self._ask_at_s = time.monotonic() + ASK_AGAIN_S
-        for name in file.clusters:
-            try:
-                there = reach(file, name, self.environ, self.path.parent, self.timeout_s)
-                if there.kafka.cluster_id() == self.own.cluster_id():
-                    self._settle(file, name)
-                    self._unplaced = None
-                    return
-            except HubError as error:
-                log.info("cluster %s: is it this one? %s", name, error.message)
-        self._asked = True
+        name, silent = name_by_id(file, self.own, self.environ, self.path.parent, self.timeout_s)
+        for each, error in silent.items():
+            log.info("cluster %s: is it this one? %s", each, error.message)
+        if name is None:
+            self._ask_at_s = time.monotonic() + ASK_AGAIN_S
+        else:
+            self._settle(file, name)
+            self._unplaced = None
 
     def _settle(self, file: MirrorsFile, here: str) -> None:
         before = self._place

@@ -44,7 +44,7 @@ from hub.observability.web.pages.completeness import Audited, Ledgered
 from hub.observability.web.pages.estate import Estate, NodeSchemas
 from hub.observability.web.pages.mirrors import Known
 from hub.observability.web.pages.routes import create_router, nowhere
-from hub.replication.clusters import Reached, StatusReader, reach_all
+from hub.replication.clusters import Reached, StatusReader, reach_all, share_address
 from hub.replication.failover import Control
 from hub.replication.links import Link, back_of, checked, links
 from hub.replication.metrics import families
@@ -267,7 +267,7 @@ class Mirrors:
 
     def _is_own(self, cluster: KafkaCluster) -> bool:
         """By an address, else by what Kafka calls itself, as far as it answers."""
-        if set(cluster.bootstrap.split(",")) & set(self.own.bootstrap.split(",")):
+        if share_address(cluster.bootstrap, self.own.bootstrap):
             return True
         try:
             for each in (cluster, self.own):

@@ -62,23 +62,16 @@ def _here(file: MirrorsFile, settings: Settings, cluster: KafkaCluster) -> tuple
 
 def _name(file: MirrorsFile, settings: Settings, cluster: KafkaCluster) -> str | None:
     """By its address; where none fits, by what Kafka calls itself. Raises PeerError when one that it may be does not tell."""
-    from hub.replication.clusters import reach
+    from hub.replication.clusters import name_by_address, name_by_id
 
-    mine = set(cluster.bootstrap.split(","))
-    for name, each in file.clusters.items():
-        if mine & set(each.bootstrap.split(",")):
-            return name
-    silent: HubError | None = None
-    for name in file.clusters:
-        try:
-            there = reach(file, name, os.environ, settings.project, settings.kafka_timeout_s).kafka
-            if there.cluster_id() == cluster.cluster_id():
-                return name
-        except HubError as error:
-            silent = error
-    if silent is not None:
+    name = name_by_address(file, cluster)
+    if name is not None:
+        return name
+    name, silent = name_by_id(file, cluster, os.environ, settings.project, settings.kafka_timeout_s)
+    if name is None and silent:
+        *_, last = silent.values()
         raise PeerError(
-            f"which cluster of mirrors.yaml is at {cluster.bootstrap} is not known: {silent.message}; nothing was written",
+            f"which cluster of mirrors.yaml is at {cluster.bootstrap} is not known: {last.message}; nothing was written",
             hint="give that cluster the address there that `bootstrap` of the hub has, or try again when all answer",
-        ) from silent
-    return None
+        ) from last
+    return name

@@ -105,6 +105,33 @@ def reach_all(
     return {name: reach(file, name, environ, folder, timeout_s) for name in sorted(wanted)}
 
 
+def share_address(bootstrap: str, other: str) -> bool:
+    """Whether two lists of addresses have one in common: then it is one cluster."""
+    return not set(bootstrap.split(",")).isdisjoint(other.split(","))
+
+
+def name_by_address(file: MirrorsFile, own: KafkaCluster) -> str | None:
+    """What the file calls our own cluster, of which it has one of the addresses; None: it has none."""
+    return next(
+        (name for name, each in file.clusters.items() if share_address(each.bootstrap, own.bootstrap)), None
+    )
+
+
+def name_by_id(
+    file: MirrorsFile, own: KafkaCluster, environ: Mapping[str, str], folder: Path, timeout_s: float
+) -> tuple[str | None, Mapping[str, HubError]]:
+    """(what the file calls our own cluster, by what Kafka calls itself; why those asked before it did not tell). Asks one after
+    the other, each ``timeout_s`` at most."""
+    silent: dict[str, HubError] = {}
+    for name in file.clusters:
+        try:
+            if reach(file, name, environ, folder, timeout_s).kafka.cluster_id() == own.cluster_id():
+                return name, silent
+        except HubError as error:
+            silent[name] = error
+    return None, silent
+
+
 def access_of(how: Connection, client_id: str = "hub-mirror") -> ClusterAccess:
     """The same for the wire's connections."""
     tls, sasl = how.tls, how.sasl
