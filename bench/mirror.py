@@ -40,9 +40,9 @@ from served import cost_of
 from hub.config import Settings
 from hub.embedded import KafkaNode
 from hub.kafka import KafkaCluster
+from hub.kafka.batches import Limits
 from hub.record import TopicPartition
 from hub.replication.batch_engine import BatchEngine, EngineSettings
-from hub.replication.batches import Limits
 from hub.replication.checkpoint import CHECKPOINTS_CONFIG, CHECKPOINTS_TOPIC, MAP_CONFIG, MAP_TOPIC
 from hub.replication.verify import committed_records
 from hub.replication.wire import BrokerBusy, Cluster, ClusterAccess

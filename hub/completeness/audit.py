@@ -37,9 +37,9 @@ from hub.completeness.reading import Seen, Stretch
 from hub.completeness.receipts import make_ledger, with_topic_ids
 from hub.errors import CallerError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
+from hub.kafka.batches import CorruptBatch
 from hub.kafka.reader import up_to
 from hub.record import Positions, TopicPartition
-from hub.replication.batches import CorruptBatch
 from hub.replication.clusters import Reached
 from hub.replication.verify import Compared
 from hub.replication.wire import Cluster, ClusterAccess

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from hub.completeness.ledger import EVENT_ID_HEADER, Holes, bucket_of, id_of
 from hub.errors import PeerError
+from hub.kafka.batches import APPEND_TIME, Aborted, Batch, CorruptBatch, batches_in, is_intact
 from hub.record import TopicPartition
 from hub.replication import wire
-from hub.replication.batches import APPEND_TIME, Aborted, Batch, CorruptBatch, batches_in, is_intact
 from hub.replication.reencode import fields_of, records_in
 from hub.replication.wire import Cluster, FetchFrom
 

@@ -20,14 +20,14 @@ Flow::
         shards.py  who does what       groups.py  consumer groups               digest.py  are both sides the same?
         failover.py  drill, switchover, failover, failback, promote
         links.py  who carries now      board.py  what is said          progress.py  what is written, folded
-        batches.py  bytes of batches   reencode.py  records anew       cut.py  what becomes visible together
+        reencode.py  records anew      cut.py  what becomes visible together
         lag.py  seconds, rates         summary.py  a mirror's status   shape.py  left out, changed
         mask.py  fields replaced where they lie         rules.py  left out and changed by which rules
         mirror_maker.py  MirrorMaker 2's notes          alignment.py  where somebody else's copy ends
         folding.py  the map kept short
 [edge]  clusters.py  both clients      apply.py  the plan carried out  compare.py  what can be compared
         metrics.py  Prometheus' families
-        wire.py  the protocol          compression.py  codecs          registries.py  ids of schemas
+        wire.py  the protocol          registries.py  ids of schemas
 [shell] worker.py  fleets and leases   shard_run.py  a shard's thread  chores.py  a link's topics and groups
         listener.py  what is said      batch_engine.py  one shard: fetch, patch, produce, commit
         verify.py  both sides read     operate.py  a change of hands, step by step

@@ -28,10 +28,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from hub.errors import Conflict, HubError, NotFound, PeerError
-from hub.log import WriterFenced
-from hub.record import Record, TopicPartition
-from hub.replication import wire
-from hub.replication.batches import (
+from hub.kafka.batches import (
     DEFAULT_LIMITS,
     Aborted,
     CorruptBatch,
@@ -43,6 +40,9 @@ from hub.replication.batches import (
     next_sequence,
     patch,
 )
+from hub.log import WriterFenced
+from hub.record import Record, TopicPartition
+from hub.replication import wire
 from hub.replication.checkpoint import (
     CHECKPOINTS_TOPIC,
     MAP_TOPIC,

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from hub.replication.batches import Batch
+from hub.kafka.batches import Batch
 
 Txn = tuple[int, int]
 NONE: Final[frozenset[Txn]] = frozenset()

@@ -18,8 +18,7 @@ from typing import NamedTuple, Protocol
 from awscrt.checksums import crc32c
 
 from hub.errors import CallerError
-from hub.record import NewRecord
-from hub.replication.batches import (
+from hub.kafka.batches import (
     APPEND_TIME,
     HEADER,
     HEADER_BYTES,
@@ -27,7 +26,8 @@ from hub.replication.batches import (
     CorruptBatch,
     batches_in,
 )
-from hub.replication.compression import MOST_BYTES, NONE, compress, decompress
+from hub.kafka.compression import MOST_BYTES, NONE, compress, decompress
+from hub.record import NewRecord
 from hub.replication.offset_map import Run
 
 _FROM_ATTRIBUTES = struct.Struct(">hiqqqhii")

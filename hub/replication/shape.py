@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import orjson
 
 from hub.errors import CallerError, NotFound
-from hub.replication.batches import Batch, CorruptBatch
+from hub.kafka.batches import Batch, CorruptBatch
 from hub.replication.mask import (
     Mask,
     Masking,

@@ -18,9 +18,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from hub.kafka.batches import Aborted, CorruptBatch, batches_in, is_intact, within
 from hub.record import TopicPartition
 from hub.replication import wire
-from hub.replication.batches import Aborted, CorruptBatch, batches_in, is_intact, within
 from hub.replication.checkpoint import Checkpoint, Gap
 from hub.replication.clusters import Reached
 from hub.replication.digest import Difference, Digest, Range, differences, hash_of

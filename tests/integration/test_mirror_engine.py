@@ -31,10 +31,10 @@ from hub.config import Settings
 from hub.embedded import KafkaNode
 from hub.errors import Conflict, HubError
 from hub.kafka import KafkaCluster
+from hub.kafka.batches import Aborted, CorruptBatch, batches_in, is_intact
 from hub.log import WriterFenced
 from hub.record import Record, TopicPartition
 from hub.replication.batch_engine import BatchEngine, EngineSettings, PartitionProgress
-from hub.replication.batches import Aborted, CorruptBatch, batches_in, is_intact
 from hub.replication.checkpoint import (
     CHECKPOINTS_CONFIG,
     CHECKPOINTS_TOPIC,

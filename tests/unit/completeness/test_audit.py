@@ -32,10 +32,10 @@ from hub.completeness.objectives import verdict_of
 from hub.completeness.reading import Seen, Stretch
 from hub.completeness.receipts import Receipts
 from hub.errors import NotFound, PeerError
+from hub.kafka.batches import CorruptBatch
 from hub.kafka.reader import up_to
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import Positions, Record, TopicPartition
-from hub.replication.batches import CorruptBatch
 from hub.replication.clusters import topics_of
 
 PLACE = TopicPartition("t", 0)

@@ -11,8 +11,8 @@ from awscrt.checksums import crc32c
 
 from hub.completeness.ledger import EVENT_ID_HEADER, Holes, id_of
 from hub.completeness.reading import Seen, Stretch
+from hub.kafka.batches import CorruptBatch
 from hub.record import NewRecord, TopicPartition
-from hub.replication.batches import CorruptBatch
 from hub.replication.reencode import batch_of_new
 from hub.replication.wire import Cluster, Fetched
 

@@ -17,9 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
-from hub.record import NewRecord
-from hub.replication import compression
-from hub.replication.batches import (
+from hub.kafka.batches import (
     HEADER,
     HEADER_BYTES,
     Aborted,
@@ -36,6 +34,8 @@ from hub.replication.batches import (
     patch,
     within,
 )
+from hub.record import NewRecord
+from hub.replication import compression
 from hub.replication.offset_map import Run
 from hub.replication.reencode import (
     RawRecord,

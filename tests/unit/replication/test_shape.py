@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.errors import ConfigError, NotFound
-from hub.replication.batches import HEADER, Batch
+from hub.kafka.batches import HEADER, Batch
 from hub.replication.graph import check
 from hub.replication.links import links, masked, way_back
 from hub.replication.mask import Mask, Unmaskable, avro_masking, json_masking, tree_of

@@ -15,7 +15,7 @@ from typing import Final
 
 import cramjam
 
-from hub.replication.batches import CorruptBatch
+from hub.kafka.batches import CorruptBatch
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES: Final = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
