@@ -133,7 +133,7 @@ class Holdings:
         place = (fact.subject, fact.version)
         uses = context.uses.get(fact.schema_id, {})
         alone = len(uses) == 1 and place in uses  # its own record, written anew
-        if bound is not None and not alone and content_of(bound) != content_of(fact):
+        if bound is not None and not alone and self.contradicts(fact):
             self.conflict_count += 1
             if len(self.conflicts) < MOST_REPORTS:
                 self.conflicts.append(
@@ -142,6 +142,11 @@ class Holdings:
                 )
             return
         self._put(fact)
+
+    def contradicts(self, fact: SchemaStored) -> bool:
+        """Return True if the fact's id belongs to another schema in its context."""
+        bound = self.space_of(names.context_of(fact.subject)).ids.get(fact.schema_id)
+        return bound is not None and content_of(bound) != content_of(fact)
 
     def _put(self, fact: SchemaStored) -> None:
         """Index a version, in the place of what was there."""

@@ -1,9 +1,11 @@
 """[shell] A registry node: the state in memory, fed by the log; writes fenced, appended, applied, then answered.
 
 Any number of nodes may take writes. A write opens the writer anew when another node fenced it, catches up, and
-decides on what it then knows; so a decision is always made on the end of the log: while nobody fenced the writer nobody
-else wrote, and a decision that was made on less fails when it is appended. Reads answer from memory, also while Kafka
-is away.
+decides on what it then knows; so a decision is always made on the end of the log: while nobody fenced the writer no
+other node wrote, and a decision that was made on less fails when it is appended. A producer that fences nobody may write
+too: every record is applied in the log's order, and a registration whose id that producer took first is decided again.
+Reads answer from memory, also while Kafka is away. What is not found is looked for once more after the log was read to
+the end that it had when it was asked for (``catching_up``): another node may have registered it a moment ago.
 
 What is slow, parsing and comparing schemas, is done before and beside the lock of the state; the decision under the
 lock then finds the answers remembered.
@@ -16,7 +18,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -26,13 +28,14 @@ from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.compatibility import Incompatibility
 from hub.schema_registry.decide_register import as_judged, makes_version
 from hub.schema_registry.describe import Warned, warnings
-from hub.schema_registry.facts import SCHEMAS_TOPIC, SchemaStored, Unreadable, fact_of, record_of
+from hub.schema_registry.facts import SCHEMAS_TOPIC, Fact, SchemaStored, Unreadable, fact_of, record_of
 from hub.schema_registry.formats import InvalidSchema, known
 from hub.schema_registry.formats.inline_tags import Tagged, retagged
 from hub.schema_registry.policy_checks import Violation
 from hub.schema_registry.registry import Command, Decision, Refused, RegisterSchema, Registry, refused_schema
 from hub.schema_registry.rulebook import Rulebook, view_of
 from hub.schema_registry.rules import InvalidRules
+from hub.schema_registry.shared_run import SharedRun
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -43,6 +46,11 @@ _MOST_PAUSE_S = 0.2
 _PAUSE_S = 0.001  # after a poll that found nothing: a log in memory does not wait by itself
 _RECORDS_S = 0.05  # by then records that there are have come, mostly
 _MARKS_S = 1.0
+_CATCH_UP_S = 5.0  # a read that found nothing waits at most this long for the end of the log
+
+
+class _IdTaken(Exception):
+    """Another producer's record, before this node's own in the log, has the id that was decided on."""
 
 
 class Log(Cluster, Protocol):
@@ -89,6 +97,8 @@ class Node:
         self._appended = -1  # the position after this node's last append
         self._changed = threading.Condition()
         self._writing = threading.Lock()
+        self._passing = threading.Lock()  # held by the thread that looks past marks
+        self._ends: SharedRun[int] = SharedRun(self._end)
         self._writer: Writer | None = None
         self._stop = threading.Event()
         self._ready = threading.Event()
@@ -139,6 +149,15 @@ class Node:
             if rulebook is not None:
                 self.registry.rulebook = rulebook
             return question(self.registry)
+
+    def catching_up(self) -> Iterator[None]:
+        """Read the log to the end that it has now; yield whenever more of it was applied, so that the caller can ask again.
+
+        Blocks for at most 5 s. Callers at the same time share one question for the end. Raises PeerError when Kafka does not
+        answer: then what was not found is unknown, not missing."""
+        timeout_s = min(self.timeout_s, _CATCH_UP_S)
+        deadline = time.monotonic() + timeout_s
+        yield from self._reaching(self._ends.result(timeout_s), deadline)
 
     def lookup(self, command: RegisterSchema, *, deleted: bool = False) -> SchemaStored | None:
         """See Registry.lookup."""
@@ -247,6 +266,8 @@ class Node:
                 # Another node wrote: catch up, decide again; after a pause of chance, or both would fence for ever.
                 self._writer = None
                 self._stop.wait(random.uniform(0.0, _MOST_PAUSE_S))
+            except _IdTaken:
+                pass  # the state has both records by now, and decides otherwise
             except PeerError:
                 self._writer = None
                 raise
@@ -256,16 +277,17 @@ class Node:
                 )
 
     def _carry_out(self, command: Command) -> tuple[Any, int]:
-        """Decide, append, apply. Raises WriterFenced when another node took the writer's name since it was opened.
+        """Decide, append, apply. Raises WriterFenced when another node took the writer's name since it was opened, _IdTaken.
 
-        Who opens the name fences all others and then reads to the end: from there on it has all that there is for as
-        long as its appends succeed. What appends nothing, a refusal too, is decided on the log's end in any case.
+        Who opens the name fences all other nodes and then reads to the end: from there on it has all that nodes wrote for
+        as long as its appends succeed. What appends nothing, a refusal too, is decided on the log's end in any case.
         """
         opened = self._writer is None
         if self._writer is None:
             self._writer = self.cluster.writer(WRITER_NAME)
+            known = self.position
             end = self._end()
-            self._be_same_log(end)
+            self._be_same_log(known, end)
             self._reach(end)
         try:
             decision = self.read(lambda registry: registry.decide(command))
@@ -279,19 +301,23 @@ class Node:
         if not decision.facts:
             return decision.answer, self.position
         records = [record_of(fact) for fact in decision.facts]
+        known = self.position
         try:
             after = self._writer.append(records).get(_LOG)
         except HubError:  # opened anew by itself it would not notice who wrote meanwhile
             self._writer = None
             raise
-        self._be_same_log(after + 1)  # the mark of its transaction may be read already
+        self._be_same_log(known + len(records), after)
         self._take_in(records, after)
+        self._be_kept(decision.facts)
         return decision.answer, after
 
-    def _be_same_log(self, end: int) -> None:
-        """Raises HubFault when the log ends before what was read of it: what is decided here would be of another one, and
-        what is written would be shown to nobody. What was read is served all the same: it may be the last copy."""
-        if end < self.position:
+    def _be_same_log(self, known: int, end: int) -> None:
+        """Raise HubFault when the log ends before ``known``, the offset up to which it was read.
+
+        Such a log is another one: a decision made here would not fit it, and nobody would see what is written. The node
+        still serves what it read, which may be the last copy."""
+        if end < known:
             self._writer = None
             raise HubFault(
                 f'topic "{SCHEMAS_TOPIC}" ends at {end}, and was read up to {self.position}: it is another one now',
@@ -299,17 +325,32 @@ class Node:
             )
 
     def _take_in(self, records: Sequence[NewRecord], after: int) -> None:
-        """Apply what this node appended, as reading it back would: it is committed, and readers are told of that some
-        milliseconds later. Between it and what is known there is nothing but marks of transactions."""
-        first = after - len(records)
+        """Apply what this node appended, in the log's order. ``after`` is the offset after the last of the records.
+
+        One record that directly follows what was read is applied at once: it is committed, and readers are told of that
+        some milliseconds later. In every other case there may be records of other producers before it or between several:
+        then all of it is read back from the log."""
+        first = after - 1
         with self._changed:
-            for offset, new in enumerate(records, first):
-                if offset >= self.position:
-                    record = Record(SCHEMAS_TOPIC, 0, offset, 0, new.key, new.value, tuple(new.headers))
-                    self.registry.apply(fact_of(record))
-            self.position = max(self.position, after)
+            # An append ends with the mark of its transaction: where one offset lies between two appends, that is the mark.
+            only_a_mark = self.position == self._appended == first - 1
+            if len(records) == 1 and (self.position == first or only_a_mark):
+                new = records[0]
+                record = Record(SCHEMAS_TOPIC, 0, first, 0, new.key, new.value, tuple(new.headers))
+                self.registry.apply(fact_of(record))
+                self.position = after
             self._appended = after
             self._changed.notify_all()
+        self._reach(after)
+
+    def _be_kept(self, facts: Iterable[Fact]) -> None:
+        """Raises _IdTaken when the state has another schema under the id of one of these facts."""
+
+        def is_taken(registry: Registry) -> bool:
+            return any(isinstance(fact, SchemaStored) and registry.contradicts(fact) for fact in facts)
+
+        if self.read(is_taken):
+            raise _IdTaken
 
     def _be_ready(self) -> None:
         if not self._ready.wait(self.timeout_s):
@@ -324,36 +365,51 @@ class Node:
 
     def _reach(self, position: int) -> None:
         """Wait until the state covers a position of the log."""
-        deadline = time.monotonic() + self.timeout_s
+        for _ in self._reaching(position, time.monotonic() + self.timeout_s):
+            pass
+
+    def _reaching(self, position: int, deadline: float) -> Iterator[None]:
+        """``_reach`` in steps: yields whenever more was applied. Raises PeerError after ``deadline``."""
         while True:
             with self._changed:
                 # An append ends with the mark of its transaction: where one offset follows it, that is the mark.
                 if self.position == self._appended == position - 1:
                     self.position = position
+                before = self.position
+                if before >= position:
+                    return
                 remaining = deadline - time.monotonic()
-                if self._changed.wait_for(
-                    lambda: self.position >= position or self._stop.is_set(), min(_RECORDS_S, remaining)
-                ):
-                    if self.position >= position:
-                        return
-                    remaining = 0.0
-            if remaining <= 0:
+                moved = self._moves_past(before, min(_RECORDS_S, remaining))
+            if moved and remaining > 0:
+                yield
+            elif remaining <= 0 or self._stop.is_set():
                 raise PeerError(
                     f"the registry's log is read up to {self.position} of {position}",
                     hint="is Kafka well? hub doctor tells",
                     code="HUB-3031",
                 )
-            self._pass_marks(min(_MARKS_S, remaining))
+            else:
+                self._pass_marks(min(_MARKS_S, remaining))
+
+    def _moves_past(self, position: int, timeout_s: float) -> bool:
+        """Wait for more to be applied; holds the lock of the state."""
+        self._changed.wait_for(lambda: self.position > position or self._stop.is_set(), timeout_s)
+        return self.position > position
 
     def _pass_marks(self, timeout_s: float) -> None:
         """To the next record or the end of the log. Who follows hears of records at once, and late that there are only marks
-        of transactions."""
-        before = self.position
-        reached = self.cluster.next_records(Positions({_LOG: before}), timeout_s).get(_LOG)
-        with self._changed:
-            if self.position == before:
-                self.position = max(before, reached)
-                self._changed.notify_all()
+        of transactions. One thread looks for all that wait."""
+        if not self._passing.acquire(blocking=False):
+            return
+        try:
+            before = self.position
+            reached = self.cluster.next_records(Positions({_LOG: before}), timeout_s).get(_LOG)
+            with self._changed:
+                if self.position == before:
+                    self.position = max(before, reached)
+                    self._changed.notify_all()
+        finally:
+            self._passing.release()
 
     def _follow(self) -> None:
         """The one place that applies: read on, for ever; what fails is tried again after a pause."""

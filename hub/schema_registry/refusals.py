@@ -12,6 +12,8 @@ from hub.schema_registry import subject_names as names
 from hub.schema_registry.facts import HIGHEST_ID
 from hub.schema_registry.formats import InvalidSchema
 
+# Subject, version, schema; a subject's own compatibility level and mode.
+_MISSING = (40401, 40402, 40403, 40408, 40409)
 _NUMBER = re.compile(r"[+-]?\d{1,20}", re.ASCII)
 
 
@@ -22,6 +24,11 @@ class Refused(CallerError):
         super().__init__(message, hint=hint, code=f"HUB-12{error_code % 100:02d}")
         self.status = status
         self.error_code = error_code
+
+    @property
+    def is_missing(self) -> bool:
+        """True if something does not exist here. Another node may have written it a moment ago."""
+        return self.error_code in _MISSING
 
 
 def subject_not_found(subject: str) -> Refused:

@@ -175,6 +175,8 @@ class Api:
                     self._allow(call, "subjects//versions/")
                     return self.version(call)
         except Refused as refused:
+            if refused.is_missing:  # another node may know it: that has to be waited for
+                return None
             return Answer.error(refused.status, refused.error_code, refused.message)
         except (Forbidden, Unauthenticated) as error:
             return _kept_out(error)
@@ -198,7 +200,12 @@ class Api:
                 if not media_type_is_known(call):
                     return UNSUPPORTED
                 await read_body(call, receive)
-            return await run_in_threadpool(handler, call)
+            reads = call.method == "GET" or handler in (self.lookup, self.compatible)
+            return await (
+                run_in_threadpool(self._caught_up, handler, call)
+                if reads
+                else run_in_threadpool(handler, call)
+            )
         except Refused as refused:
             return Answer.error(refused.status, refused.error_code, refused.message)
         except (Forbidden, Unauthenticated) as error:
@@ -215,6 +222,21 @@ class Api:
         except Exception:
             log.exception("%s %s", scope["method"], scope["path"])
             return Answer.error(500, 500, "HTTP 500 Internal Server Error")
+
+    def _caught_up(self, handler: Handler, call: Call) -> Answer:
+        """The handler's answer; where something does not exist, that of a node that has caught up with the log."""
+        try:
+            return handler(call)
+        except Refused as refused:
+            if not refused.is_missing:
+                raise
+        for _ in self.node.catching_up():
+            try:
+                return handler(call)
+            except Refused as refused:
+                if not refused.is_missing:
+                    raise
+        return handler(call)
 
     def _allow(self, call: Call, pattern: str) -> None:
         """Raises Forbidden, Unauthenticated. Of a schema's id its handler says who may see it."""

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 from hub.errors import HubFault, PeerError
 from hub.log import MemoryCluster, MemoryWriter, WriterFenced
@@ -15,6 +17,7 @@ from hub.record import NewRecord, Positions
 from hub.schema_registry.facts import SCHEMAS_TOPIC
 from hub.schema_registry.node import Node
 from hub.schema_registry.registry import RegisterSchema, Registry
+from hub.schema_registry.routes import create_router
 
 
 def command(subject: str) -> RegisterSchema:
@@ -111,3 +114,35 @@ def test_a_log_that_was_made_anew_is_written_by_no_node_that_read_the_former_one
             node.submit(command("new"))
     assert len(node.read(subjects)) == 4  # served as it was
     node.stop()
+
+
+@dataclass
+class Away(MemoryCluster):
+    """Kafka that stops to answer."""
+
+    away: bool = False
+
+    def end_offsets(self, topics: Sequence[str]) -> Positions:
+        if self.away:
+            raise PeerError("Kafka does not answer")
+        return super().end_offsets(topics)
+
+
+def test_what_is_not_found_while_kafka_is_away_is_unknown_and_not_missing() -> None:
+    """Another node may have registered it. What is known is answered as ever."""
+    cluster = Away()
+    node = Node(cluster)
+    assert node.start()
+    app = FastAPI()
+    app.include_router(create_router(node))
+    http = TestClient(app)
+    node.submit(command("known"))
+    try:
+        assert http.get("/schemas/ids/2").json()["error_code"] == 40403
+        cluster.away = True
+        assert http.get("/schemas/ids/1").status_code == 200
+        for path in ("/schemas/ids/2", "/subjects/unknown/versions/1", "/config/unknown"):
+            answer = http.get(path)
+            assert (answer.status_code, answer.json()["error_code"]) == (500, 50001), path
+    finally:
+        node.stop()
