@@ -46,12 +46,13 @@ from hub.observability.web.pages.mirrors import Known
 from hub.observability.web.pages.routes import create_router, nowhere
 from hub.replication.clusters import Reached, StatusReader, reach_all, share_address
 from hub.replication.failover import Control
+from hub.replication.left_behind import losses_now
 from hub.replication.links import Link, back_of, checked, links
 from hub.replication.metrics import families
 from hub.replication.mirrors import MirrorsFile
 from hub.replication.mirrors import load as load_mirrors
 from hub.replication.objectives import RESTING, RULES, seen_of_mirrors
-from hub.replication.summary import summary_of
+from hub.replication.summary import summary_of, with_losses
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.node import Node
 from hub.topics.browse import Browser
@@ -302,7 +303,10 @@ class Mirrors:
             short = {"mirror": link.name, "state": "unknown", "reason": error.message, "ok": False}
             ends = {"declared": link.declared, "source": link.source, "target": link.target}
             return {**short, **ends, "topics_known": self._topics.get(link.name, [])}, None
-        found = summary_of(file, link, board, progress, wall_clock_ms())
+        found = with_losses(
+            summary_of(file, link, board, progress, wall_clock_ms()),
+            losses_now(file, link, reached, board, progress),
+        )
         self._topics[link.name] = sorted({str(row["topic"]) for row in found["partitions"]})
         return found, board.control
 

@@ -22,14 +22,15 @@ from hub.cli.context import load_settings
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.cli.watching import looked
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
-from hub.observability.web.pages.mirrors import lost_line
+from hub.observability.web.pages.mirrors import left_behind_lines
 
 if TYPE_CHECKING:
     from hub.replication.apply import LinkPlan
     from hub.replication.board import Board
     from hub.replication.clusters import Reached
-    from hub.replication.failover import Control, Kind, Report
+    from hub.replication.failover import Control, Kind
     from hub.replication.links import Link
+    from hub.replication.loss_report import Report
     from hub.replication.mirrors import MirrorsFile
     from hub.replication.verify import Compared, Verdict
 
@@ -80,6 +81,9 @@ NamesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="MIRROR", help="Only these. Default: all of the file")
 ]
 WaitOption = Annotated[float, typer.Option(min=1, help="Longest wait for one step, in seconds")]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show steps and report, as hub mirror drill does; change nothing")
+]
 
 
 @dataclass
@@ -415,7 +419,8 @@ def status(
 
 def _status(world: _World, link: Link) -> dict[str, Any]:
     from hub.replication.clusters import read_board, read_progress
-    from hub.replication.summary import summary_of
+    from hub.replication.left_behind import losses_now
+    from hub.replication.summary import summary_of, with_losses
 
     reached = world.clusters[link.target]
     try:
@@ -430,7 +435,8 @@ def _status(world: _World, link: Link) -> dict[str, Any]:
             "groups": [],
             "gaps": [],
         }
-    return summary_of(world.file, link, board, progress, int(time.time() * 1000))
+    found = summary_of(world.file, link, board, progress, int(time.time() * 1000))
+    return with_losses(found, losses_now(world.file, link, world.clusters, board, progress))
 
 
 def _way_back(world: _World, forward: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -522,12 +528,8 @@ def _show_status(found: Sequence[Mapping[str, Any]], closely: bool, output: Outp
                 f"! {each['mirror']}, {gap['topic']} partition {gap['partition']}: offsets {gap['first']} up to"
                 f" {until} are not in the target ({gap['reason']})"
             )
-        for lost in each.get("lost", ()):
-            note(f"! {each['mirror']}, {lost_line(each, lost)}")
-        if each.get("redelivered"):
-            note(
-                f"{each['mirror']}: {each['redelivered']} records were read again since {each['target']} took over"
-            )
+        for line in left_behind_lines(each):
+            note(f"! {each['mirror']}, {line}")
         for beat in each.get("heartbeats", ()) if closely else ():
             shards = ", ".join(map(str, beat["shards"])) or "none"
             note(f"{each['mirror']}: worker {beat['worker']} beat {beat['ago_s']} s ago, shards {shards}")
@@ -919,30 +921,29 @@ def drill(
 
     Example: hub mirror drill nyc-lon --kind switchover -o json
     """
-    from hub.replication.failover import begin
-
-    world = _world(file)
-    link = world.link(name)
-    operator = _operator(world, 30.0)
-    kinds: dict[str, Kind] = {
-        "failover": "failover",
-        "switchover": "switchover",
-        "failback": "failback",
-        "promote": "promote",
-    }
+    kinds: dict[str, Kind] = {each: each for each in ("failover", "switchover", "failback", "promote")}
     if kind not in kinds:
         raise CallerError(f'"{kind}" is no change of hands', hint=f"one of: {', '.join(kinds)}")
+    world = _world(file)
+    _rehearse(world, world.link(name), kinds[kind], output)
+
+
+def _rehearse(world: _World, link: Link, kind: Kind, output: Output) -> None:
+    """Print the steps and the report of a failover, switchover, failback or promotion; change nothing."""
+    from hub.replication.failover import begin
+
+    operator, now_ms = _operator(world, 30.0), int(time.time() * 1000)
     control = operator.control()
     old = control.owner(link.source).acting
     new = link.source if kind == "failback" else link.target
     operation = begin(
         control,
-        kinds[kind],
+        kind,
         id="drill",
-        mirror=name,
+        mirror=link.name,
         home=link.source,
         new=new,
-        now_ms=int(time.time() * 1000),
+        now_ms=now_ms,
         old_is_up=operator.is_up(old),
     )
     operator.check_way(link.source, old, new)
@@ -951,11 +952,11 @@ def drill(
     stuck = operator.not_mirrored(link.source, old, new)
     masked = operator.masked(link.source, old, new)
     if output is Output.json:
-        said = {"kind": kind, "old": old, "new": new, "steps": steps, **_as_json(report)}
+        said = {"kind": kind, "old": old, "new": new, "steps": steps, **_as_json(report, now_ms)}
         show_one({**said, "not_mirrored": stuck, "masked": masked}, output)
         return
     show(steps, output)
-    _show_report(report)
+    _show_report(report, old, now_ms)
     _tell_masked(masked, link)
     for topic, why in stuck.items():
         note(f'✗ topic "{topic}" is not mirrored: {why}')
@@ -966,7 +967,11 @@ def drill(
 
 @app.command()
 def switchover(
-    name: NameArgument, file: FileOption = None, wait: WaitOption = 120.0, output: OutputOption = Output.table
+    name: NameArgument,
+    file: FileOption = None,
+    dry_run: DryRunOption = False,
+    wait: WaitOption = 120.0,
+    output: OutputOption = Output.table,
 ) -> None:
     """Both sides are up: the target takes over.
 
@@ -976,7 +981,7 @@ def switchover(
 
     Example: hub mirror switchover nyc-lon
     """
-    _change(name, file, "switchover", wait, output)
+    _change(name, file, "switchover", wait, output, dry_run=dry_run)
 
 
 @app.command()
@@ -986,16 +991,18 @@ def failover(
     typed: Annotated[
         str | None, typer.Option("--name", metavar="MIRROR", help="The name again, instead of typing it")
     ] = None,
+    dry_run: DryRunOption = False,
     wait: WaitOption = 120.0,
     output: OutputOption = Output.table,
 ) -> None:
     """The source is gone: the target takes over now.
 
-    What was not mirrored is counted, and stays behind.
+    What was not mirrored is counted, and stays behind. While the source does not answer, the number is unknown: shown are
+    a lower bound and when the source was last heard. Once it is back, `hub mirror left-behind` shows the records.
 
-    Example: hub mirror failover nyc-lon --name nyc-lon
+    Example: hub mirror failover nyc-lon --dry-run
     """
-    _change(name, file, "failover", wait, output, typed=typed, confirm=True)
+    _change(name, file, "failover", wait, output, typed=typed, confirm=True, dry_run=dry_run)
 
 
 @app.command()
@@ -1008,6 +1015,7 @@ def failback(
             help="Records that the source had and nobody mirrored: replay (carry them over), or discard"
         ),
     ] = "replay",
+    dry_run: DryRunOption = False,
     wait: WaitOption = 300.0,
     output: OutputOption = Output.table,
 ) -> None:
@@ -1019,7 +1027,7 @@ def failback(
     """
     if tail not in ("replay", "discard"):
         raise CallerError(f'--tail: "{tail}" is not known', hint="one of: replay, discard")
-    _change(name, file, "failback", wait, output, tail=tail)
+    _change(name, file, "failback", wait, output, tail=tail, dry_run=dry_run)
 
 
 @app.command()
@@ -1029,6 +1037,7 @@ def promote(
     typed: Annotated[
         str | None, typer.Option("--name", metavar="MIRROR", help="The name again, instead of typing it")
     ] = None,
+    dry_run: DryRunOption = False,
     wait: WaitOption = 120.0,
     output: OutputOption = Output.table,
 ) -> None:
@@ -1038,7 +1047,78 @@ def promote(
 
     Example: hub mirror promote nyc-lon --name nyc-lon
     """
-    _change(name, file, "promote", wait, output, typed=typed, confirm=True)
+    _change(name, file, "promote", wait, output, typed=typed, confirm=True, dry_run=dry_run)
+
+
+@app.command("left-behind")
+def left_behind(
+    name: NameArgument,
+    file: FileOption = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", "-t", help="Only this topic (may stand several times)")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="The first N records")] = 100,
+    output: OutputOption = Output.table,
+) -> None:
+    """Show the records that only the old source has since a failover.
+
+    The source must answer again. They are counted exactly, and the first are shown with offset, key and value.
+
+    Exit code 0: shown, or there are none. 1: the source does not answer, so it is unknown.
+
+    Example: hub mirror left-behind nyc-lon --limit 1000 -o json
+    """
+    from hub.replication.clusters import read_board, read_progress
+    from hub.replication.left_behind import losses_now, records
+
+    world = _world(file)
+    link = world.link(name)
+    source, target = world.clusters[link.source], world.clusters[link.target]
+    losses = losses_now(
+        world.file,
+        link,
+        world.clusters,
+        read_board(target, status=False),
+        read_progress(target, maps=False),
+    )
+    if losses is None:
+        raise PeerError(
+            f"what stayed at {link.source} is unknown: it does not answer",
+            hint=f"start it again; nothing of it is lost by that ({link.target} acts for it)",
+            code="HUB-3617",
+        )
+    chosen = [each for each in losses if not topic or each.place.topic in topic]
+    rows = [
+        {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp_ms": record.timestamp_ms,
+            "key": _text(record.key),
+            "value": _text(record.value),
+        }
+        for record in records(source, chosen, limit)
+    ]
+    show(rows, output, ("topic", "partition", "offset", "timestamp_ms", "key", "value"))
+    total = sum(each.count for each in chosen)
+    if not total:
+        note(f"{link.source} has nothing that {link.target} lacks since a failover.")
+        return
+    note(
+        f"Only {link.source} has these {total:,} offsets; {len(rows):,} records are shown.\n"
+        f"To carry them over behind what was written at {link.target} since: hub mirror failback {name} --tail replay\n"
+        f"To declare them lost: hub mirror failback {name} --tail discard"
+    )
+
+
+def _text(content: bytes | None) -> str | None:
+    """Decode bytes as UTF-8, or show them as hexadecimal digits."""
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return f"0x{content.hex()}"
 
 
 def _operator(world: _World, wait: float) -> Any:
@@ -1057,18 +1137,22 @@ def _change(
     tail: Any = "replay",
     typed: str | None = None,
     confirm: bool = False,
+    dry_run: bool = False,
 ) -> None:
     import uuid
 
     world = _world(file)
     link = world.link(name)
+    if dry_run:
+        _rehearse(world, link, kind, output)
+        return
     operator = _operator(world, wait)
     new = link.source if kind == "failback" else link.target
     operation = operator.begin(kind, name, link.source, new, id=uuid.uuid4().hex[:8], tail=tail)
     _tell_masked(operator.masked(link.source, operation.old, new), link)
     if confirm:
         report = operator.report(link.source, operation.old, operation.new)
-        note(f"{report.lost} offsets would be lost, {report.redelivered} records read again.")
+        note(report.words(operation.old, int(time.time() * 1000)))
         _confirm(name, typed, f"hand over what {link.source} owns to {new}")
     _finish(operator, operation, output)
 
@@ -1084,6 +1168,7 @@ def _tell_masked(topics: Sequence[str], link: Link) -> None:
 def _finish(operator: Any, operation: Any, output: Output) -> None:
 
     before: Report = operator.report(operation.home, operation.old, operation.new)
+    now_ms = int(time.time() * 1000)
     try:
         done = operator.carry_on(operation)
     except (HubError, KeyboardInterrupt):
@@ -1092,17 +1177,29 @@ def _finish(operator: Any, operation: Any, output: Output) -> None:
     loss = before if operation.kind == "failover" else None
     if output is Output.json:
         said = {"kind": done.kind, "id": done.id, "epoch": done.epoch, "old": done.old, "new": done.new}
-        show_one({**said, "steps": list(done.done), **(_as_json(loss) if loss else {})}, output)
+        show_one({**said, "steps": list(done.done), **(_as_json(loss, now_ms) if loss else {})}, output)
     elif loss is not None:
-        _show_report(loss)
+        _show_report(loss, done.old, now_ms)
     note(f"{done.new} acts for {done.home} now (epoch {done.epoch}).")
+    if loss is not None and (loss.lost_at_least or not loss.is_exact):
+        note(
+            f"Once {done.old} is back: hub mirror left-behind {done.mirror} shows the records that only it has, and hub mirror"
+            f" failback {done.mirror} carries them over (--tail replay) or declares them lost (--tail discard)."
+        )
 
 
-def _as_json(report: Report) -> dict[str, Any]:
+def _as_json(report: Report, now_ms: int) -> dict[str, Any]:
+    """Return the report for `-o json`: an unknown number is null, with its bounds and the age of the last hearing beside it."""
+    heard = report.heard_at_ms
     return {
         "exact": report.is_exact,
         "lost": report.lost,
+        "lost_at_least": report.lost_at_least,
         "redelivered": report.redelivered,
+        "redelivered_at_least": report.redelivered_at_least,
+        "redelivered_at_most": report.redelivered_at_most,
+        "source_heard_at_ms": heard,
+        "source_heard_s": None if heard is None else round(max(0, now_ms - heard) / 1000, 1),
         "losses": [
             {
                 "topic": each.place.topic,
@@ -1111,9 +1208,10 @@ def _as_json(report: Report) -> dict[str, Any]:
                 "end": each.end,
                 "count": each.count,
                 "known": each.known,
+                "heard_at_ms": each.heard_at_ms,
             }
             for each in report.losses
-            if each.count
+            if each.count or not each.known
         ],
         "groups": [
             {
@@ -1123,7 +1221,9 @@ def _as_json(report: Report) -> dict[str, Any]:
                 "state": each.state,
                 "reason": each.reason,
                 "position": each.position,
+                "known": each.known,
                 "redelivered": each.redelivered,
+                "redelivered_at_most": each.redelivered if each.known else each.redelivered_at_most,
                 "unread_lost": each.unread_lost,
                 "read_only_here": each.read_only_here,
             }
@@ -1132,10 +1232,9 @@ def _as_json(report: Report) -> dict[str, Any]:
     }
 
 
-def _show_report(report: Report) -> None:
-    body = _as_json(report)
+def _show_report(report: Report, source: str, now_ms: int) -> None:
+    body = _as_json(report, now_ms)
     for part in ("losses", "groups"):
         if body[part]:
             show(body[part])
-    bound = "" if report.is_exact else " at least: the source does not answer"
-    note(f"Lost: {report.lost} offsets{bound}. Read again: {report.redelivered} records.")
+    note(report.words(source, now_ms))

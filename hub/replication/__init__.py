@@ -18,7 +18,7 @@ Flow::
 [core]  offset_map.py  translation     joint_map.py  both directions as one     checkpoint.py  records of progress
         mirrors.py  the file           graph.py  ownership, no circles          plan.py  three-way diff
         shards.py  who does what       groups.py  consumer groups               digest.py  are both sides the same?
-        failover.py  drill, switchover, failover, failback, promote
+        failover.py  drill, switchover, failover, failback, promote     loss_report.py  what that loses
         links.py  who carries now      board.py  what is said          progress.py  what is written, folded
         reencode.py  records anew      cut.py  what becomes visible together
         lag.py  seconds, rates         summary.py  a mirror's status   shape.py  left out, changed
@@ -31,6 +31,6 @@ Flow::
 [shell] worker.py  fleets and leases   shard_run.py  a shard's thread  chores.py  a link's topics and groups
         listener.py  what is said      batch_engine.py  one shard: fetch, patch, produce, commit
         verify.py  both sides read     operate.py  a change of hands, step by step
-        carrying.py  groups, marked and committed
+        carrying.py  groups, marked and committed     left_behind.py  records that only the old source has
         takeover.py  in MirrorMaker 2's copies          rolling.py  both sides compared, bit by bit
 """

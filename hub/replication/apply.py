@@ -80,6 +80,11 @@ class LinkPlan:
         found = {topic: shape_of(self.link.mirror, topic) for topic in self.topics}
         return {topic: str(shape) for topic, shape in found.items() if shape is not None}
 
+    @property
+    def source_places(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Offsets [begin, end) of every partition of the source's topics that the link is about."""
+        return {tp: (self.source.begins.get(tp), end) for tp, end in self.source.ends}
+
     def carries(self, now_ms: int) -> Carries:
         """What the workers shall carry, once the steps are done."""
         found: dict[str, CarriedTopic] = {}

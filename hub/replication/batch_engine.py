@@ -111,7 +111,7 @@ class EngineSettings:
 class PartitionProgress:
     """Positions are next-to-read. ``source_next`` is committed at the target; ``lag_records`` counts offsets up to the
     source's end offset (-1 until that is known). Counts are of this engine's committed transactions. ``error``: why the
-    partition stands still."""
+    partition stands still. ``source_heard_at_ms``: when the source told its end, epoch milliseconds; 0: not yet."""
 
     topic: str
     partition: int
@@ -127,6 +127,7 @@ class PartitionProgress:
     source_timestamp_ms: int
     committed_at_ms: int
     error: HubError | None
+    source_heard_at_ms: int = 0
 
     @property
     def lag_records(self) -> int:
@@ -173,6 +174,7 @@ class _Partition:
     leader_epoch: int = -1
     timestamp_ms: int = -1
     source_end: int = -1
+    heard_at_ms: int = 0
     stable_end: int = -1
     corrupt_at: int = -1
     peeked_to: int = 0  # how far batches that are not readable yet have been looked at, and whose they are
@@ -323,6 +325,7 @@ class BatchEngine:
                 each.committed.source_timestamp_ms if each.committed is not None else -1,
                 each.committed.committed_at_ms if each.committed is not None else 0,
                 each.failed,
+                each.heard_at_ms,
             )
             for each in self._partitions.values()
         ]
@@ -869,6 +872,7 @@ class BatchEngine:
             self._fetch_failed(each, part)
             return
         each.source_end, each.stable_end = part.high_watermark, part.last_stable
+        each.heard_at_ms = int(time.time() * 1000)
         if part.end == part.start:
             return
         floor = each.position
@@ -922,7 +926,7 @@ class BatchEngine:
         except HubError:
             self._refresh_soon()
             return
-        each.source_end = end
+        each.source_end, each.heard_at_ms = end, int(time.time() * 1000)
         if first <= each.position <= end:
             return
         if each.position < first and self.settings.on_gap == "continue":

@@ -7,6 +7,7 @@
                                     loss|home|epoch            what a failover left behind
     _hub.mirror.status    compact   worker|name                a heartbeat, with the shards that it holds
                                     carries|link               topics, partitions and generations, as last planned
+                                    ends|link                  how far the source reached when it was last heard
                                     partition|link|topic|n     how one partition goes
                                     group|link|group           where one group stands
                                     verified|link|topic|n      how far both sides of a partition were compared
@@ -27,8 +28,9 @@ import orjson
 from hub.errors import HubFault
 from hub.record import NewRecord, Record, TopicPartition
 from hub.replication.checkpoint import CONTROL_TOPIC, Checkpoint
-from hub.replication.failover import Control, Declared, Operation, Ownership, apply, declared_of
+from hub.replication.failover import Control, Operation, Ownership, apply
 from hub.replication.groups import Mark, mark_of
+from hub.replication.loss_report import Declared, Heard, declared_of
 from hub.replication.plan import Synced, synced_of
 from hub.replication.shards import Lease, Shard, shards_of
 
@@ -114,7 +116,7 @@ class PartitionStatus:
 
     ``lag_bytes`` is the lag in records times the mean size of what was mirrored. ``lag_s``: how long ago the source
     reached the offset that the mirror is at, to the worker's knowledge. ``restarts``: how often its shard was begun anew
-    because it did not get on, since it did last.
+    because it did not get on, since it did last. ``source_heard_at_ms``: when ``source_end`` was heard; 0: not known.
     """
 
     link: str
@@ -136,6 +138,7 @@ class PartitionStatus:
     committed_at_ms: int
     at_ms: int
     restarts: int = 0
+    source_heard_at_ms: int = 0
 
     def record(self) -> NewRecord:
         body = {name: getattr(self, name) for name in _STATUS_FIELDS}
@@ -159,8 +162,28 @@ _STATUS_FIELDS = (
     "bytes_per_s",
     "committed_at_ms",
     "restarts",
+    # Times last: a status that differs in them alone is not written again at once.
     "at_ms",
+    "source_heard_at_ms",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEnds:
+    """Offsets [begin, end) of a link's source topics, those that are paused or refused too, as a worker heard them last.
+
+    The worker that plans the link asks every few seconds, whether or not anything is carried. ``at_ms``: just before it
+    asked, epoch milliseconds.
+    """
+
+    link: str
+    places: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    at_ms: int = 0
+
+    def record(self) -> NewRecord:
+        rows = [[*place, *offsets] for place, offsets in sorted(self.places.items())]
+        body = {"places": rows, "at_ms": self.at_ms}
+        return NewRecord(STATUS_TOPIC, f"ends|{self.link}".encode(), orjson.dumps(body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +287,7 @@ class Board:
     carries: dict[str, Carries] = field(default_factory=dict)
     paused: dict[str, str] = field(default_factory=dict)
     retries: dict[str, int] = field(default_factory=dict)
+    ends: dict[str, SourceEnds] = field(default_factory=dict)
     partitions: dict[tuple[str, str, int], PartitionStatus] = field(default_factory=dict)
     groups: dict[tuple[str, str], GroupStatus] = field(default_factory=dict)
     verified: dict[tuple[str, str, int], Verified] = field(default_factory=dict)
@@ -305,6 +329,9 @@ class Board:
                 topics = {name: CarriedTopic(*row) for name, row in body.pop("topics").items()}
                 cautions = tuple(body.pop("cautions"))
                 self.carries[rest] = Carries(link=rest, topics=topics, cautions=cautions, **body)
+            case "ends":
+                places = {TopicPartition(topic, n): (begin, end) for topic, n, begin, end in body["places"]}
+                self.ends[rest] = SourceEnds(rest, places, int(body["at_ms"]))
             case "partition":
                 link, topic, partition = rest.split("|")
                 place = link, topic, int(partition)
@@ -315,8 +342,8 @@ class Board:
                 self.verified[place] = Verified(*place, **body)
             case "group":
                 link, _, group = rest.partition("|")
-                places = tuple(GroupPlace(*row) for row in body["places"])
-                self.groups[link, group] = GroupStatus(link, group, places, body["at_ms"])
+                of_group = tuple(GroupPlace(*row) for row in body["places"])
+                self.groups[link, group] = GroupStatus(link, group, of_group, body["at_ms"])
             case "pause":
                 self.paused[rest] = str(body.get("by", ""))
             case "retry":
@@ -335,6 +362,8 @@ class Board:
                 self.heard_s.pop(rest, None)
             case "carries":
                 self.carries.pop(rest, None)
+            case "ends":
+                self.ends.pop(rest, None)
             case "pause":
                 self.paused.pop(rest, None)
             case "partition":
@@ -354,6 +383,19 @@ class Board:
                 self.groups.pop((link, group), None)
             case _:
                 pass
+
+    def heard(self, link: str, place: TopicPartition) -> Heard | None:
+        """Return the last end offset of a source partition that a worker heard; None: never heard."""
+        found = []
+        status, ends = self.partitions.get((link, *place)), self.ends.get(link)
+        if status is not None and status.source_end >= 0:
+            # Earlier versions do not record when the end was heard: not later than the status itself.
+            found.append(Heard(status.source_end, status.source_heard_at_ms or status.at_ms))
+        if ends is not None and place in ends.places:
+            found.append(Heard(ends.places[place][1], ends.at_ms))
+        if not found:
+            return None
+        return Heard(max(each.end for each in found), max(each.at_ms for each in found))
 
     def alive(self, now_s: float) -> frozenset[str]:
         """The workers that were heard of in time."""

@@ -11,10 +11,10 @@ from hub.log import Writer, WriterFenced
 from hub.record import NewRecord, Positions, TopicPartition
 from hub.replication.board import GroupPlace, GroupStatus
 from hub.replication.clusters import Reached
-from hub.replication.failover import Partition, assess
 from hub.replication.groups import Carried, Mark, Seen, carry, marks_for
 from hub.replication.joint_map import JointMap
 from hub.replication.links import Link, opposite
+from hub.replication.loss_report import Partition, assess
 from hub.replication.mirrors import MirrorsFile
 from hub.replication.offset_map import OffsetMap
 from hub.replication.progress import Progress

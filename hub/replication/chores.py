@@ -20,7 +20,7 @@ from hub.log import WriterFenced
 from hub.record import TopicPartition
 from hub.replication import rolling
 from hub.replication.apply import carry_out, make_own, planned
-from hub.replication.board import Board, Carries, GroupStatus, Verified
+from hub.replication.board import Board, Carries, GroupStatus, SourceEnds, Verified
 from hub.replication.carrying import Found, GroupCarrier, any_to_commit, mark_and_commit
 from hub.replication.checkpoint import MAP_TOPIC
 from hub.replication.clusters import REFUSED, ProgressReader, Reached, keep_short, map_lag_ms
@@ -64,6 +64,7 @@ class Chores(threading.Thread):
         self.held = ""
         self.carries: Carries | None = None
         self.groups: tuple[GroupStatus, ...] = ()
+        self.ends: SourceEnds | None = None
         self.ticked_at_s = time.monotonic()
         self._control, self._board = control, marks
         self._halt = threading.Event()
@@ -141,6 +142,7 @@ class Chores(threading.Thread):
             self._progress = self._open_progress()
         self._open_news()
         schemas_to = self._news.read_to if self._news is not None else -1
+        asked_at_ms = int(time.time() * 1000)
         made = planned(
             self.file,
             self.link,
@@ -150,6 +152,8 @@ class Chores(threading.Thread):
             self._progress.refresh,
             self._others(control),
         )
+        if made.topics:  # a link that carries nothing now asks for no ends, so the last ones stay
+            self.ends = SourceEnds(self.link.name, made.source_places, asked_at_ms)
         make_own(made.own, self.clusters)
         if not self._kept_short:
             for each in (self.target, self.source):

@@ -19,18 +19,15 @@ before writers are let in, and on a planned change writers are stopped before th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import orjson
 
 from hub.errors import Conflict, HubFault
-from hub.record import NewRecord, Record, TopicPartition
+from hub.record import NewRecord, Record
 from hub.replication.checkpoint import CONTROL_TOPIC
-from hub.replication.groups import Mark, Seen, State, carry
-from hub.replication.joint_map import JointMap
-from hub.replication.offset_map import OffsetMap
 
 Kind = Literal["drill", "switchover", "failover", "failback", "promote"]
 Tail = Literal["replay", "discard"]
@@ -422,147 +419,3 @@ def abort(operation: Operation) -> tuple[Operation, tuple[StepName, ...]]:
 def ownership(operation: Operation, now_ms: int) -> Ownership:
     """What ``take_ownership`` writes: into the new side first, then into the old one (or when it is back)."""
     return Ownership(operation.home, operation.new, operation.epoch, now_ms)
-
-
-@dataclass(frozen=True, slots=True)
-class Partition:
-    """One mirrored partition as it stands: its map, and the source's end. ``source_end`` None: not to be had, the
-    source does not answer; then ``source_end_seen`` is the last that was seen. ``joint``: with the other direction's map,
-    where there is one: by that groups are placed."""
-
-    table: OffsetMap
-    target_end: int
-    source_end: int | None
-    source_end_seen: int = 0
-    joint: JointMap | None = None
-
-    @property
-    def whole(self) -> OffsetMap | JointMap:
-        return self.table if self.joint is None else self.joint
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """What one partition would lose: source offsets [first, end). ``known`` False: at least that, the source does not
-    answer. Offsets, so transaction markers of the source count too: never too few."""
-
-    place: TopicPartition
-    first: int
-    end: int
-    known: bool
-
-    @property
-    def count(self) -> int:
-        return self.end - self.first
-
-
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """What a failover left behind, as it was written down before ownership changed."""
-
-    home: str
-    epoch: int
-    losses: tuple[Loss, ...]
-    redelivered: int = 0
-    at_ms: int = 0
-
-    def record(self) -> NewRecord:
-        rows = [[*loss.place, loss.first, loss.end, loss.known] for loss in self.losses]
-        body = {"losses": rows, "redelivered": self.redelivered, "at_ms": self.at_ms}
-        return NewRecord(CONTROL_TOPIC, f"loss|{self.home}|{self.epoch}".encode(), orjson.dumps(body))
-
-
-def declared_of(rest: str, body: Mapping[str, Any]) -> Declared:
-    """The inverse of ``record``; ``rest``: its key without the kind. Raises ValueError, TypeError, KeyError."""
-    home, _, epoch = rest.rpartition("|")
-    losses = tuple(
-        Loss(TopicPartition(topic, partition), first, end, known)
-        for topic, partition, first, end, known in body["losses"]
-    )
-    return Declared(home, int(epoch), losses, body.get("redelivered", 0), body["at_ms"])
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """One group in one partition: where it goes on, what it reads again, what it never gets.
-
-    ``redelivered``: mirrored records that it has read and gets again, exact for the position that was last seen.
-    ``unread_lost``: offsets that it had not read and that were not mirrored. ``read_only_here``: what it has read and
-    the target does not have.
-    """
-
-    group: str
-    place: TopicPartition
-    state: State
-    reason: str
-    position: int | None
-    redelivered: int
-    unread_lost: int
-    read_only_here: int
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a change of hands would do now, or did."""
-
-    losses: tuple[Loss, ...]
-    effects: tuple[Effect, ...]
-
-    @property
-    def lost(self) -> int:
-        return sum(each.count for each in self.losses)
-
-    @property
-    def redelivered(self) -> int:
-        return sum(each.redelivered for each in self.effects)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the source answered, so that nothing is a lower bound."""
-        return all(each.known for each in self.losses)
-
-
-def assess(
-    partitions: Mapping[TopicPartition, Partition],
-    groups: Iterable[Seen],
-    marks: Mapping[str, Mapping[TopicPartition, Mark]],
-    *,
-    place: bool = True,
-    left: Mapping[TopicPartition, tuple[int, int]] | None = None,
-) -> Report:
-    """The report, from maps and ends alone. ``marks`` by group. ``left``: source offsets [first, end) of partitions of
-    which nothing was mirrored (new ones, refused ones, a topic made again): all of that would be lost.
-
-    ``place`` False: groups stay where they were carried last (their own last sync), as if nobody placed them now.
-    """
-    losses = []
-    for at, partition in sorted(partitions.items()):
-        end = partition.source_end if partition.source_end is not None else partition.source_end_seen
-        first = partition.table.source_next
-        losses.append(Loss(at, first, max(first, end), partition.source_end is not None))
-    tables = {at: partition.whole for at, partition in partitions.items()}
-    ends = {loss.place: loss.end for loss in losses}
-    losses += [Loss(at, first, max(first, end), True) for at, (first, end) in sorted((left or {}).items())]
-    effects = []
-    for seen in groups:
-        for each in carry(seen, tables, marks.get(seen.group, {})):
-            found = partitions.get(each.place)
-            position = each.position if place else seen.target.get(each.place)
-            if found is None:
-                effects.append(Effect(seen.group, each.place, each.state, each.reason, position, 0, 0, 0))
-                continue
-            table = found.table
-            begin = position if position is not None else table.target_start
-            effects.append(
-                Effect(
-                    seen.group,
-                    each.place,
-                    each.state,
-                    each.reason,
-                    position,
-                    found.whole.read_again(each.source_offset, begin),
-                    max(0, ends[each.place] - max(table.source_next, each.source_offset)),
-                    max(0, each.source_offset - table.source_next),
-                )
-            )
-    return Report(tuple(losses), tuple(effects))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hub.errors import Conflict, PeerError
@@ -37,10 +37,11 @@ from hub.replication.clusters import (
 )
 from hub.replication.compare import complete_tables
 from hub.replication.copied import Copied
-from hub.replication.failover import Control, Declared, Operation, Partition, Report, Step, assess
+from hub.replication.failover import Control, Operation, Step
 from hub.replication.groups import Mark, Seen, carry
 from hub.replication.joint_map import JointMap
 from hub.replication.links import Link, home_of, links, masked, opposite, way_back
+from hub.replication.loss_report import Heard, Partition, Report, assess, declared
 from hub.replication.mirrors import MirrorsFile
 from hub.replication.offset_map import OffsetMap
 from hub.replication.progress import Progress
@@ -157,23 +158,43 @@ class Operator:
             tables = {tp: table for tp, table in tables.items() if home_of(self.file, tp.topic) == home}
             ends = self._ends(old, {tp.topic for tp in tables})
             for tp, table in tables.items():
-                status = board.partitions.get((link.name, *tp))
-                last = max(table.source_next, status.source_end if status is not None else 0)
-                end = ends.get(tp, last) if ends is not None else None
+                end = ends.get(tp, table.source_next) if ends is not None else None
                 back = opposite(self.file, link, tp.topic)
                 backward = other.table_back(back, marked[tp]) if back is not None else None
                 joint = JointMap(table, backward) if backward is not None else None
                 table.advance(brought.get(tp, 0))
-                partitions[tp] = Partition(table, table.target_next, end, last, joint)
+                partitions[tp] = Partition(table, table.target_next, end, board.heard(link.name, tp), joint)
             for (name, group), places in board.marks.items():
                 if name == link.name:
                     marks.setdefault(group, {}).update(places)
             for seen in self._groups(link, old, new, tables, marks, board):
                 groups[seen.group] = seen.joined(groups.get(seen.group))
-        left = self._left(home, old, new, known, brought) if self.is_up(old) else {}
+        up = self.is_up(old)
+        left = self._left(home, old, new, known, brought) if up else {}
+        heard = {} if up else self._left_heard(home, old, new, board, partitions)
         for tp in left.keys() & partitions.keys():  # made again: its end is not one of the map's offsets
             partitions[tp] = replace(partitions[tp], source_end=partitions[tp].table.source_next)
-        return assess(partitions, groups.values(), marks, place=self.is_up(old), left=left)
+        return assess(
+            partitions,
+            groups.values(),
+            marks,
+            place=up,
+            left=left,
+            left_heard=heard,
+            source_answers=up,
+        )
+
+    def _left_heard(
+        self, home: str, old: str, new: str, board: Board, mirrored: Container[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, Heard]]:
+        """``_left`` of a source that does not answer, as a worker heard it last: (first offset, last heard end)."""
+        return {
+            tp: (begin, Heard(end, ends.at_ms))
+            for link in self.ways(home, old, new)
+            if (ends := board.ends.get(link.name)) is not None
+            for tp, (begin, end) in ends.places.items()
+            if tp not in mirrored and home_of(self.file, tp.topic) == home
+        }
 
     def _left(
         self,
@@ -490,9 +511,7 @@ class Operator:
 
     def _declare_loss(self, operation: Operation) -> None:
         report = self.report(operation.home, operation.old, operation.new)
-        losses = tuple(loss for loss in report.losses if loss.count)
-        at_ms = int(time.time() * 1000)
-        said = Declared(operation.home, operation.epoch, losses, report.redelivered, at_ms)
+        said = declared(operation.home, operation.epoch, report, int(time.time() * 1000))
         self.tell(operation, said.record())
 
     def _place_groups(self, operation: Operation) -> None:
@@ -647,9 +666,9 @@ def forget(link: Link, target: Reached, topics: Sequence[str] = ()) -> int:
         for group in board.groups.values():
             if group.link == link.name:
                 records.append(NewRecord(group.record().topic, group.record().key, None))
-        carries = board.carries.get(link.name)
-        if carries is not None:
-            records.append(NewRecord(carries.record().topic, carries.record().key, None))
+        for told in (board.carries.get(link.name), board.ends.get(link.name)):
+            if told is not None:
+                records.append(NewRecord(told.record().topic, told.record().key, None))
     sender = target.kafka.sender(linger_ms=5)
     for each in records:
         sender.send(each)

@@ -15,6 +15,7 @@ from hub.record import TopicPartition
 from hub.replication.board import Board, GroupStatus, PartitionStatus, Verified, copy_of
 from hub.replication.checkpoint import Checkpoint
 from hub.replication.links import Link, home_of
+from hub.replication.loss_report import Loss
 from hub.replication.mirrors import Mirror, MirrorsFile, is_open, opens_at
 from hub.replication.progress import Progress
 from hub.replication.rules import stretches_of
@@ -139,6 +140,7 @@ def summary_of(
             if one.state == "running" and {one.old, one.new} == {link.source, link.target}
         ],
         "acting": dict(board.control.acting),
+        "source_heard_s": _heard_s(board, link, now_ms),
         **_left_behind(board, link),
         "partitions": partitions,
         "groups": groups,
@@ -146,23 +148,53 @@ def summary_of(
     }
 
 
-def _left_behind(board: Board, link: Link) -> dict[str, Any]:
-    """What the failover to this target lost and made groups read again, while that target acts for the source."""
+def failed_over(board: Board, link: Link) -> bool:
+    """Return whether the target acts for the source since a failover that was not followed by another change."""
     owner, said = board.control.owner(link.source), board.declared.get(link.source)
-    if said is None or owner.acting != link.target or said.epoch != owner.epoch:
-        return {"lost": [], "redelivered": 0}
-    rows = [
-        {
-            "topic": each.place.topic,
-            "partition": each.place.partition,
-            "first": each.first,
-            "end": each.end,
-            "known": each.known,
-        }
-        for each in said.losses
-        if link.mirror.selects(each.place.topic)
-    ]
-    return {"lost": rows, "redelivered": said.redelivered}
+    return said is not None and owner.acting == link.target and said.epoch == owner.epoch
+
+
+def with_losses(status: dict[str, Any], losses: Sequence[Loss] | None) -> dict[str, Any]:
+    """Replace the declared losses of a mirror's status by those just counted at the source; ``losses`` None: no answer."""
+    if losses is None:
+        return status
+    rows = [lost_row(each) for each in losses]
+    return {**status, "lost": rows, "lost_known": True}
+
+
+def lost_row(loss: Loss) -> dict[str, Any]:
+    """One partition of ``lost`` of a mirror's status."""
+    return {
+        "topic": loss.place.topic,
+        "partition": loss.place.partition,
+        "first": loss.first,
+        "end": loss.end,
+        "known": loss.known,
+    }
+
+
+def _left_behind(board: Board, link: Link) -> dict[str, Any]:
+    """Return the losses that the last failover declared, while its target acts for the source. ``lost_known`` False: the source did not answer, so all of it is a lower bound."""
+    said = board.declared.get(link.source)
+    if said is None or not failed_over(board, link):
+        return {"lost": [], "lost_known": True, "lost_heard_at_ms": None, "redelivered": 0}
+    rows = [lost_row(each) for each in said.losses if link.mirror.selects(each.place.topic)]
+    return {
+        "lost": rows,
+        "lost_known": said.exact,
+        "lost_heard_at_ms": said.heard_at_ms,
+        "redelivered": said.redelivered if said.exact else None,
+        "redelivered_at_least": said.redelivered,
+        "redelivered_at_most": said.redelivered_at_most,
+    }
+
+
+def _heard_s(board: Board, link: Link, now_ms: int) -> float | None:
+    """Return the seconds since a worker last heard the source's end offsets; None: never heard."""
+    ends = board.ends.get(link.name)
+    if ends is None:
+        return None
+    return round(max(0, now_ms - ends.at_ms) / 1000, 1)
 
 
 def _rules(progress: Progress, link: str, place: TopicPartition) -> list[dict[str, Any]]:

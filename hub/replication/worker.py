@@ -436,6 +436,8 @@ class Fleet(threading.Thread):
             if chores.carries is not None:
                 records.append(_overdue(chores.carries, now_s - chores.ticked_at_s).record())
             records += [group.record() for group in chores.groups]
+            if chores.ends is not None:
+                records.append(chores.ends.record())
             for seen in list(chores.verified.values()):
                 self._say(seen.record(), now_s, again=False)  # it is as true as it was
         for new in records:
@@ -484,6 +486,7 @@ class Fleet(threading.Thread):
             each.committed_at_ms,
             int(time.time() * 1000),
             stuck.restarts,
+            each.source_heard_at_ms,
         )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hub.errors import HubFault
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication import failover
+from hub.replication import failover, loss_report
 from hub.replication.board import (
     Beat,
     Board,
@@ -172,9 +172,9 @@ def test_the_status_of_a_mirror() -> None:
 
 def test_what_a_failover_left_behind_is_told_until_the_source_acts_again() -> None:
     link = links(FILE)["m"]
-    loss = failover.Loss(TopicPartition("nyc.a", 1), 100, 130, False)
-    older = failover.Declared("nyc", 1, (failover.Loss(TopicPartition("nyc.a", 0), 1, 2, True),), 3, 4)
-    newer = failover.Declared("nyc", 3, (loss,), 7, 5)
+    loss = loss_report.Loss(TopicPartition("nyc.a", 1), 100, 130, False)
+    older = loss_report.Declared("nyc", 1, (loss_report.Loss(TopicPartition("nyc.a", 0), 1, 2, True),), 3, 4)
+    newer = loss_report.Declared("nyc", 3, (loss,), 7, 5, exact=False, heard_at_ms=4, redelivered_at_most=9)
     records = [CARRIES.record(), older.record(), newer.record()]
     board = folded(*records)
     assert board.declared == {"nyc": newer}
@@ -184,8 +184,8 @@ def test_what_a_failover_left_behind_is_told_until_the_source_acts_again() -> No
     def owned(acting: str, epoch: int) -> dict[str, object]:
         said = failover.Ownership("nyc", acting, epoch).record()
         found = summary_of(FILE, link, folded(*records, said), Progress(), 9)
-        return {name: found[name] for name in ("lost", "redelivered")}
+        return {name: found[name] for name in ("lost", "lost_known", "redelivered")}
 
     row = {"topic": "nyc.a", "partition": 1, "first": 100, "end": 130, "known": False}
-    assert owned("lon", 3) == {"lost": [row], "redelivered": 7}
-    assert owned("nyc", 4) == owned("lon", 5) == {"lost": [], "redelivered": 0}
+    assert owned("lon", 3) == {"lost": [row], "lost_known": False, "redelivered": None}
+    assert owned("nyc", 4) == owned("lon", 5) == {"lost": [], "lost_known": True, "redelivered": 0}

@@ -9,27 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.errors import Conflict, HubFault
-from hub.record import NewRecord, Record, TopicPartition
+from hub.record import NewRecord, Record
 from hub.replication.board import joined
 from hub.replication.failover import (
     Control,
     Kind,
     Operation,
     Ownership,
-    Partition,
     abort,
     apply,
-    assess,
     begin,
     check_stands,
     done,
     ownership,
 )
-from hub.replication.groups import Mark, Seen
-from hub.replication.joint_map import JointMap
-from hub.replication.offset_map import OffsetMap, Run
 
-P = TopicPartition("nyc.chat", 0)
 KINDS: tuple[Kind, ...] = ("switchover", "failover", "promote")
 
 
@@ -212,71 +206,6 @@ def test_a_failover_needs_the_new_side_only() -> None:
     back = {step.name: step.does for step in begun(home, "failback", "nyc").steps}
     assert back["start_back"].startswith("mirror from lon to nyc")
     assert back["start_mirror"] == "mirror from nyc to lon" and back["stop_writers"].endswith("at lon")
-
-
-TABLE = OffsetMap.of([Run(0, 0, 10), Run(12, 11, 10)])  # up to 22 → 21
-
-
-def test_a_report_counts_what_is_lost_and_read_again() -> None:
-    partitions = {P: Partition(TABLE, 22, 30)}
-    groups = [
-        Seen("behind", {P: 15}, {P: 8}),
-        Seen("ahead", {P: 26}, {P: 21}),
-        Seen("fresh", {P: 5}, {}),
-        Seen("there", {P: 5}, {P: 9}, active=True),
-    ]
-    report = assess(partitions, groups, {})
-    assert (report.lost, report.is_exact, report.redelivered) == (8, True, 0)
-    counts = {e.group: (e.position, e.redelivered, e.unread_lost, e.read_only_here) for e in report.effects}
-    assert counts == {
-        "behind": (14, 0, 8, 0),
-        "ahead": (21, 0, 4, 4),
-        "fresh": (5, 0, 8, 0),
-        "there": (9, 0, 8, 0),
-    }
-    unplaced = assess(partitions, groups, {"behind": {P: Mark("l", "behind", *P, 8, None, 8)}}, place=False)
-    assert {e.group: e.redelivered for e in unplaced.effects} == {
-        "behind": 5,
-        "ahead": 0,
-        "fresh": 5,
-        "there": 0,
-    }
-
-
-def test_where_the_sides_differ_in_order_a_report_counts_what_is_read_again() -> None:
-    """Home has h0 h1 h2 h3 t0 t1, away has h0 h1 h2 t0 t1 h3: t0 and t1 were born away, h3 was carried over after them."""
-    forward = OffsetMap.of([Run(0, 0, 3), Run(3, 5, 1)], source_next=6)
-    both = JointMap(forward, OffsetMap.of([Run(3, 4, 2)]))
-    report = assess({P: Partition(forward, 6, 6, joint=both)}, [Seen("g", {P: 4}, {})], {})
-    (effect,) = report.effects
-    assert (effect.state, effect.position, effect.redelivered) == (
-        "bounded",
-        3,
-        1,
-    )  # h3, and t0 is not passed by
-    unplaced = assess({P: Partition(forward, 6, 6, joint=both)}, [Seen("g", {P: 4}, {P: 1})], {}, place=False)
-    assert unplaced.redelivered == 3  # h1, h2, h3
-
-
-def test_what_was_never_mirrored_is_lost_too() -> None:
-    fresh, remade = TopicPartition("nyc.new", 0), P
-    report = assess(
-        {P: Partition(TABLE, 22, 22)},
-        [Seen("g", {P: 15, fresh: 2}, {P: 8})],
-        {},
-        left={fresh: (3, 9), remade: (0, 4)},
-    )
-    assert [(loss.place, loss.first, loss.end) for loss in report.losses if loss.count] == [
-        (remade, 0, 4),
-        (fresh, 3, 9),
-    ]
-    assert (report.lost, report.is_exact) == (10, True)
-    assert {e.place: e.unread_lost for e in report.effects}[P] == 0
-
-
-def test_a_source_that_does_not_answer_gives_a_bound() -> None:
-    report = assess({P: Partition(TABLE, 22, None, 25)}, [], {})
-    assert (report.lost, report.is_exact) == (3, False)
 
 
 def test_records_of_other_kinds_and_damaged_ones() -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from hub.log import MemoryCluster, MemoryWriter, WriterFenced
 from hub.record import NewRecord, Record, TopicPartition
-from hub.replication import failover
+from hub.replication import failover, loss_report
 from hub.replication.checkpoint import (
     CHECKPOINTS_TOPIC,
     CONTROL_TOPIC,
@@ -788,11 +788,11 @@ def test_the_report_says_what_a_failover_then_does(seed: int) -> None:
     nyc, lon = world.nodes["nyc"], world.nodes["lon"]
     committed = {at: nyc.commits.get(("a", at), 0) for at in world.places}
     partitions = {
-        at: failover.Partition(world.progress("nyc-lon", at)[1], lon.end(at), nyc.end(at))
+        at: loss_report.Partition(world.progress("nyc-lon", at)[1], lon.end(at), nyc.end(at))
         for at in world.places
     }
     seen = Seen("a", committed, {at: offset for (_, at), offset in lon.commits.items()})
-    report = failover.assess(partitions, [seen], {"a": world.marks("nyc-lon", "a")}, place=False)
+    report = loss_report.assess(partitions, [seen], {"a": world.marks("nyc-lon", "a")}, place=False)
     for loss in report.losses:
         theirs = {value for _, value in lon.all(loss.place)}
         lost = [offset for offset, value in nyc.all(loss.place) if value not in theirs]

@@ -18,6 +18,7 @@ from hub.replication.board import (
     Carries,
     GroupPlace,
     GroupStatus,
+    SourceEnds,
     Verified,
     copy_of,
 )
@@ -106,6 +107,7 @@ class StagedChores:
     carries: Carries = field(default_factory=lambda: Carries("m", {T: CarriedTopic(1, "s")}))
     ticked_at_s: float = 0.0
     groups: tuple[GroupStatus, ...] = ()
+    ends: SourceEnds | None = None
     verified: dict[TopicPartition, Verified] = field(default_factory=dict)
 
 

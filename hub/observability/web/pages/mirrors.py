@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from hub.observability.web.format import count, seconds
@@ -103,25 +104,48 @@ def mirror(status: Mapping[str, Any], clusters: Mapping[str, str] | None = None)
         max(0, len(groups) - MOST_GROUPS),
         declared if declared != name else "",
         _handed_over(status),
-        tuple(_left_behind(status)),
+        tuple(left_behind_lines(status, MOST_LOST)),
     )
 
 
-def lost_line(status: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    """One of ``lost`` of a mirror's status, in words."""
-    stretch = f"offsets {row['first']} up to {row['end']}{'' if row['known'] else ' at least'}"
-    place = f"{row['topic']} partition {row['partition']}"
-    return f"{place}: {stretch} stayed at {status['source']} when {status['target']} took over"
-
-
-def _left_behind(status: Mapping[str, Any]) -> Iterator[str]:
-    """The first of it."""
-    lost, took_over = status.get("lost", ()), f"when {status.get('target')} took over"
-    yield from (lost_line(status, row) for row in lost[:MOST_LOST])
-    if len(lost) > MOST_LOST:
-        yield f"{len(lost) - MOST_LOST} partitions more: hub mirror status {status['mirror']}"
-    if again := status.get("redelivered"):
+def left_behind_lines(status: Mapping[str, Any], most: int | None = None) -> Iterator[str]:
+    """Return the lines that say which records the last failover left at the source and what to do; ``most`` partitions."""
+    lost, known, source = status.get("lost", ()), status.get("lost_known", True), status.get("source")
+    rows = [row for row in lost if row["end"] > row["first"]]
+    yield from (_lost_line(status, row) for row in rows[:most])
+    if most is not None and len(rows) > most:
+        yield f"{len(rows) - most} partitions more: hub mirror status {status['mirror']}"
+    if not known:
+        heard = status.get("lost_heard_at_ms")
+        when = "was never heard" if heard is None else f"was last heard at {_clock(heard)}"
+        yield (
+            f"how much stayed at {source} is unknown: it did not answer and {when}. Start it again: hub mirror status then"
+            " counts it"
+        )
+    elif rows:
+        yield (
+            f"only {source} has these records: look at them with hub mirror left-behind {status['mirror']}; hub mirror failback"
+            f" {status['mirror']} carries them over (--tail replay) or declares them lost (--tail discard)"
+        )
+    took_over = f"when {status.get('target')} took over"
+    again, least = status.get("redelivered", 0), status.get("redelivered_at_least", 0)
+    if again:
         yield f"{again:,} record{'s were' if again != 1 else ' was'} read again {took_over}"
+    elif again is None:
+        most_again = status.get("redelivered_at_most")
+        upper = "" if most_again is None else f" and at most {most_again:,}"
+        yield f"at least {least:,}{upper} records were read again {took_over}"
+
+
+def _lost_line(status: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    bound = "" if row["known"] else "at least "
+    place = f"{row['topic']} partition {row['partition']}"
+    stretch = f"offsets {row['first']} up to {row['end']}"
+    return f"{place}: {bound}{stretch} stayed at {status['source']} when {status['target']} took over"
+
+
+def _clock(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _handed_over(status: Mapping[str, Any]) -> bool:

@@ -1,0 +1,114 @@
+"""A failover as it is on the worst day: the source is killed while the mirror is behind, and what is lost is not known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_nodes import own_node
+from mirror_world import World, own_world, well
+from pipeline import wait_until
+from secured_node import SecuredNode
+
+from hub.observability.web.pages.mirrors import mirror
+from hub.record import Positions
+from hub.replication.clusters import read_board
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> Iterator[dict[str, SecuredNode]]:
+    with (
+        own_node(tmp_path / "nyc", SecuredNode) as nyc,
+        own_node(tmp_path / "lon", SecuredNode) as lon,
+    ):
+        yield {"nyc": nyc, "lon": lon}
+
+
+@pytest.fixture
+def world(sides: dict[str, SecuredNode], tmp_path: Path) -> Iterator[World]:
+    with own_world(tmp_path / "project", sides["nyc"].bootstrap, sides["lon"].bootstrap) as made:
+        yield made
+
+
+def kill(node: SecuredNode) -> None:
+    assert node.process is not None
+    node.process.kill()
+    node.process.wait()
+
+
+def heard_ends(world: World) -> int:
+    """The sum of the source's end offsets as the mirror's worker heard them last."""
+    ends = read_board(world.reached["lon"]).ends.get(world.name)
+    return 0 if ends is None else sum(end for _, end in ends.places.values())
+
+
+@pytest.mark.timeout(420)
+def test_what_a_dead_source_had_is_unknown_until_it_is_back(
+    world: World, sides: dict[str, SecuredNode]
+) -> None:
+    """The mirror is paused and writers go on; then the source is killed, and nobody can say how much it had by then."""
+    topic, group = f"{world.label}.chat", f"{world.label}.readers"
+    world.make(topic)
+    world.produce(topic, 100)
+    world.clusters["nyc"].publish_group(group, Positions.of([(topic, 0, 30), (topic, 1, 20)]))
+    world.declare([f"{world.label}.**"])
+    world.start_worker()
+    world.until(lambda each: well(each) and bool(each["groups"]))
+    world.hub("pause", world.name)
+    world.until(lambda each: {row["state"] for row in each["partitions"]} == {"paused"})
+    world.produce(topic, 400, mark="behind")
+    exact = world.json("drill", world.name)
+    assert (exact["exact"], exact["lost"], exact["lost_at_least"]) == (True, 400, 400)
+
+    # The worker that plans a paused mirror hears the source's ends all the same.
+    wait_until(lambda: heard_ends(world) == 500, 60.0, lambda: str(heard_ends(world)))
+    assert world.status()["source_heard_s"] < 60
+    world.produce(topic, 10, mark="unheard")
+    kill(sides["nyc"])
+
+    drilled = world.json("drill", world.name)
+    assert (drilled["exact"], drilled["lost"], drilled["redelivered"]) == (False, None, None)
+    assert drilled["lost_at_least"] in (400, 410) and drilled["redelivered_at_least"] == 0
+    assert (
+        drilled["redelivered_at_most"] == 50
+    )  # all that was mirrored and that the group had not read when it was seen
+    assert 0 < drilled["source_heard_s"] < 600
+    rehearsed = world.json("failover", world.name, "--dry-run")
+    assert (rehearsed["lost"], rehearsed["lost_at_least"]) == (None, drilled["lost_at_least"])
+    assert world.json("drill", world.name)["steps"] == drilled["steps"]  # a dry run changes nothing
+    _, asked = world.process("failover", world.name, ok=1)  # the name is not typed
+    assert "Lost: unknown, at least 4" in asked and "nyc does not answer; it was last heard" in asked
+    assert "0 offsets would be lost" not in asked
+
+    failed = world.json("failover", world.name, "--name", world.name)
+    assert (failed["exact"], failed["lost"], failed["new"]) == (False, None, "lon")
+    left = world.json("status", world.name)[0]
+    assert not left["lost_known"] and {row["known"] for row in left["lost"]} == {False}
+    assert sum(row["end"] - row["first"] for row in left["lost"]) in (400, 410)
+    page = mirror(left).lost
+    assert any("at least offsets" in line for line in page)
+    assert any("is unknown" in line and "last heard" in line for line in page)
+    world.hub("left-behind", world.name, ok=(1,))
+
+    sides["nyc"].start()
+    sides["nyc"].wait_ready()
+    found = world.json("status", world.name)[0]
+    assert found["lost_known"] and {row["known"] for row in found["lost"]} == {True}
+    assert sum(row["end"] - row["first"] for row in found["lost"]) == 410
+    shown: list[dict[str, Any]] = world.json("left-behind", world.name, "--limit", "1000")
+    assert len(shown) == 410
+    assert {row["value"] for row in shown} == {f"behind{n}" for n in range(400)} | {
+        f"unheard{n}" for n in range(10)
+    }
+    _, said = world.process("left-behind", world.name)
+    assert "hub mirror failback" in said and "--tail replay" in said and "--tail discard" in said
+    world.hub("resume", world.name)
+    world.json("failback", world.name)
+    assert world.status()["lost"] == []
+    values = [f"r{n}" for n in range(100)] + [row["value"] for row in shown]
+    for at in ("nyc", "lon"):
+        assert sorted(value.decode() for value in world.values(topic, at)) == sorted(values)
+    assert json.loads(world.hub("left-behind", world.name, "-o", "json")) == []
