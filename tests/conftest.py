@@ -28,6 +28,7 @@ SECONDS = {
     "integration/test_mirror_cli.py": 182,
     "integration/test_damaged_checkpoints.py": 170,
     "integration/test_mirror_import.py": 129,
+    "integration/test_mirror_rollout.py": 100,
     "integration/test_mirror_secured.py": 123,
     "integration/test_secured_kafka.py": 120,
     "integration/test_delta_views.py": 116,

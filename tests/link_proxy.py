@@ -25,7 +25,7 @@ from ports import free_ports
 from hub.config import Settings
 from hub.embedded import KafkaNode
 
-PRODUCE, FETCH, END_TXN = 0, 1, 26
+PRODUCE, FETCH, OFFSET_COMMIT, END_TXN, TXN_OFFSET_COMMIT = 0, 1, 8, 26, 28
 _CHUNK = 1 << 16
 
 

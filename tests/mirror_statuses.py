@@ -28,7 +28,7 @@ MARK = Checkpoint("m", 0, T, 0, "s", 100, 1, 110, target_topic_id="t", source_st
 def board(*records: NewRecord) -> Board:
     made = Board()
     for offset, new in enumerate(records):
-        made.apply(Record(new.topic, 0, offset, 0, new.key, new.value), 0.0, 50_000)
+        made.apply(Record(new.topic, 0, offset, 0, new.key, new.value, new.headers), 0.0, 50_000)
     return made
 
 

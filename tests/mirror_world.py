@@ -19,7 +19,8 @@ from hub.record import NewRecord, Record, TopicPartition
 from hub.replication.clusters import Reached, read_board, read_progress
 from hub.replication.links import links
 from hub.replication.mirrors import load
-from hub.replication.summary import summary_of
+from hub.replication.source_ends import EndsAsker
+from hub.replication.summary import places_of, summary_of
 from hub.replication.wire import ClusterAccess
 
 PATIENCE_S = 90.0
@@ -45,6 +46,7 @@ class World:
         self.told = {"HUB_PROJECT": str(self.folder)}
         self.reached: dict[str, Reached] = {}
         self.writers: dict[str, KafkaWriter] = {}
+        self.asker = EndsAsker()
 
     def declare(self, topics: Sequence[str], **more: Any) -> None:
         body = {
@@ -84,12 +86,15 @@ class World:
         """What ``hub mirror status`` tells, asked for in this process: a process for each look takes seconds."""
         file = load(self.path)
         link = links(file)[name or self.name]
-        if link.target not in self.reached:
-            direct = {name: ClusterAccess(bootstrap=each.bootstrap) for name, each in self.clusters.items()}
-            self.reached[link.target] = Reached(link.target, self.clusters[link.target], direct[link.target])
+        for end in (link.target, link.source):
+            if end not in self.reached:
+                direct = ClusterAccess(bootstrap=self.clusters[end].bootstrap)
+                self.reached[end] = Reached(end, self.clusters[end], direct)
         reached = self.reached[link.target]
         board, progress = read_board(reached), read_progress(reached, maps=False)
-        return summary_of(file, link, board, progress, int(time.time() * 1000))
+        places, known = places_of(link, board, progress), progress.of(link.name)
+        ends = self.asker.ask(self.reached[link.source], places, places - known.keys())
+        return summary_of(file, link, board, progress, int(time.time() * 1000), ends)
 
     def until(
         self, good: Callable[[dict[str, Any]], bool], name: str = "", timeout_s: float = PATIENCE_S

@@ -52,7 +52,8 @@ from hub.replication.metrics import families
 from hub.replication.mirrors import MirrorsFile
 from hub.replication.mirrors import load as load_mirrors
 from hub.replication.objectives import RESTING, RULES, seen_of_mirrors
-from hub.replication.summary import summary_of, with_losses
+from hub.replication.source_ends import EndsAsker
+from hub.replication.summary import AskedEnds, places_of, summary_of, with_losses
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.node import Node
 from hub.topics.browse import Browser
@@ -188,6 +189,7 @@ class Mirrors:
     _file: MirrorsFile | None = None
     _reached: Mapping[str, Reached] = field(default_factory=dict)
     _readers: dict[str, StatusReader] = field(default_factory=dict)  # by cluster
+    _ends: EndsAsker = field(default_factory=EndsAsker)
     _ways_back: dict[str, Link | None] = field(default_factory=dict)  # by mirror, while they carry anything
 
     def known(self) -> Known:
@@ -303,8 +305,12 @@ class Mirrors:
             short = {"mirror": link.name, "state": "unknown", "reason": error.message, "ok": False}
             ends = {"declared": link.declared, "source": link.source, "target": link.target}
             return {**short, **ends, "topics_known": self._topics.get(link.name, [])}, None
+        asked = AskedEnds()
+        if (source := reached.get(link.source)) is not None:
+            places, carried = places_of(link, board, progress), progress.of(link.name)
+            asked = self._ends.ask(source, places, places - carried.keys())
         found = with_losses(
-            summary_of(file, link, board, progress, wall_clock_ms()),
+            summary_of(file, link, board, progress, wall_clock_ms(), asked),
             losses_now(file, link, reached, board, progress),
         )
         self._topics[link.name] = sorted({str(row["topic"]) for row in found["partitions"]})

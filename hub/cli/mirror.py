@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from hub.replication.links import Link
     from hub.replication.loss_report import Report
     from hub.replication.mirrors import MirrorsFile
+    from hub.replication.source_ends import EndsAsker
     from hub.replication.verify import Compared, Verdict
 
 EXIT_REFUSED, EXIT_CHANGES = 1, 2
@@ -401,15 +402,21 @@ def status(
     Out of what stands in their targets, so it needs no worker; what a failover would cost each group, and what the last
     one left behind.
 
-    With a name: every partition and group of it. Exit code 0: all goes well. 1: something stands still that should not.
+    With a name: every partition and group of it. Exit code 0: all goes well. 1: something stands still that should not, or
+    nobody reports it. Lag is by the source's ends of now, where it answers.
 
     Example: hub mirror status nyc-lon --watch 2
     """
+    from hub.replication.source_ends import EndsAsker
+
     world = _world(file)
 
+    asker = EndsAsker()
+
     def look() -> list[dict[str, Any]]:
-        found = [_status(world, link) for link in world.chosen(names)]
-        return [*found, *(back for each in found if each.get("acting") and (back := _way_back(world, each)))]
+        found = [_status(world, link, asker) for link in world.chosen(names)]
+        backs = (_way_back(world, each, asker) for each in found if each.get("acting"))
+        return [*found, *(back for back in backs if back)]
 
     found = looked(
         look, lambda found: _show_status(found, bool(names), output), watch is not None, output, watch or 0.0
@@ -417,10 +424,10 @@ def status(
     raise typer.Exit(0 if all(each["ok"] for each in found) else 1)
 
 
-def _status(world: _World, link: Link) -> dict[str, Any]:
+def _status(world: _World, link: Link, asker: EndsAsker) -> dict[str, Any]:
     from hub.replication.clusters import read_board, read_progress
     from hub.replication.left_behind import losses_now
-    from hub.replication.summary import summary_of, with_losses
+    from hub.replication.summary import places_of, summary_of, with_losses
 
     reached = world.clusters[link.target]
     try:
@@ -435,18 +442,20 @@ def _status(world: _World, link: Link) -> dict[str, Any]:
             "groups": [],
             "gaps": [],
         }
-    found = summary_of(world.file, link, board, progress, int(time.time() * 1000))
+    places, known = places_of(link, board, progress), progress.of(link.name)
+    asked = asker.ask(world.clusters[link.source], places, places - known.keys())
+    found = summary_of(world.file, link, board, progress, int(time.time() * 1000), asked)
     return with_losses(found, losses_now(world.file, link, world.clusters, board, progress))
 
 
-def _way_back(world: _World, forward: Mapping[str, Any]) -> dict[str, Any] | None:
+def _way_back(world: _World, forward: Mapping[str, Any], asker: EndsAsker) -> dict[str, Any] | None:
     """How the way back of a mirror goes, while its target acts for its source; None when nobody has to declare it."""
     from hub.replication.links import BACK, links
 
     link = links(world.file).get(str(forward["mirror"]) + BACK)
     if link is None or forward["acting"].get(forward["source"]) != forward["target"]:
         return None
-    found = _status(world, link)
+    found = _status(world, link, asker)
     return found if found["partitions"] else None
 
 
@@ -480,6 +489,7 @@ _PARTITION_COLUMNS = (
     "records_per_s",
     "bytes_per_s",
     "last_commit_s",
+    "seen_s",
 )
 _GROUP_COLUMNS = (
     "group",
@@ -520,7 +530,7 @@ def _show_status(found: Sequence[Mapping[str, Any]], closely: bool, output: Outp
         for topic, why in each.get("trouble", {}).items():
             note(f'✗ {each["mirror"]}, topic "{topic}": {why}')
         for row in each["partitions"]:
-            if row["reason"] and each["state"] != "handed over":
+            if row["reason"] and row["state"] != "unknown" and each["state"] != "handed over":
                 note(f"! {each['mirror']}, {row['topic']} partition {row['partition']}: {row['reason']}")
         for gap in each["gaps"]:
             until = "its end" if gap["end"] < 0 else str(gap["end"])

@@ -325,7 +325,8 @@ def _carried(status: Mapping[str, Any], at_ms: int | None, now_ms: int) -> dict[
 
 def _of_topic(status: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], age_s: float) -> Edge:
     """Numbers only where a worker told every partition's: the bound is how long ago that was."""
-    why = next((str(row["reason"]) for row in rows if row["reason"]), str(status.get("reason") or ""))
+    reasons = (str(row["reason"]) for row in rows if row["reason"] and row["state"] != "unknown")
+    why = next(reasons, str(status.get("reason") or ""))
     if not rows:
         return Edge("", "", False, "UNKNOWN", why)
     records = [row["lag_records"] for row in rows]

@@ -1,9 +1,10 @@
 """[core] Mirrors as readers of their sources: positions out of their checkpoints, ends as far as they are known here.
 
 Where a mirror's source is this cluster, the rounds measure it like a group, with this cluster's own proofs. How far another
-cluster's topics reach only the mirror's workers tell: each time they do is an anchor, as a poll is, so the same laws hold, and what
-was there before the first one has no upper bound. A worker whose shard hangs may tell an end that it saw some time ago. One that
-has told nothing for longer than its rhythm allows is not believed any more: nothing waited then, and what is now nobody knows.
+cluster's topics reach is asked when the mirrors' status is; where that cluster does not answer, it is as its workers told last. Each
+such end is an anchor, as a poll is, so the same laws hold, and what was there before the first one has no upper bound. A worker that
+has told nothing for longer than its rhythm allows is not believed any more: its mirror is UNKNOWN, and lacks what the ends show at
+the least.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Rings = Mapping[int, Ring]
 
 
 class MirrorReader(NamedTuple):
-    """``ends``: by topic and partition how far the source reaches, and when a worker said so (epoch ms); None: the source is this
+    """``ends``: by topic and partition how far the source reaches, and as of when (epoch ms); None: the source is this
     cluster, which can be asked."""
 
     consumer: Consumer
@@ -108,9 +109,9 @@ def _ends(
 ) -> dict[str, dict[int, tuple[int, int]]]:
     return {
         topic: {
-            row["partition"]: (row["source_end"], told_ms - int(row["seen_s"] * 1000))
+            row["partition"]: (row["source_end"], told_ms - int(age_s * 1000))
             for row in rows
-            if row["source_end"] is not None and row["seen_s"] is not None
+            if row["source_end"] is not None and (age_s := row.get("source_end_s", row["seen_s"])) is not None
         }
         for topic, rows in by_topic.items()
     }

@@ -5,7 +5,8 @@
     _hub.mirror.control   compact   pause|link                 a person's wish (the others: groups, failover, plan)
                                     retry|link                 what stands still may try again
                                     loss|home|epoch            what a failover left behind
-    _hub.mirror.status    compact   worker|name                a heartbeat, with the shards that it holds
+    _hub.mirror.status    compact   worker|name                a heartbeat, with the shards that it holds (header
+                                                               `links`: the links that it carries, as defined)
                                     carries|link               topics, partitions and generations, as last planned
                                     ends|link                  how far the source reached when it was last heard
                                     partition|link|topic|n     how one partition goes
@@ -19,15 +20,16 @@ read was a worker of the past.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
 
 import orjson
 
 from hub.errors import HubFault
 from hub.record import NewRecord, Record, TopicPartition
 from hub.replication.checkpoint import CONTROL_TOPIC, Checkpoint
+from hub.replication.definitions import Definition
 from hub.replication.failover import Control, Operation, Ownership, apply
 from hub.replication.groups import Mark, mark_of
 from hub.replication.loss_report import Declared, Heard, declared_of
@@ -47,11 +49,17 @@ CHORES = -1
 """The number of the shard that has no partitions: whoever holds it plans the link and carries its groups."""
 
 _LONG_AGO_MS = 60_000
+_LINKS, _HEARD = "links", "source_heard_at_ms"
+"""Headers, which earlier releases pass over: a field of the body that they do not know they refuse, and with it the record."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A worker's heartbeat. ``ttl_ms``: for so long after it was heard the worker counts as alive."""
+    """A worker's heartbeat. ``ttl_ms``: for so long after it was heard the worker counts as alive. ``links``: the links to this
+    cluster that it carries, with their definitions; None: it is of an earlier release, which does not say.
+    """
 
     worker: str
     host: str
@@ -59,6 +67,7 @@ class Beat:
     holding: tuple[Shard, ...]
     ttl_ms: int
     at_ms: int
+    links: Mapping[str, Definition] | None = None
 
     def record(self) -> NewRecord:
         body = {
@@ -68,7 +77,10 @@ class Beat:
             "ttl_ms": self.ttl_ms,
             "at_ms": self.at_ms,
         }
-        return NewRecord(STATUS_TOPIC, f"worker|{self.worker}".encode(), orjson.dumps(body))
+        said = {name: [each.digest, each.since_ms] for name, each in (self.links or {}).items()}
+        headers = () if self.links is None else ((_LINKS, orjson.dumps(said)),)
+        key = f"worker|{self.worker}".encode()
+        return NewRecord(STATUS_TOPIC, key, orjson.dumps(body), headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +155,8 @@ class PartitionStatus:
     def record(self) -> NewRecord:
         body = {name: getattr(self, name) for name in _STATUS_FIELDS}
         key = f"partition|{self.link}|{self.topic}|{self.partition}"
-        return NewRecord(STATUS_TOPIC, key.encode(), orjson.dumps(body))
+        headers = ((_HEARD, b"%d" % self.source_heard_at_ms),)
+        return NewRecord(STATUS_TOPIC, key.encode(), orjson.dumps(body), headers)
 
 
 _STATUS_FIELDS = (
@@ -162,9 +175,8 @@ _STATUS_FIELDS = (
     "bytes_per_s",
     "committed_at_ms",
     "restarts",
-    # Times last: a status that differs in them alone is not written again at once.
+    # The time last: a status that differs in it alone is not written again at once.
     "at_ms",
-    "source_heard_at_ms",
 )
 
 
@@ -311,6 +323,7 @@ class Board:
                     places[TopicPartition(mark.topic, mark.partition)] = mark
             else:
                 self._said(kind, rest, orjson.loads(record.value), now_s, now_ms)
+                self._take_headers(kind, rest, record)
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise HubFault(
                 f"{record.topic}, offset {record.offset}: not what a mirror writes ({error!r})",
@@ -322,24 +335,24 @@ class Board:
         match kind:
             case "worker":
                 holding = tuple(Shard(str(link), int(number)) for link, number in body.pop("holding"))
-                self.beats[rest] = Beat(worker=rest, holding=holding, **body)
+                self.beats[rest] = _made(Beat, body, worker=rest, holding=holding)
                 age_ms = now_ms - self.beats[rest].at_ms
                 self.heard_s[rest] = now_s - (age_ms / 1000 if age_ms > _LONG_AGO_MS else 0.0)
             case "carries":
                 topics = {name: CarriedTopic(*row) for name, row in body.pop("topics").items()}
                 cautions = tuple(body.pop("cautions"))
-                self.carries[rest] = Carries(link=rest, topics=topics, cautions=cautions, **body)
+                self.carries[rest] = _made(Carries, body, link=rest, topics=topics, cautions=cautions)
             case "ends":
                 places = {TopicPartition(topic, n): (begin, end) for topic, n, begin, end in body["places"]}
                 self.ends[rest] = SourceEnds(rest, places, int(body["at_ms"]))
             case "partition":
                 link, topic, partition = rest.split("|")
                 place = link, topic, int(partition)
-                self.partitions[place] = PartitionStatus(*place, **body)
+                self.partitions[place] = _made(PartitionStatus, body, **_named(place))
             case "verified":
                 link, topic, partition = rest.split("|")
                 place = link, topic, int(partition)
-                self.verified[place] = Verified(*place, **body)
+                self.verified[place] = _made(Verified, body, **_named(place))
             case "group":
                 link, _, group = rest.partition("|")
                 of_group = tuple(GroupPlace(*row) for row in body["places"])
@@ -354,6 +367,15 @@ class Board:
                     self.declared[said.home] = said
             case _:
                 pass  # what a newer hub tells
+
+    def _take_headers(self, kind: str, rest: str, record: Record) -> None:
+        """Take in what earlier releases do not write."""
+        if kind == "worker":
+            self.beats[rest] = replace(self.beats[rest], links=_links_of(record))
+        elif kind == "partition" and (heard := _header(record, _HEARD)) is not None:
+            link, topic, partition = rest.split("|")
+            place = link, topic, int(partition)
+            self.partitions[place] = replace(self.partitions[place], source_heard_at_ms=int(heard))
 
     def _forget(self, kind: str, rest: str, topic_of: str) -> None:
         match kind:
@@ -403,6 +425,11 @@ class Board:
             name for name, at_s in self.heard_s.items() if (now_s - at_s) * 1000 < self.beats[name].ttl_ms
         )
 
+    def claims(self, now_s: float) -> dict[str, Mapping[str, Definition]]:
+        """Return the links of every living worker that names them; workers of earlier releases are left out."""
+        beats = ((name, self.beats[name].links) for name in self.alive(now_s))
+        return {name: links for name, links in beats if links is not None}
+
     def leases(self, now_s: float) -> tuple[Lease, ...]:
         """Who holds what, as each says; on the reader's clock, in milliseconds."""
         return tuple(
@@ -410,6 +437,31 @@ class Board:
             for name in sorted(self.alive(now_s))
             for shard in self.beats[name].holding
         )
+
+
+def _made(kind: Callable[..., T], body: Mapping[str, Any], **more: Any) -> T:
+    """One of the dataclasses above out of a record's body; fields of a newer hub are passed over."""
+    known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in body.items() if name in known}, **more)
+
+
+def _named(place: tuple[str, str, int]) -> dict[str, Any]:
+    return dict(zip(("link", "topic", "partition"), place, strict=True))
+
+
+def _header(record: Record, wanted: str) -> bytes | None:
+    return next((value for name, value in record.headers if name == wanted), None)
+
+
+def _links_of(record: Record) -> Mapping[str, Definition] | None:
+    """The links that a heartbeat names; None: it is an earlier release's."""
+    said = _header(record, _LINKS)
+    if said is None:
+        return None
+    return {
+        name: Definition(int(since_ms), str(digest))
+        for name, (digest, since_ms) in orjson.loads(said).items()
+    }
 
 
 def joined(boards: Iterable[Control]) -> Control:

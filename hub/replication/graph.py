@@ -183,6 +183,33 @@ def representatives(patterns: Iterable[str]) -> list[str]:
     return list(cases.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Neighborhood:
+    """What of a file decides about the topics that one mirror selects. ``mirrors``: all that select one of them, itself too.
+    ``owners``: (cluster, pattern of its ``owns``) that fit one of them."""
+
+    mirrors: frozenset[str]
+    owners: frozenset[tuple[str, str]]
+
+
+def neighborhoods(file: MirrorsFile) -> dict[str, Neighborhood]:
+    """Return the neighborhood of every mirror, for any topics that there may ever be. Raises ConfigError (HUB-1604)."""
+    mirrors: dict[str, set[str]] = {name: {name} for name in file.mirrors}
+    owned: dict[str, set[tuple[str, str]]] = {name: set() for name in file.mirrors}
+    for topic in representatives(_patterns(file)):
+        selecting = [name for name, mirror in file.mirrors.items() if mirror.selects(topic)]
+        owning = [
+            (name, pattern)
+            for name, cluster in file.clusters.items()
+            for pattern in cluster.owns
+            if selecting and matches(pattern, topic)
+        ]
+        for name in selecting:
+            mirrors[name].update(selecting)
+            owned[name].update(owning)
+    return {name: Neighborhood(frozenset(mirrors[name]), frozenset(owned[name])) for name in file.mirrors}
+
+
 def _patterns(file: MirrorsFile) -> Iterable[str]:
     for cluster in file.clusters.values():
         yield from cluster.owns

@@ -90,6 +90,12 @@ def families(
         ["mirror"],
         (([each["mirror"]], sum(_stands(each, row) for row in each["partitions"])) for each in told),
     )
+    yield _gauge(
+        "unknown_partitions",
+        "Partitions that no worker reports",
+        ["mirror"],
+        (([each["mirror"]], sum(row["state"] == "unknown" for row in each["partitions"])) for each in told),
+    )
     yield _gauge("gaps", "Stretches that the target lacks for ever", ["mirror"], (([each["mirror"]], len(each["gaps"])) for each in told))  # fmt: skip
     yield _gauge(
         "gap_age_seconds",
@@ -113,6 +119,8 @@ def families(
 
 
 def _stands(status: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    if row["state"] == "unknown":
+        return False
     return bool(row["reason"]) and (row["state"] != "left" or row["topic"] in status["trouble"])
 
 

@@ -67,6 +67,8 @@ def _trouble(status: Status, error: str | None) -> Observation:
     why = _not_known(status, error)
     if why is not None:
         return Observation(_about(name), Verdict.UNKNOWN, detail=why)
+    if status["state"] == "unknown":
+        return Observation(_about(name), Verdict.UNKNOWN, detail=str(status["reason"]))
     if not status["stands"]:
         return Observation(_about(name), Verdict.GOOD)
     standing = [row for row in status["partitions"] if row["state"] in ("stopped", "trouble")]
@@ -91,6 +93,8 @@ def _unknown(status: Status, error: str | None) -> Observation:
     why = _not_known(status, error)
     if why is None and status["state"] == "starting":
         why = "a worker has it and has not planned it yet"
+    if why is None and status["state"] == "unknown":
+        why = str(status["reason"])
     if why is None:
         return Observation(_about(name), Verdict.GOOD)
     return Observation(

@@ -3,7 +3,8 @@
 A shard is a fixed set of partitions with one transactional id, which alone makes it safe: whoever opens it fences the
 one before. Leases only keep two workers from fencing each other for ever. Every worker computes the same assignment from
 the same members and leases (who holds keeps, within its share; the rest by rendezvous hashing), takes what is its own
-when nobody holds it any more, and gives back at a commit what is not; the shards that stay are not touched.
+when nobody holds it any more, and gives back at a commit what is not; the shards that stay are not touched. The members are
+those of a link's crew (definitions.py): a worker that does not have the link is given none of it.
 """
 
 from __future__ import annotations
@@ -130,6 +131,41 @@ def moves(
         take=tuple(sorted(mine - held.keys())),
         release=tuple(sorted(holding - mine)),
         renew=tuple(sorted(holding & mine)),
+    )
+
+
+def moves_by_crew(
+    me: str,
+    crews: Mapping[str, frozenset[str]],
+    shards: Iterable[Shard],
+    leases: Iterable[Lease],
+    now_ms: int,
+) -> Moves:
+    """What ``me`` does about links that not everybody carries. ``crews``: by link, the workers that divide its shards.
+
+    Links with the same crew are divided together, so that each worker has its share of all of them. What somebody outside of
+    the crew holds (a worker with another definition of the link, or of an earlier release, which names no links) is nobody's
+    until it is given back or its lease runs out. Who is not of a link's crew gives its shards back.
+    """
+    live = [lease for lease in leases if lease.until_ms > now_ms]
+    nobody: frozenset[str] = frozenset()
+    outside = {lease.shard for lease in live if lease.worker not in crews.get(lease.shard.link, nobody)}
+    by_crew: dict[frozenset[str], set[Shard]] = {}
+    for shard in shards:
+        crew = crews.get(shard.link, nobody)
+        if me in crew and shard not in outside:
+            by_crew.setdefault(crew, set()).add(shard)
+    due = [
+        moves(me, crew, those, [lease for lease in live if lease.shard in those], now_ms)
+        for crew, those in by_crew.items()
+    ]
+    not_mine = {
+        lease.shard for lease in live if lease.worker == me and me not in crews.get(lease.shard.link, nobody)
+    }
+    return Moves(
+        take=tuple(sorted(shard for each in due for shard in each.take)),
+        release=tuple(sorted({*not_mine, *(shard for each in due for shard in each.release)})),
+        renew=tuple(sorted(shard for each in due for shard in each.renew)),
     )
 
 

@@ -1,49 +1,87 @@
 """[core] The status of one mirror, out of what stands in its target: state, lag, gaps, groups, RPO. Plain values for output.
 
-Positions and gaps are from checkpoints, which are true whatever becomes of workers; ends, rates and lag are what a worker
-saw last, and how long ago is said. Without a worker that is alive a mirror does not run.
+Positions and gaps are from checkpoints, which are true whatever becomes of workers; rates and reasons are what a worker saw
+last, and how long ago is said. Lag in records is the source's end, as it is asked for now, less the checkpoint: a worker that
+stands still does not freeze it. Where the source does not answer, the end is the one that a worker reported last.
+
+A partition is reported while a worker that is alive says that it holds the partition's shard, and has told of the partition.
+Every other one is ``unknown``, and so is its mirror. Without a worker that is alive a mirror does not run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from hub.record import TopicPartition
-from hub.replication.board import Board, GroupStatus, PartitionStatus, Verified, copy_of
+from hub.replication.board import Beat, Board, GroupStatus, PartitionStatus, Verified, copy_of
 from hub.replication.checkpoint import Checkpoint
+from hub.replication.definitions import Definition, digests_of, in_force
 from hub.replication.links import Link, home_of
 from hub.replication.loss_report import Loss
 from hub.replication.mirrors import Mirror, MirrorsFile, is_open, opens_at
 from hub.replication.progress import Progress
 from hub.replication.rules import stretches_of
 from hub.replication.shape import shape_of
+from hub.replication.shards import shard_of
 
+SILENT_MS = 15_000
+"""A worker beats once a second. One that was not heard for longer is not believed any more; the clocks of machines may differ by
+some of that."""
 _STALE_MS = 30_000
 _LEFT_S = 60
 
 
+@dataclass(frozen=True, slots=True)
+class AskedEnds:
+    """How far a source reached when it was asked, by partition. ``begins``: the first offsets of those without a checkpoint.
+    ``error``: why it did not answer."""
+
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    begins: Mapping[TopicPartition, int] = field(default_factory=dict)
+    error: str = ""
+
+
+NOT_ASKED = AskedEnds()
+
+
+def places_of(link: Link, board: Board, progress: Progress) -> frozenset[TopicPartition]:
+    """Every partition that a status of the link is about: planned, or mirrored before."""
+    carries = board.carries.get(link.name)
+    topics = carries.topics if carries is not None else {}
+    planned = {TopicPartition(name, at) for name, topic in topics.items() for at in range(topic.partitions)}
+    return frozenset(planned | progress.of(link.name).keys())
+
+
 def summary_of(
-    file: MirrorsFile, link: Link, board: Board, progress: Progress, now_ms: int
+    file: MirrorsFile,
+    link: Link,
+    board: Board,
+    progress: Progress,
+    now_ms: int,
+    ends: AskedEnds = NOT_ASKED,
 ) -> dict[str, Any]:
-    """One mirror as ``hub mirror status`` tells it. ``ok``: nothing stands still that should not."""
+    """One mirror as ``hub mirror status`` tells it. ``ok``: nothing stands still that should not, and all of it is known.
+    ``ends``: of the source, asked after ``board`` and ``progress`` were read."""
     carries = board.carries.get(link.name)
     marks = progress.of(link.name)
     topics = carries.topics if carries is not None else {}
-    places = {*marks} | {
-        TopicPartition(name, at) for name, topic in topics.items() for at in range(topic.partitions)
-    }
     workers = _workers(board, link, now_ms)
+    holders = _holders(board, link, workers)
     paused = board.paused.get(link.declared)
-    partitions = [
-        _partition(tp, marks.get(tp), board.partitions.get((link.name, *tp)), bool(workers), now_ms)
-        for tp in sorted(places)
-    ]
+    partitions = []
+    for tp in sorted(places_of(link, board, progress)):
+        mark, status = marks.get(tp), board.partitions.get((link.name, *tp))
+        said = status or mark
+        shard = said.shard if said is not None else shard_of(*tp, link.mirror.shards)
+        source = _source(link, tp, board, ends, now_ms)
+        partitions.append(_partition(tp, mark, status, holders.get(shard, ()), source, now_ms))
     if carries is not None:
         for row in partitions:
-            if row["topic"] not in topics and not row["reason"]:
+            if row["topic"] not in topics and (row["state"] == "unknown" or not row["reason"]):
                 row["state"] = "left"
                 row["reason"] = carries.trouble.get(str(row["topic"])) or _why_left(
                     file, board, str(row["topic"])
@@ -76,6 +114,8 @@ def summary_of(
     # What it does not carry any more is not late: its way back tells of it, or nobody does.
     carried = [row for row in partitions if row["state"] != "left" or row["topic"] in trouble]
     stopped = [row for row in partitions if row["state"] in ("stopped", "trouble")]
+    unknown = [row for row in partitions if row["state"] == "unknown"]
+    defined = _definitions(file, link, board, now_ms)
     error = carries.error if carries is not None else ""
     stands = False
     differing = [row for row in partitions if row["verified"] and row["verified"]["differs_at"] is not None]
@@ -86,7 +126,7 @@ def summary_of(
     elif (closed := _closed(link.mirror, now_ms)) is not None:
         state, reason = "paused", closed
     elif not workers:
-        state, reason = "no worker", "nobody mirrors it now: hub mirror run"
+        state, reason = "no worker", f"{_last_heard(board, link, now_ms)}: hub mirror run"
         stands = True
     elif carries is None:
         state, reason = "starting", "a worker plans it"
@@ -96,7 +136,7 @@ def summary_of(
     elif error or stopped or trouble:
         state, reason = "trouble", error
         stands = True
-    elif left := [row for row in partitions if row["state"] == "waiting" and (row["seen_s"] or 0) > _LEFT_S]:
+    elif left := [row for row in unknown if (row["seen_s"] or 0) > _LEFT_S]:
         state, reason = "trouble", f"no worker has told of {len(left)} of its partitions for {_LEFT_S} s"
         stands = True
     elif differing:
@@ -105,6 +145,13 @@ def summary_of(
         reason = (
             f"{len(differing)} of its partitions differ from the source, first {first['topic']} partition"
             f" {first['partition']} at offset {first['verified']['differs_at']}: hub mirror verify {link.name}"
+        )
+    elif unknown:
+        first = unknown[0]
+        state = "unknown"
+        reason = (
+            f"{len(unknown)} of its {len(partitions)} partitions are not reported by any worker, first"
+            f" {first['topic']} partition {first['partition']}: {first['reason']}"
         )
     else:
         state, reason = "mirroring", ""
@@ -128,12 +175,13 @@ def summary_of(
         "topics": len({row["topic"] for row in partitions}),
         "lag_records": _total(carried, "lag_records"),
         "lag_bytes": _total(carried, "lag_bytes"),
-        "lag_s": max((row["lag_s"] for row in carried if row["lag_s"] is not None), default=None),
+        "lag_s": _latest(carried),
         "records_per_s": round(sum(row["records_per_s"] for row in partitions), 1),
         "bytes_per_s": round(sum(row["bytes_per_s"] for row in partitions), 1),
         "last_commit_s": round((now_ms - committed) / 1000, 1) if committed else None,
         "trouble": trouble,
-        "cautions": list(carries.cautions) if carries is not None else [],
+        "cautions": [*(carries.cautions if carries is not None else ()), *_cautions(defined, ends, link)],
+        "definitions": defined,
         "operations": [
             {"home": home, "kind": one.kind, "id": one.id, "next": one.next.name if one.next else None}
             for home, one in board.control.operations.items()
@@ -228,14 +276,88 @@ def _why_left(file: MirrorsFile, board: Board, topic: str) -> str:
     )
 
 
+def _alive(beat: Beat, now_ms: int) -> bool:
+    """Whether a worker was heard of lately, by the clock of whoever asks."""
+    return now_ms - beat.at_ms < max(SILENT_MS, beat.ttl_ms)
+
+
+def _holds(beat: Beat, link: Link) -> bool:
+    return any(shard.link == link.name for shard in beat.holding)
+
+
 def _workers(board: Board, link: Link, now_ms: int) -> list[str]:
-    """Those that hold anything of the link and were heard of lately, by the clock of whoever asks."""
-    return sorted(
-        name
+    """Those that hold anything of the link and are alive."""
+    return sorted(name for name, beat in board.beats.items() if _alive(beat, now_ms) and _holds(beat, link))
+
+
+def _holders(board: Board, link: Link, workers: Sequence[str]) -> dict[int, tuple[str, ...]]:
+    """By shard, the workers that are alive and say that they hold it."""
+    found: dict[int, tuple[str, ...]] = {}
+    for name in workers:
+        for shard in board.beats[name].holding:
+            if shard.link == link.name:
+                found[shard.number] = (*found.get(shard.number, ()), name)
+    return found
+
+
+def _last_heard(board: Board, link: Link, now_ms: int) -> str:
+    """Since when nobody mirrors a link, as far as its last worker tells."""
+    silent = [beat for beat in board.beats.values() if _holds(beat, link)]
+    if not silent:
+        return "nobody mirrors it now"
+    last = max(silent, key=lambda beat: beat.at_ms)
+    ago_s = max(0, now_ms - last.at_ms) / 1000
+    return f"its worker {last.worker} was last heard of {ago_s:.0f} s ago, and nobody else mirrors it"
+
+
+def _definitions(file: MirrorsFile, link: Link, board: Board, now_ms: int) -> list[dict[str, Any]]:
+    """The definitions that living workers have of the link, that of the newest file first. ``here``: it is the asked file's."""
+    claims = {
+        name: {link.name: beat.links[link.name]}
         for name, beat in board.beats.items()
-        if now_ms - beat.at_ms < max(_STALE_MS, beat.ttl_ms)
-        and any(shard.link == link.name for shard in beat.holding)
-    )
+        if _alive(beat, now_ms) and beat.links is not None and link.name in beat.links
+    }
+    chosen = in_force(claims).get(link.name)
+    if chosen is None:
+        return []
+    mine = digests_of(file).get(link.name)
+    known: dict[str, tuple[Definition, list[str]]] = {}
+    for worker, (each,) in ((worker, tuple(said.values())) for worker, said in sorted(claims.items())):
+        since, workers = known.get(each.digest, (each, []))
+        known[each.digest] = max(since, each), [*workers, worker]
+    return [
+        {
+            "digest": digest,
+            "since_ms": since.since_ms,
+            "workers": workers,
+            "in_force": digest == chosen.digest,
+            "here": digest == mine,
+        }
+        for digest, (since, workers) in sorted(known.items(), key=lambda each: each[1][0], reverse=True)
+    ]
+
+
+def _cautions(defined: Sequence[Mapping[str, Any]], ends: AskedEnds, link: Link) -> list[str]:
+    """What is worth knowing of a status that is not wrong."""
+    found = []
+    if ends.error:
+        found.append(
+            f"{link.source} does not tell how far it reaches ({ends.error}): lag is by what workers reported last"
+        )
+    if not defined:
+        return found
+    first, *others = defined
+    idle = sorted(worker for each in others for worker in each["workers"])
+    if idle:
+        found.append(
+            f"its workers have {len(defined)} definitions of it: {', '.join(first['workers'])} carry it as the newest file defines it;"
+            f" idle until their mirrors.yaml is the same: {', '.join(idle)}"
+        )
+    if not first["here"]:
+        found.append(
+            "the workers carry it otherwise than the file asked with defines it: give all of them the same mirrors.yaml"
+        )
+    return found
 
 
 def _heartbeat(board: Board, worker: str, link: str, now_ms: int) -> dict[str, Any]:
@@ -275,18 +397,45 @@ def _unverified(partitions: Sequence[dict[str, Any]]) -> int:
     return count
 
 
+class _Source(NamedTuple):
+    """Of a source's partition: its first offset, where a partition that was never mirrored begins there; its end; and how old
+    that is, in milliseconds. None: not known."""
+
+    begin: int | None
+    end: int | None
+    age_ms: int | None
+
+
+def _source(link: Link, tp: TopicPartition, board: Board, asked: AskedEnds, now_ms: int) -> _Source:
+    """As it was asked now; else as a worker heard it last."""
+    known = board.ends.get(link.name)
+    begin = asked.begins.get(tp)
+    if begin is None and known is not None and tp in known.places:
+        begin = known.places[tp][0]
+    # A way back carries only what was born away, and `latest` only what comes.
+    if link.mirror.start != "earliest" or link.name != link.declared:
+        begin = None
+    if tp in asked.offsets:
+        return _Source(begin, asked.offsets[tp], 0)
+    heard = board.heard(link.name, tp)
+    return _Source(begin, None, None) if heard is None else _Source(begin, heard.end, now_ms - heard.at_ms)
+
+
 def _partition(
     tp: TopicPartition,
     mark: Checkpoint | None,
     status: PartitionStatus | None,
-    worked: bool,
+    holders: Sequence[str],
+    source: _Source,
     now_ms: int,
 ) -> dict[str, Any]:
+    """One row. ``holders``: the workers that hold its shard, as they report."""
     told = status.source_next if status is not None and status.source_next >= 0 else None
     source_next = mark.source_next if mark is not None else told
-    fresh = status is not None and now_ms - status.at_ms < _STALE_MS and worked
-    end = status.source_end if status is not None and status.source_end >= 0 else None
-    lag = max(0, end - source_next) if end is not None and source_next is not None else None
+    seen_ms = now_ms - status.at_ms if status is not None else None
+    fresh = status is not None and status.worker in holders and now_ms - status.at_ms < _STALE_MS
+    position = source.begin if source_next is None else source_next
+    lag = max(0, source.end - position) if source.end is not None and position is not None else None
     mean = status.lag_bytes / status.lag_records if status is not None and status.lag_records > 0 else 0.0
     committed = mark.committed_at_ms if mark is not None else 0
     return {
@@ -294,37 +443,59 @@ def _partition(
         "partition": tp.partition,
         "shard": status.shard if status is not None else mark.shard if mark is not None else None,
         "worker": status.worker if fresh and status is not None else None,
-        "state": status.state if fresh and status is not None else "waiting",
-        "reason": status.reason if fresh and status is not None else "",
+        "state": status.state if fresh and status is not None else "unknown",
+        "reason": status.reason if fresh and status is not None else _untold(holders, seen_ms),
         "engine": (status.engine if status is not None else "") or (mark.engine if mark is not None else ""),
         "generation": mark.generation if mark is not None else 0,
         "source_start": mark.source_start if mark is not None else None,
         "source_next": source_next,
-        "source_end": end,
+        "source_end": source.end,
+        "source_end_s": _seconds(source.age_ms),
         "target_next": mark.target_next if mark is not None else None,
         "lag_records": lag,
-        "lag_bytes": int(lag * mean) if lag is not None else None,
-        "lag_s": _lag_s(status, source_next, lag, fresh, now_ms),
+        "lag_bytes": int(lag * mean) if lag is not None and (mean or not lag) else None,
+        "lag_s": _lag_s(status, position, lag, fresh, source.age_ms == 0, now_ms),
         "records_per_s": status.records_per_s if fresh and status is not None else 0.0,
         "bytes_per_s": status.bytes_per_s if fresh and status is not None else 0.0,
         "last_commit_s": round((now_ms - committed) / 1000, 1) if committed else None,
         "restarts": status.restarts if fresh and status is not None else 0,
-        "seen_s": round((now_ms - status.at_ms) / 1000, 1) if status is not None else None,
+        "seen_s": _seconds(seen_ms),
     }
 
 
+def _seconds(of_ms: int | None) -> float | None:
+    return None if of_ms is None else round(max(0, of_ms) / 1000, 1)
+
+
+def _untold(holders: Sequence[str], seen_ms: int | None) -> str:
+    """Why nothing is known of how a partition goes now."""
+    ago = "never reported" if seen_ms is None else f"last reported {max(0, seen_ms) / 1000:.0f} s ago"
+    if not holders:
+        return f"no worker holds its shard ({ago})"
+    return f"worker {holders[0]} has it and has not reported it ({ago})"
+
+
 def _lag_s(
-    status: PartitionStatus | None, source_next: int | None, lag: int | None, fresh: bool, now_ms: int
+    status: PartitionStatus | None,
+    position: int | None,
+    lag: int | None,
+    fresh: bool,
+    asked: bool,
+    now_ms: int,
 ) -> float | None:
-    """How late a partition is. Once nobody looks any more: what was there then waits since then at least, and of what came
-    later nothing is known."""
-    if status is None or lag is None:
+    """How late a partition is, in seconds; ``asked``: its lag is by the source's end of now. Once nobody looks any more: what
+    was there then waits since then at least, and when came what came later nobody knows."""
+    if lag is None or position is None:
+        return None
+    if lag == 0 and (fresh or asked):
+        return 0.0
+    if status is None:
         return None
     if fresh:
-        return 0.0 if lag == 0 else status.lag_s
-    if lag == 0:
+        return status.lag_s
+    if lag == 0 or status.source_end <= position:
         return None
-    moved = source_next is not None and source_next > status.source_next
+    moved = position > status.source_next
     return (0.0 if moved else status.lag_s or 0.0) + max(0, now_ms - status.at_ms) / 1000
 
 
@@ -360,5 +531,13 @@ def _group(status: GroupStatus, partitions: dict[tuple[Any, Any], dict[str, Any]
 
 
 def _total(rows: Sequence[dict[str, Any]], name: str) -> int | None:
-    known = [row[name] for row in rows if row[name] is not None]
-    return sum(known) if known or not rows else None
+    """The sum; None while one of them is not known."""
+    known = [row[name] for row in rows]
+    return None if None in known else sum(known)
+
+
+def _latest(rows: Sequence[dict[str, Any]]) -> float | None:
+    """The longest lag in seconds; None where none is known to be late and one is not known."""
+    known = [row["lag_s"] for row in rows if row["lag_s"] is not None]
+    longest = max(known, default=None)
+    return longest if len(known) == len(rows) or longest else None

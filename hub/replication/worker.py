@@ -11,6 +11,9 @@ would pause everybody, its protocol knows one kind of lease (partitions of a sub
 time-out, while here each target has its own fleet, and what a worker keeps is decided by the pure ``shards.moves``. A
 lease only spares workers from fencing each other; that a shard has one writer is up to its transactional id.
 
+Each heartbeat names the links that its worker carries, and their definitions (definitions.py): workers with different files
+share a target, and a changed file is rolled out worker by worker.
+
 A worker that stood still for longer than its heartbeats count drops everything it holds before it says another word.
 The file is read again when it changes; one that is wrong is said to be so, and the former one stays.
 """
@@ -36,13 +39,14 @@ from hub.replication.batch_engine import PartitionProgress
 from hub.replication.board import CHORES, STATUS_TOPIC, Beat, Board, Carries, PartitionStatus, joined
 from hub.replication.chores import Chores
 from hub.replication.clusters import Reached, own_topics, reach_all
+from hub.replication.definitions import Definition, crews, definitions, in_force
 from hub.replication.failover import Control
 from hub.replication.lag import Arrivals, Rate
 from hub.replication.links import Link, carries, checked, links, opposite
 from hub.replication.listener import Listener
 from hub.replication.mirrors import MirrorsFile, load, mask_secrets, stamp_of
 from hub.replication.shard_run import ShardRun, Wish
-from hub.replication.shards import Lease, Moves, Shard, Watch, moves, watch
+from hub.replication.shards import Lease, Moves, Shard, Watch, moves_by_crew, watch
 from hub.runtime import Backoff
 
 log = logging.getLogger(__name__)
@@ -64,7 +68,7 @@ def run(path: Path, environ: Mapping[str, str], stop: threading.Event, timeout_s
     secrets = mask_secrets(file, environ)
     clusters = reach_all(file, environ, path.parent, timeout_s)
     while not stop.is_set():
-        worker = Worker(file, clusters, secrets=secrets)
+        worker = Worker(file, clusters, secrets=secrets, since_ms=stamp[0] // 1_000_000 if stamp else None)
         worker.start()
         try:
             while not stop.wait(FILE_S) and (now := stamp_of(path)) == stamp:
@@ -93,9 +97,12 @@ class Worker:
         clusters: Mapping[str, Reached],
         name: str | None = None,
         secrets: Mapping[str, str] | None = None,
+        since_ms: int | None = None,
     ) -> None:
+        """``since_ms``: modification time of the file, epoch milliseconds; None: now."""
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
         every = links(file)
+        defined = definitions(file, int(time.time() * 1000) if since_ms is None else since_ms)
         targets = {link.target for link in every.values()}
         self.listeners = {
             name: Listener(reached, status=name in targets) for name, reached in clusters.items()
@@ -108,6 +115,7 @@ class Worker:
                 clusters,
                 self.listeners,
                 secrets or {},
+                defined,
             )
             for target in sorted(targets)
         ]
@@ -141,12 +149,16 @@ class Fleet(threading.Thread):
         clusters: Mapping[str, Reached],
         listeners: Mapping[str, Listener],
         secrets: Mapping[str, str],
+        defined: Mapping[str, Definition] | None = None,
     ) -> None:
         self.target = next(iter(mine.values())).target
         super().__init__(name=f"fleet.{self.target}", daemon=True)
         self.worker, self.file, self.links = worker, file, mine
         self.clusters, self.listeners, self.secrets = clusters, listeners, secrets
         self.listener = listeners[self.target]
+        every = definitions(file, 0) if defined is None else defined
+        self.defined = {name: each for name, each in every.items() if name in mine}
+        self._outdated: frozenset[str] = frozenset()
         self._halt = threading.Event()
         self._runs: dict[Shard, ShardRun] = {}
         self._chores: dict[Shard, Chores] = {}
@@ -261,16 +273,34 @@ class Fleet(threading.Thread):
         return {topic: back for topic in topics if (back := opposite(self.file, link, topic)) is not None}
 
     def _moves(self, wanted: Mapping[Shard, Wish], now_s: float) -> Moves:
-        members, leases = self.listener.ask(lambda board: (board.alive(now_s), board.leases(now_s)))
+        said, leases = self.listener.ask(lambda board: (board.claims(now_s), board.leases(now_s)))
+        claims = {**said, self.worker: self.defined}
+        self._compare_definitions(in_force(claims))
         mine = {*self._runs, *self._chores, *self._ending}
         # What we hold is known here better than by what we said a moment ago.
         others = [lease for lease in leases if lease.worker != self.worker]
         own = [Lease(shard, self.worker, int((now_s + TTL_S) * 1000)) for shard in mine]
-        due = moves(self.worker, members, wanted, [*others, *own], int(now_s * 1000))
+        due = moves_by_crew(self.worker, crews(claims), wanted, [*others, *own], int(now_s * 1000))
         gone = tuple(sorted(shard for shard in mine - wanted.keys() if shard not in due.release))
         return Moves(
             due.take, tuple(each for each in (*due.release, *gone) if each not in self._ending), due.renew
         )
+
+    def _compare_definitions(self, chosen: Mapping[str, Definition]) -> None:
+        """Log, once for each change, which links other workers have a newer definition of."""
+        outdated = frozenset(
+            name for name, mine in self.defined.items() if chosen[name].digest != mine.digest
+        )
+        for name in sorted(outdated - self._outdated):
+            log.warning(
+                "%s: a worker with a newer mirrors.yaml carries mirror %s otherwise than the file here says: this worker"
+                " gives it back until its file is the same",
+                self.name,
+                name,
+            )
+        for name in sorted(self._outdated - outdated):
+            log.info("%s: mirror %s is carried as the file here says", self.name, name)
+        self._outdated = outdated
 
     def _take(self, shard: Shard) -> None:
         link = self.links[shard.link]
@@ -390,9 +420,16 @@ class Fleet(threading.Thread):
     def _beat(self) -> None:
         holding = tuple(sorted({*self._runs, *self._chores, *self._ending}))
         now_ms = int(time.time() * 1000)
-        self._send(
-            Beat(self.worker, socket.gethostname(), os.getpid(), holding, int(TTL_S * 1000), now_ms).record()
+        beat = Beat(
+            self.worker,
+            socket.gethostname(),
+            os.getpid(),
+            holding,
+            int(TTL_S * 1000),
+            now_ms,
+            self.defined,
         )
+        self._send(beat.record())
 
     def _watch(self, now_s: float) -> None:
         for shard, run in list(self._runs.items()):

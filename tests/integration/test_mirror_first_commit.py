@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from link_proxy import END_TXN, LinkedNode, linked_node
+from link_proxy import END_TXN, OFFSET_COMMIT, TXN_OFFSET_COMMIT, LinkedNode, linked_node
 from mirror_world import World, own_world, well
+from patience import patient
 from pipeline import wait_until
 
+from hub.record import Positions, TopicPartition
 from hub.replication.shards import Shard
 
 
@@ -89,3 +91,66 @@ def test_what_others_committed_is_theirs_whatever_they_aborted_before(world: Wor
     found = world.until(lambda each: bool(each["trouble"]))
     assert "no checkpoint of this mirror" in found["trouble"][topic]
     assert world.values(topic, "lon") == [b"theirs"]
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("held", ["the position", "the end of the transaction"])
+def test_a_position_that_a_group_commits_while_the_mirror_commits_its_own_stays(
+    world: World, linked: LinkedNode, held: str
+) -> None:
+    """Whoever commits without being a member is not refused by the broker, nor is the mirror."""
+    topic, lon, link = f"{world.label}.chat", world.clusters["lon"], linked.link
+    place, group = TopicPartition(topic, 0), f"{world.label}.readers"
+    world.make(topic, 1)
+    world.produce(topic, 1_000, partitions=1)
+    world.through = {"lon": linked.through}
+    world.declare([f"{world.label}.**"], shards=1)
+    world.start_worker()
+    world.until(well)
+    # The position that the group gets is that of another record at the source.
+    apis = (OFFSET_COMMIT, TXN_OFFSET_COMMIT) if held == "the position" else (END_TXN,)
+    link.hold(*apis)
+    before = sum(link.seen[api] for api in apis)
+    try:
+        world.clusters["nyc"].publish_group(group, Positions({place: 300}))
+        wait_until(
+            lambda: sum(link.seen[api] for api in apis) > before,
+            60.0,
+            lambda: f"{link.seen}\n{world.status()}\n{world.logs()}",
+        )
+        assert place not in lon.group_positions(group).offsets
+        lon.publish_group(group, Positions({place: 700}))
+    finally:
+        link.heal()
+
+    def states() -> set[str]:
+        return {
+            row["state"]
+            for each in world.status()["groups"]
+            if each["group"] == group
+            for row in each["places"]
+        }
+
+    wait_until(lambda: states() == {"moved"}, 60.0, lambda: f"{world.status()['groups']}\n{world.logs()}")
+    assert lon.group_positions(group).get(place) == 700
+    # It goes on there, and is left alone; one that nobody moved goes along as always.
+    world.clusters["nyc"].publish_group(group, Positions({place: 400}))
+    world.clusters["nyc"].publish_group(f"{group}.others", Positions({place: 500}))
+    wait_until(
+        lambda: lon.group_positions(f"{group}.others").offsets.get(place) == 500,
+        60.0,
+        lambda: f"{world.status()['groups']}\n{world.logs()}",
+    )
+    assert lon.group_positions(group).get(place) == 700
+    if held == "the end of the transaction":  # a coordinator that reads its log anew comes to the same
+        assert linked.process is not None
+        linked.process.kill()
+        linked.process.wait(patient(30.0))
+        linked.start()
+        linked.wait_ready()
+        wait_until(
+            lambda: lon.group_positions(group).offsets.get(place) == 700,
+            60.0,
+            lambda: str(lon.group_positions(group)),
+        )
+        assert lon.group_positions(f"{group}.others").get(place) == 500

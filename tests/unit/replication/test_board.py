@@ -29,7 +29,7 @@ from hub.replication.mirrors import MirrorsFile
 from hub.replication.plan import Synced
 from hub.replication.progress import Progress
 from hub.replication.shards import Shard
-from hub.replication.summary import summary_of
+from hub.replication.summary import AskedEnds, summary_of
 
 BEAT = Beat("w1", "host", 7, (Shard("m", 0), Shard("m", -1)), 6_000, 1_000_000)
 CARRIES = Carries("m", {"nyc.a": CarriedTopic(2, "id", 1)}, {"nyc.b": "why"}, ("caution",), "", 5)
@@ -42,7 +42,7 @@ GROUP = GroupStatus("m", "a|b", (GroupPlace("nyc.a", 0, "exact", "r", 5, 6, 7, 8
 def folded(*records: NewRecord, now_s: float = 100.0, now_ms: int = 1_000_000) -> Board:
     board = Board()
     for offset, new in enumerate(records):
-        board.apply(Record(new.topic, 0, offset, 0, new.key, new.value), now_s, now_ms)
+        board.apply(Record(new.topic, 0, offset, 0, new.key, new.value, new.headers), now_s, now_ms)
     return board
 
 
@@ -145,11 +145,29 @@ def test_the_status_of_a_mirror() -> None:
     places = (GroupPlace("nyc.a", 0, "exact", "r", 5, 6, 3, 2),)
     group = GroupStatus("m", "g", places, 9)
     board = folded(BEAT.record(), replace(CARRIES, trouble={}).record(), fresh.record(), group.record())
+    # Its other partition nobody has reported, and nobody says that it holds it.
+    found = summary_of(FILE, link, board, progress, 1_000_500)
+    assert (found["state"], found["ok"], found["lag_records"]) == ("unknown", False, None)
+    assert [row["state"] for row in found["partitions"]] == ["mirroring", "unknown"]
+    assert (
+        "1 of its 2 partitions are not reported" in found["reason"] and "nyc.a partition 1" in found["reason"]
+    )
+    ends = AskedEnds({TopicPartition("nyc.a", 1): 120}, {TopicPartition("nyc.a", 1): 20})
+    found = summary_of(FILE, link, board, progress, 1_000_500, ends)
+    assert [row["lag_records"] for row in found["partitions"]] == [8, 100] and found["lag_records"] == 108
+    assert found["lag_s"] == 1.5 and found["lag_bytes"] is None
+
+    board = folded(
+        BEAT.record(),
+        Carries("m", {"nyc.a": CarriedTopic(1, "id", 1)}).record(),
+        fresh.record(),
+        group.record(),
+    )
     found = summary_of(FILE, link, board, progress, 1_000_500)
     assert (found["state"], found["ok"], found["workers"]) == ("mirroring", True, 1)
     assert found["lag_records"] == 8  # the end as seen, less the checkpoint that is newer than what was seen
     assert found["lag_bytes"] == 80
-    assert [row["state"] for row in found["partitions"]] == ["mirroring", "waiting"]
+    assert [row["state"] for row in found["partitions"]] == ["mirroring"]
     assert found["last_commit_s"] == 1.5
     assert found["groups"][0]["rpo_records"] == 3 and found["groups"][0]["rpo_s"] == 1.5
 

@@ -286,7 +286,7 @@ def test_a_copy_that_differs_is_trouble_and_of_a_former_copy_nothing_is_said() -
     assert (found["state"], found["ok"], found["different"]) == ("trouble", False, 1)
     assert "at offset 33: hub mirror verify m" in found["reason"]
     assert samples(found)['hub_mirror_different_partitions{mirror="m"}'] == 1
-    former = status(replace(bad, copy="s>former").record())
+    former = status(partition(), replace(bad, copy="s>former").record())
     assert (former["state"], former["different"], former["verified_s"]) == ("mirroring", 0, None)
 
 

@@ -222,7 +222,7 @@ def checks(status: Mapping[str, Any]) -> tuple[Check, ...]:
     waiting, late = status["lag_records"], status["lag_s"]
     if waiting is None:
         found.append(Check("unknown", "What the target lacks is not known"))
-    elif waiting == 0 and (not workers or any(row["reason"] for row in status.get("partitions", ()))):
+    elif waiting == 0 and not _ends_of_now(status):
         found.append(
             Check("unknown", "The target has all that was seen at the source; what came since is not known")
         )
@@ -243,7 +243,8 @@ def checks(status: Mapping[str, Any]) -> tuple[Check, ...]:
         found.append(
             Check("bad", f"A shard does not get on: it was restarted {count(status['restarts'])} times")
         )
-    still = [row for row in status.get("partitions", ()) if row["reason"]]
+    found += _untold(status)
+    still = [row for row in status.get("partitions", ()) if row["reason"] and row["state"] != "unknown"]
     found.append(
         Check("ok", "No partition stands still")
         if not still
@@ -309,6 +310,24 @@ def checks(status: Mapping[str, Any]) -> tuple[Check, ...]:
     else:
         found.append(Check("ok", f"All {len(groups)} consumer groups go on where they are"))
     return (*found, *_under_way(status))
+
+
+def _ends_of_now(status: Mapping[str, Any]) -> bool:
+    """Return whether the lag is by the source's ends of now: it was asked, or workers look and nothing stands still."""
+    rows = [row for row in status.get("partitions", ()) if row["state"] != "left"]
+    if rows and all(row.get("source_end_s") == 0 for row in rows):
+        return True
+    return bool(status["workers"]) and not any(row["reason"] for row in rows)
+
+
+def _untold(status: Mapping[str, Any]) -> list[Check]:
+    """The partitions that no worker reports, as a point of the checklist."""
+    rows = [row for row in status.get("partitions", ()) if row["state"] == "unknown"]
+    if not rows:
+        return []
+    many = len(rows) != 1
+    first = f"{rows[0]['topic']} partition {rows[0]['partition']}: {rows[0]['reason']}"
+    return [Check("unknown", f"No worker reports {len(rows)} partition{'s' if many else ''}, first {first}")]
 
 
 def _under_way(status: Mapping[str, Any]) -> list[Check]:
