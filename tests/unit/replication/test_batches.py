@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
+from hub.kafka import compression
 from hub.kafka.batches import (
     HEADER,
     HEADER_BYTES,
@@ -35,7 +36,6 @@ from hub.kafka.batches import (
     within,
 )
 from hub.record import NewRecord
-from hub.replication import compression
 from hub.replication.offset_map import Run
 from hub.replication.reencode import (
     RawRecord,
@@ -439,7 +439,7 @@ def test_a_worker_that_unpacks_loads_no_library_of_tables() -> None:
     code = """if True:
         import sys
         import hub.cli.mirror, hub.replication.worker
-        from hub.replication import compression
+        from hub.kafka import compression
         for codec in compression.NAMES:
             assert compression.decompress(codec, compression.compress(codec, b"x" * 99)) == b"x" * 99
         print(*{"duckdb", "numpy", "pandas", "pyarrow", "pyspark", "sqlalchemy"} & set(sys.modules))
