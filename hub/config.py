@@ -241,6 +241,13 @@ class Settings(BaseSettings):
         description="longest that rows of views with a `cut` wait in a store for their cut; then they are applied as they come",
     )
     kafka_timeout_s: float = Field(15.0, description="longest wait for one Kafka request")
+    kafka_cut_off_s: float = Field(
+        30.0,
+        ge=1.0,
+        le=3_600.0,
+        description="a client of Kafka that has had no answer for so long is asked no more, and replaced as soon as Kafka "
+        "answers a fresh one",
+    )
     query_timeout_ms: int = Field(5_000, description="longest wait of a read-your-writes query by default")
 
     @field_validator("stores")

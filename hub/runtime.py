@@ -320,7 +320,7 @@ def running_hub(home: Path) -> RunningHub | None:
         with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
             process = psutil.Process(pid)
             # A hub of an earlier version names the time alone.
-            same = began == [_began(pid)] if began else abs(process.create_time() - started_at) < 0.5
+            same = began == [began_of(pid)] if began else abs(process.create_time() - started_at) < 0.5
             if same and process.status() != psutil.STATUS_ZOMBIE:
                 alive[name] = process
     return RunningHub(content["healthy"], alive, content.get("found_by", {})) if alive else None
@@ -383,12 +383,12 @@ def last_line(log: Path) -> str:
 def _identity(pid: int) -> tuple[int, float, str]:
     """A process id with when it started: together they name one process for ever."""
     try:
-        return pid, psutil.Process(pid).create_time(), _began(pid)
+        return pid, psutil.Process(pid).create_time(), began_of(pid)
     except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
         return pid, 0.0, ""
 
 
-def _began(pid: int) -> str:
+def began_of(pid: int) -> str:
     """The boot and the tick since then in which a process began (proc(5)). Its time is another when the clock is set."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     # The name of the program, in parentheses, may have any character.

@@ -127,13 +127,17 @@ class Link:
 
     def _requests(self, client: socket.socket, broker: socket.socket) -> None:
         while True:
-            head = _exactly(client, 4)
-            (size,) = struct.unpack(">i", head)
-            frame = head + _exactly(client, size)
-            (api,) = struct.unpack_from(">h", frame, 4)
-            self.seen[api] += 1
-            self._wait_for(api)
-            self._pass(frame, broker)
+            self._pass(self._next_request(client), broker)
+
+    def _next_request(self, client: socket.socket) -> bytes:
+        """A request with its size, once it is not kept back."""
+        head = exactly(client, 4)
+        (size,) = struct.unpack(">i", head)
+        frame = head + exactly(client, size)
+        (api,) = struct.unpack_from(">h", frame, 4)
+        self.seen[api] += 1
+        self._wait_for(api)
+        return frame
 
     def _wait_for(self, api: int) -> None:
         with self._lock:
@@ -150,7 +154,7 @@ class Link:
             to.sendall(content)
 
 
-def _exactly(of: socket.socket, size: int) -> bytes:
+def exactly(of: socket.socket, size: int) -> bytes:
     made = bytearray()
     while len(made) < size:
         more = of.recv(min(size - len(made), 1 << 20))
@@ -163,10 +167,10 @@ def _exactly(of: socket.socket, size: int) -> bytes:
 class LinkedNode(KafkaNode):
     """A Kafka with a second listener, reached through ``link``."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, kind: type[Link] = Link) -> None:
         super().__init__(settings)
         self.behind, port = free_ports(2)
-        self.link = Link(port, self.behind)
+        self.link = kind(port, self.behind)
         self.through = f"127.0.0.1:{port}"
 
     def prepare(self) -> list[str]:

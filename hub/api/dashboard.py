@@ -28,9 +28,10 @@ from hub.materializers.push import Watcher
 from hub.materializers.query_routes import readable
 from hub.materializers.row_counts import RowCounts
 from hub.materializers.stores.sql import Store
-from hub.observability import health_series, latency_routes, routes
+from hub.observability import contact_series, health_series, latency_routes, routes
 from hub.observability.collector import Collector, wall_clock_ms
 from hub.observability.connect_workers import ConnectWorkers
+from hub.observability.contact_watch import ContactWatch
 from hub.observability.health_watch import HealthWatch
 from hub.observability.latency_board import LatencyBoard
 from hub.observability.metrics import Counters, Families
@@ -82,8 +83,11 @@ def add_dashboard(
     views = StoreViews(store, subscribers)
     cluster = own_cluster(settings, KAFKA_TIMEOUT_S)
     workers = opened.enter_context(ConnectWorkers(settings.connect_urls).running())
+    contact = opened.enter_context(ContactWatch(settings.home, settings.kafka_cut_off_s).running())
     collector = opened.enter_context(
-        Collector(cluster, views, settings.bootstrap, connect=workers.known).running()
+        Collector(
+            cluster, views, settings.bootstrap, connect=workers.known, cut_off=contact.cut_off
+        ).running()
     )
     health = opened.enter_context(
         HealthWatch(
@@ -117,6 +121,7 @@ def add_dashboard(
             *latency.families(),
             *health_series.families(health.known()),
             *proof_series.families(collector.records, wall_clock_ms()),
+            contact_series.family(contact.known),
             *families(),
             span_series(collector.records, wall_clock_ms()),
         )

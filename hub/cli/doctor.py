@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -20,6 +21,7 @@ from hub.embedded import KafkaNode, check_disk, check_memory, check_port, ensure
 from hub.embedded.jars import missing_jars
 from hub.errors import HubError, PeerError
 from hub.home_key import read_key
+from hub.observability.contact_watch import in_words, is_cut_off, worst
 from hub.runtime import running_hub
 from hub.schema_registry.client import RegistryClient
 
@@ -157,6 +159,21 @@ def _their_kafka(settings: Settings) -> Finding:
     return Finding("kafka", Verdict.ok, found)
 
 
+def _contact(settings: Settings) -> Finding:
+    """Of the hub's processes on this machine, by what each wrote last."""
+    from hub.kafka.contact_notes import notes
+
+    found = notes(settings.home, time.time_ns() // 1_000_000)
+    cut_off = [each for note in found for each in [worst(note)] if is_cut_off(each)]
+    if cut_off:
+        said = "; ".join(in_words(each) for each in cut_off)
+        fix = "each tries a fresh client every 2 s and goes on by itself; is Kafka well, and does its advertised.listeners lead to it?"
+        return Finding("contact", Verdict.fail, said, fix)
+    if not found:
+        return Finding("contact", Verdict.off, f"no process of the hub runs on {settings.home}", "hub up")
+    return Finding("contact", Verdict.ok, f"Kafka answers {', '.join(note.process for note in found)}")
+
+
 def _rights(settings: Settings) -> Finding:
     """Of what is there already; what a right over names that are not there yet is, brokers do not tell."""
     if settings.embedded_kafka:
@@ -257,6 +274,7 @@ CHECKS: dict[str, Check] = {
     "processes": _processes,
     "ports": _ports,
     "kafka": _kafka,
+    "contact": _contact,
     "rights": _rights,
     "server": _server,
     "registry": _registry,

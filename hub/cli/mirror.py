@@ -374,6 +374,7 @@ def run(file: FileOption = None) -> None:
 
     Example: hub mirror run -f mirrors.yaml
     """
+    from hub.kafka.contact_notes import note_for_ever
     from hub.replication.clusters import OWN_REGISTRY
     from hub.replication.worker import run as work
     from hub.runtime import install_stop_signals, log_to_stderr
@@ -381,6 +382,7 @@ def run(file: FileOption = None) -> None:
     log_to_stderr()
     path, _ = _file(file)
     settings = load_settings()
+    note_for_ever(settings.home, f"mirror-{os.getpid()}")
     environ = {**os.environ, OWN_REGISTRY: settings.registry}
     work(path.absolute(), environ, install_stop_signals(), settings.kafka_timeout_s)
 

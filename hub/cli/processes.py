@@ -11,6 +11,7 @@ from hub.cli.context import load_settings
 from hub.config import Settings
 from hub.errors import ConfigError
 from hub.home_key import make_key
+from hub.kafka.contact_notes import note_for_ever
 from hub.runtime import collect_rarely, install_stop_signals, log_to_stderr
 from hub.tracing import begin
 
@@ -24,7 +25,7 @@ def serve() -> None:
     from hub.api import create_app
     from hub.api.http import BoundedHttp, room_for
 
-    settings = _begin("hub-server")
+    settings = _begin("hub-server", "server")
     if open_to_others(settings):
         log.warning(
             "everybody who reaches %s:%d may do everything: %s is missing (docs/access.md)",
@@ -55,7 +56,7 @@ def audit_topics() -> None:
     """What anybody wrote, judged by its topic's schema, until a stop signal comes."""
     from hub.topics.auditor import run
 
-    begun = _begin_loop(None)
+    begun = _begin_loop(None, "auditor")
     collect_rarely()
     run(*begun)  # it passes no event on, so it has no spans
 
@@ -64,7 +65,7 @@ def apply_changelogs() -> None:
     """Changelog topics into the stores, until a stop signal comes."""
     from hub.materializers.store_threads import run
 
-    begun = _begin_loop("hub-applier")
+    begun = _begin_loop("hub-applier", "applier")
     collect_rarely()
     run(*begun)
 
@@ -73,15 +74,15 @@ def materialize() -> None:
     """Every view of the project by Spark, until a stop signal comes."""
     from hub.materializers.engine import run
 
-    run(*_begin_loop("hub-materializer"))
+    run(*_begin_loop("hub-materializer", "materializer"))
 
 
-def _begin_loop(service: str | None) -> tuple[Settings, threading.Event]:
-    return _begin(service), install_stop_signals()
+def _begin_loop(service: str | None, process: str) -> tuple[Settings, threading.Event]:
+    return _begin(service, process), install_stop_signals()
 
 
-def _begin(service: str | None) -> Settings:
-    """``service``: what its traces call it, where they are sent anywhere."""
+def _begin(service: str | None, process: str) -> Settings:
+    """``service``: what its traces call it, where they are sent anywhere; ``process``: its name among the hub's."""
     log_to_stderr()
     settings = load_settings()
     try:
@@ -94,6 +95,7 @@ def _begin(service: str | None) -> Settings:
         ) from None
     # Each process reads it once: whoever starts first makes it, so that access can be controlled later.
     make_key(settings.home)
+    note_for_ever(settings.home, process)
     if service is not None:
         begin(service, settings.otlp_endpoint)
     return settings

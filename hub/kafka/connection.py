@@ -1,20 +1,23 @@
-"""[edge] What every client of a cluster has in common: its settings, its errors in the hub's words, one admin client."""
+"""[edge] Settings, errors and contact that all clients of a cluster share, and its one admin client."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from hub.errors import CallerError, ConfigError, Conflict, HubError, NotFound, PeerError
+from hub.kafka.contact import CUT_OFF_S, Contact, Contacts
 from hub.kafka.door import Barred, Heard, looked_at
 from hub.kafka.sockets import opened
 from hub.kafka.tokens import tokens_of
@@ -28,6 +31,7 @@ NO_LEADER = "HUB-3014"
 AWAY, BARRED = "HUB-3010", "HUB-3016"
 _LOOK_AGAIN_S = 30.0
 _LOOK_S = 1.5
+_PROBE_S = 5.0
 
 FENCED = {
     KafkaError._FENCED,
@@ -76,6 +80,7 @@ _DOWN = {
     KafkaError._MSG_TIMED_OUT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._RESOLVE,
+    KafkaError._DESTROY_BROKER,
     KafkaError._WAIT_COORD,
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.NOT_ENOUGH_REPLICAS,
@@ -108,11 +113,16 @@ _client_log.addFilter(_Calm())
 class Connection:
     """Bootstrap servers and the longest wait for one request; what the readers and writers of a cluster are given.
 
-    ``security``: librdkafka's settings for TLS and SASL, by their names.
+    ``security``: librdkafka's settings for TLS and SASL, by their names. ``cut_off_s``: a client that has had no answer for
+    this long is replaced (contact.py).
     """
 
     def __init__(
-        self, bootstrap: str, timeout_s: float = 15.0, security: Mapping[str, str] | None = None
+        self,
+        bootstrap: str,
+        timeout_s: float = 15.0,
+        security: Mapping[str, str] | None = None,
+        cut_off_s: float = CUT_OFF_S,
     ) -> None:
         self.bootstrap = bootstrap
         self.timeout_s = timeout_s
@@ -122,6 +132,11 @@ class Connection:
         self._looked: tuple[float, Barred | None] = (-_LOOK_AGAIN_S, None)
         self._admin_lock = threading.Lock()
         self._admin: AdminClient | None = None
+        self._fresh: AdminClient | None = None  # of the last probe that was answered
+        self._renewals = 0  # of the contact, when ``_admin`` was made
+        probe = weakref.WeakMethod(self._probe)
+        self.contacts = Contacts(bootstrap, cut_off_s, lambda: (ask := probe()) is not None and ask())
+        self._contact = self.contacts.open("admin")
 
     def wait_ready(self, timeout_s: float) -> None:
         """Return once the cluster answers. Raises PeerError when it does not within ``timeout_s``."""
@@ -135,14 +150,17 @@ class Connection:
                     raise
                 time.sleep(0.2)
 
-    def settings(self, part: str, **more: Any) -> dict[str, Any]:
-        """What every client has in common; ``part`` names it in the brokers' logs and metrics."""
+    def settings(
+        self, part: str, heard: Callable[[KafkaError], None] | None = None, **more: Any
+    ) -> dict[str, Any]:
+        """What every client has in common; ``part`` names it in the brokers' logs and metrics, ``heard`` also gets what
+        its error callback says."""
         return {
             **self._security,
             "bootstrap.servers": self.bootstrap,
             "client.id": f"hub.{part}",
             "logger": _client_log,
-            "error_cb": self._heard,
+            "error_cb": self._heard if heard is None else _both(self._heard, heard),
             "log.connection.close": False,
             "reconnect.backoff.max.ms": 1_000,
             "socket.connection.setup.timeout.ms": 5_000,
@@ -151,10 +169,48 @@ class Connection:
 
     @property
     def admin(self) -> AdminClient:
+        """The one admin client. Raises PeerError (HUB-3010) while it is cut off."""
         with self._admin_lock:
+            cut_off = self._contact.blocked
+            if self._admin is not None and (cut_off or self._contact.renewals != self._renewals):
+                retire(self._admin)
+                self._admin = None
+            if cut_off:
+                raise self.cut_off(self._contact)
+            self._admin = self._admin or self._fresh
             if self._admin is None:
                 self._admin = made(AdminClient, self.settings("admin"))
+            self._fresh, self._renewals = None, self._contact.renewals
             return self._admin
+
+    def cut_off(self, contact: Contact) -> PeerError:
+        """The error of all calls of a client that is cut off."""
+        seconds = contact.failing_s(time.monotonic())
+        return self.down(contact.client, f"no answer for {seconds:.0f} s: {contact.why.strip()}")
+
+    def _probe(self) -> bool:
+        """Whether Kafka answers a fresh client, and at least one broker that it names can be reached."""
+        fresh = made(AdminClient, self.settings("admin"))
+        wait_s = min(_PROBE_S, self.timeout_s)
+        try:
+            brokers = fresh.list_topics(timeout=wait_s).brokers.values()
+        except KafkaException as error:
+            log.debug("a fresh client is not answered: %s", error)
+            return False
+        finally:
+            fresh.poll(0)
+        if not any(self._is_reachable(each.host, each.port, wait_s) for each in brokers):
+            return False
+        with self._admin_lock:
+            self._fresh = fresh
+        return True
+
+    def _is_reachable(self, host: str, port: int, wait_s: float) -> bool:
+        try:
+            self.socket_to(host, port, wait_s).close()
+        except (OSError, HubError):
+            return False
+        return True
 
     def socket_to(self, host: str, port: int, timeout_s: float) -> socket.socket:
         """A connection to one broker, let in as all clients of this cluster are. Raises OSError, PeerError."""
@@ -221,17 +277,26 @@ class Connection:
         try:
             answer = call()
         except KafkaException as error:
-            self.admin.poll(0)  # its error callback may have heard more
+            self._serve()  # its error callback may have heard more
             failed: HubError = self.translated(error.args[0], doing)
+            why = error.args[0].str()
         except TimeoutError as error:
-            self.admin.poll(0)
-            failed = self.down(doing, error)
+            self._serve()
+            failed, why = self.down(doing, error), "timed out"
         else:
-            self.admin.poll(0)  # serves its log lines
+            self._serve()
+            self._contact.answered()
             return answer
+        if is_no_answer(failed):
+            self._contact.failed(f"{doing}: {why}")
         if isinstance(failed, PeerError) and failed.code == AWAY:
             failed = self._asked_at_the_door(doing, failed)
         raise failed
+
+    def _serve(self) -> None:
+        """Serve the log lines and errors of the admin client."""
+        if (admin := self._admin) is not None:
+            admin.poll(0)
 
     def _results(self, futures: Mapping[Any, Future[T]], *, missing_ok: bool = False) -> dict[Any, T]:
         results: dict[Any, T] = {}
@@ -252,6 +317,33 @@ class Connection:
             except HubError as error:
                 refused[key.name if isinstance(key, ConfigResource) else str(key)] = error
         return refused
+
+
+def is_no_answer(error: HubError | None) -> bool:
+    """Whether the error says that Kafka is not there for this client."""
+    return isinstance(error, PeerError) and error.code in (AWAY, BARRED)
+
+
+def retire(client: object) -> None:
+    """Give a client up in a thread of its own: to destroy one that is cut off may take a while. Producers are not closed,
+    which would fail calls of other threads; they end with the last of these."""
+    threading.Thread(target=_close, args=(client,), name="kafka-retired", daemon=True).start()
+
+
+def _close(client: object) -> None:
+    if isinstance(client, Consumer):
+        with contextlib.suppress(KafkaException, RuntimeError):
+            client.close()
+
+
+def _both(
+    first: Callable[[KafkaError], None], second: Callable[[KafkaError], None]
+) -> Callable[[KafkaError], None]:
+    def call(error: KafkaError) -> None:
+        first(error)
+        second(error)
+
+    return call
 
 
 def _named(key: object) -> str:

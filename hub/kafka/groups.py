@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
@@ -21,6 +22,7 @@ from kafka import errors as kafka_errors
 
 from hub.errors import HubError, PeerError
 from hub.kafka.connection import Connection
+from hub.kafka.contact import Contact
 from hub.kafka.door import unknown
 from hub.kafka.sockets import Bearer
 from hub.log import GroupDescription
@@ -60,6 +62,10 @@ class GroupMember:
 
 class Groups(Connection):
     """Consumer groups of a cluster."""
+
+    @cached_property
+    def _groups_contact(self) -> Contact:
+        return self.contacts.open("groups")
 
     def publish_group(
         self, group: str, positions: Positions, before: Callable[[], None] | None = None
@@ -187,9 +193,12 @@ class Groups(Connection):
     def _group_asked(self, ask: Callable[[Any], T], doing: str) -> T:
         """The answer of a client made for this one question. kafka-python's has a thread that nobody else ends, which goes
         on connecting for ever when its cluster is gone; and it remembers coordinators of yesterday."""
+        contact = self._groups_contact
         try:
             with self._group_admin() as admin:
-                return ask(admin)
+                answer = ask(admin)
+            contact.answered()
+            return answer
         except kafka_errors.SaslAuthenticationFailedError as error:
             raise self.barred(doing, unknown(str(error))) from None
         except kafka_errors.BrokerResponseError as error:
@@ -199,6 +208,7 @@ class Groups(Connection):
                 code=REFUSED,
             ) from None
         except (kafka_errors.KafkaError, OSError, ValueError, RuntimeError) as error:
+            contact.failed(f"{doing}: {type(error).__name__}")
             raise self.down(doing, type(error).__name__) from None
 
     @contextlib.contextmanager

@@ -28,7 +28,7 @@ def own_cluster(settings: Settings, at_most_s: float | None = None) -> KafkaClus
     """
     timeout_s = settings.kafka_timeout_s if at_most_s is None else min(at_most_s, settings.kafka_timeout_s)
     security = own_connection(settings).librdkafka()
-    return KafkaCluster(security.pop("bootstrap.servers"), timeout_s, security)
+    return KafkaCluster(security.pop("bootstrap.servers"), timeout_s, security, settings.kafka_cut_off_s)
 
 
 def check_files(connection: Connection, whose: str) -> None:

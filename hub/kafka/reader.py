@@ -6,12 +6,14 @@ import operator
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from typing import Any
+from weakref import WeakMethod
 
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from hub.errors import HubError, NotFound, PeerError
-from hub.kafka.connection import MISSING, made
+from hub.kafka.connection import MISSING, made, retire
 from hub.kafka.offsets import Offsets
 from hub.log import Reader, Unreadable
 from hub.record import Positions, Record, TopicPartition
@@ -56,34 +58,43 @@ class KafkaReader:
         self, cluster: Offsets, queue_kb: int = QUEUE_KB, wait_ms: int = WAIT_MS, least_bytes: int = 1
     ) -> None:
         self.cluster = cluster
-        self.consumer = made(
-            Consumer,
-            cluster.settings(
-                "reader",
-                group_id=f"hub-reader-{uuid.uuid4().hex[:8]}",  # librdkafka wants one; it is never joined
-                enable_auto_commit=False,
-                enable_auto_offset_store=False,
-                isolation_level="read_committed",
-                auto_offset_reset="error",
-                fetch_wait_max_ms=wait_ms,
-                fetch_min_bytes=least_bytes,
-                fetch_error_backoff_ms=50,
-                queued_max_messages_kbytes=queue_kb,
-                queued_min_messages=min(50_000, queue_kb),
-                enable_partition_eof=True,
-                topic_metadata_propagation_max_ms=10_000,
-            ),
-        )
+        self._settings: dict[str, Any] = {
+            "group_id": f"hub-reader-{uuid.uuid4().hex[:8]}",  # librdkafka wants one; it is never joined
+            "enable_auto_commit": False,
+            "enable_auto_offset_store": False,
+            "isolation_level": "read_committed",
+            "auto_offset_reset": "error",
+            "fetch_wait_max_ms": wait_ms,
+            "fetch_min_bytes": least_bytes,
+            "fetch_error_backoff_ms": 50,
+            "queued_max_messages_kbytes": queue_kb,
+            "queued_min_messages": min(50_000, queue_kb),
+            "enable_partition_eof": True,
+            "topic_metadata_propagation_max_ms": 10_000,
+        }
         self.positions: dict[TopicPartition, int] = {}
         self._failed: HubError | None = None
         self._stopped: dict[TopicPartition, HubError] = {}
+        behind = WeakMethod(self._is_behind)
+        self._contact = cluster.contacts.open("reader", lambda: (ask := behind()) is not None and ask())
+        self._all_down = False
+        self._waited_s = 0.0  # in polls, since something came
+        self._renewals = 0  # of the contact, when the consumer was made
+        self._consumer: Consumer | None = self._open()
+
+    def _open(self) -> Consumer:
+        return made(Consumer, self.cluster.settings("reader", self._hear, **self._settings))
 
     def assign(self, positions: Positions) -> None:
         self.positions = dict(positions.offsets)
         self._failed = None
         self._stopped = {}
-        self.consumer.assign(
-            [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in positions]
+        if self._consumer is not None:
+            self._assign(self._consumer)
+
+    def _assign(self, consumer: Consumer) -> None:
+        consumer.assign(
+            [KafkaTopicPartition(tp.topic, tp.partition, at) for tp, at in self.positions.items()]
         )
 
     def poll(self, limit: int, timeout_s: float) -> Sequence[Record]:
@@ -96,15 +107,55 @@ class KafkaReader:
         if not self.positions:
             time.sleep(min(timeout_s, 0.05))
             return ()
-        message = self.consumer.poll(timeout_s)
-        if message is None:
+        consumer = self._in_contact()
+        if consumer is None:
+            time.sleep(min(timeout_s, 0.2))
             return ()
+        message = consumer.poll(timeout_s)
+        if message is None:
+            self._wait(timeout_s)
+            return ()
+        self._waited_s, self._all_down = 0.0, False
+        if message.error() is None or message.error().code() == KafkaError._PARTITION_EOF:
+            self._contact.answered()
         # consume(n) waits for all n; one poll, then what is there already
-        messages = [message, *self.consumer.consume(limit - 1, 0)] if limit > 1 else [message]
+        messages = [message, *consumer.consume(limit - 1, 0)] if limit > 1 else [message]
         found = [record for record in map(self._record, messages) if record is not None]
         if not found:
             self._raise_failed()
         return found
+
+    def _in_contact(self) -> Consumer | None:
+        """The consumer, made anew where it was cut off; None while it is, for then it would take a core for nothing."""
+        cut_off = self._contact.blocked
+        if self._consumer is not None and (cut_off or self._contact.renewals != self._renewals):
+            retire(self._consumer)
+            self._consumer = None
+        if self._consumer is None and not cut_off:
+            self._consumer, self._renewals = self._open(), self._contact.renewals
+            self._all_down, self._waited_s = False, 0.0
+            self._assign(self._consumer)
+        return self._consumer
+
+    def _wait(self, seconds: float) -> None:
+        """Nothing came: at the end of the log that is right, without contact it is not."""
+        if self._all_down:
+            self._contact.failed("all of its connections are down")
+        self._waited_s += seconds
+        if self._waited_s >= self.cluster.contacts.cut_off_s:
+            self._waited_s = 0.0
+            self._contact.doubt()
+
+    def _hear(self, error: KafkaError) -> None:
+        """Called from C, where an exception of another callback may be under way: it only takes down what is said."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._all_down = True
+
+    def _is_behind(self) -> bool:
+        """Whether the log goes on after the positions. Called from the thread that looks after contacts."""
+        at = {tp: offset for tp, offset in dict(self.positions).items() if tp not in self._stopped}
+        ends = self.cluster.known_ends(at) if at else Positions()
+        return any(end > at[tp] and self.positions.get(tp) == at[tp] for tp, end in ends if tp in at)
 
     def _raise_failed(self) -> None:
         if self._failed is not None:
@@ -187,4 +238,6 @@ class KafkaReader:
         return Positions(dict(self.positions))
 
     def close(self) -> None:
-        self.consumer.close()
+        self.cluster.contacts.close(self._contact)
+        if self._consumer is not None:
+            self._consumer.close()

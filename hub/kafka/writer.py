@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -11,13 +12,16 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from hub.errors import CallerError, HubError
-from hub.kafka.connection import FENCED, Connection, made
+from hub.kafka.connection import FENCED, Connection, is_no_answer, made, retire
+from hub.kafka.contact import Contact
 from hub.log import WriterFenced
 from hub.record import NewRecord, Positions, TopicPartition
 
 _LARGEST_COPY = 100_000_000
 # Of many records, how many are queued before answers are served again.
 _SERVED_EVERY = 500
+# How long records that are given up may take to be reported.
+_PURGED_S = 1.0
 
 
 Acknowledged = Callable[[TopicPartition, int, HubError | None], None]
@@ -28,7 +32,9 @@ class KafkaSender:
     """Records under way to the log, through a bounded queue, in order per partition, each once (idempotence).
 
     ``send`` may be called from many threads. What could not be delivered is raised by the next ``send`` or ``flush``,
-    except where the caller gave ``acknowledged``: then it is told there.
+    except where the caller gave ``acknowledged``: then it is told there. A producer that is cut off is given up with all that
+    is under way, whose outcome is unknown then, and ``send`` fails at once until Kafka answers (contact.py).
+    ``contact``: of the writer whose sender this is, which replaces the whole sender itself.
     """
 
     def __init__(
@@ -38,13 +44,18 @@ class KafkaSender:
         *,
         linger_ms: int = 0,
         delivery_timeout_s: float = 60.0,
+        contact: Contact | None = None,
         **more: Any,
     ) -> None:
         self.cluster = cluster
+        self._renews = contact is None
+        self._contact = contact or cluster.contacts.open(part)
+        self._renewals = self._contact.renewals  # when the producer was made
+        self._renewing = threading.Lock()
         self.part = part
         self.delivery_timeout_s = delivery_timeout_s
         timeout_ms = int(delivery_timeout_s * 1000)
-        settings = cluster.settings(
+        self._settings = cluster.settings(
             part,
             acks="all",
             enable_idempotence=True,
@@ -64,7 +75,7 @@ class KafkaSender:
             **more,
         )
         self.fatal: KafkaError | None = None
-        self.producer = made(Producer, settings)
+        self.producer = made(Producer, self._settings)
         self._failed: list[HubError] = []
         self._answers: deque[_Answer] = deque()
 
@@ -75,12 +86,14 @@ class KafkaSender:
     ) -> None:
         """Queue a record; waits while the queue is full. ``acknowledged`` hears (partition, offset, error or None),
         from whichever thread polls."""
+        self._check_contact()
         self.raise_failed()
         self._produce(new, self._delivered(new, acknowledged))
         self.poll(0)
 
     def send_all(self, records: Iterable[NewRecord], acknowledged: Acknowledged) -> None:
         """``send`` of many, at half of what each costs by itself: one callback, and answers served now and then."""
+        self._check_contact()
         self.raise_failed()
         heard: dict[tuple[str, int | None], Callable[[KafkaError | None, Message], None]] = {}
         for number, new in enumerate(records, 1):
@@ -93,6 +106,23 @@ class KafkaSender:
             if number % _SERVED_EVERY == 0:
                 self.poll(0)
         self.poll(0)
+
+    def _check_contact(self) -> None:
+        """Give a producer that is cut off up, and make a new one once Kafka answers. Raises PeerError (HUB-3010) until then."""
+        contact = self._contact
+        if not contact.blocked and (contact.renewals == self._renewals or not self._renews):
+            return
+        with self._renewing:
+            if contact.blocked:
+                self.drop()
+                self.poll(0)
+                raise self.cluster.cut_off(contact)
+            if contact.renewals != self._renewals:
+                self.drop()
+                self._serve(lambda: self.producer.flush(_PURGED_S))
+                retire(self.producer)
+                self.producer, self._renewals = made(Producer, self._settings), contact.renewals
+                self.fatal = None
 
     def _delivered(
         self, new: NewRecord, acknowledged: Acknowledged | None
@@ -147,6 +177,7 @@ class KafkaSender:
         left = self._serve(lambda: self.producer.flush(timeout_s))
         self.raise_failed()
         if left:
+            self._contact.failed(f"append: {left} records are not acknowledged")
             raise self.cluster.down("append", f"{left} records are not acknowledged; the outcome is unknown")
 
     def raise_failed(self) -> None:
@@ -186,6 +217,10 @@ class KafkaSender:
             except IndexError:  # another thread told it
                 return
             failed = None if error is None else self.error(error, _target(new))
+            if failed is None:
+                self._contact.answered()
+            elif is_no_answer(failed) and error is not None:
+                self._contact.failed(f"append: {error.str()}")
             if acknowledged is not None:
                 tp, offset = TopicPartition(new.topic, message.partition()), message.offset()
                 if failed is None and (offset is None or offset < 0):
@@ -222,6 +257,7 @@ class KafkaWriter:
         self.cluster = cluster
         self.name = name
         self.fenced = False
+        self._contact = cluster.contacts.open("writer")
         self._sender: KafkaSender | None = self._open()
 
     def append(self, records: Sequence[NewRecord]) -> Positions:
@@ -230,6 +266,8 @@ class KafkaWriter:
             raise WriterFenced(f'writer "{self.name}": replaced by a later one of the same name')
         if not records:
             return Positions()
+        if self._contact.blocked:
+            raise self.cluster.cut_off(self._contact)
         if self._sender is None:
             self._sender = self._open()
         sender = self._sender
@@ -250,6 +288,7 @@ class KafkaWriter:
             with contextlib.suppress(HubError):  # every append has heard about its own records
                 self._sender.flush(self.cluster.timeout_s)
             self._sender = None
+        self.cluster.contacts.close(self._contact)
 
     def _open(self) -> KafkaSender:
         # Copies of other producers' records, and rows that are made of them: the topic decides.
@@ -258,10 +297,15 @@ class KafkaWriter:
             more["transactional_id"] = self.name
             more["transaction_timeout_ms"] = int(self.cluster.timeout_s * 1000)
         sender = KafkaSender(
-            self.cluster, self.name or "writer", delivery_timeout_s=self.cluster.timeout_s, **more
+            self.cluster,
+            self.name or "writer",
+            delivery_timeout_s=self.cluster.timeout_s,
+            contact=self._contact,
+            **more,
         )
         if self.name is not None:
             self._do(sender, lambda: sender.producer.init_transactions(self.cluster.timeout_s), "open")
+            self._contact.answered()
         return sender
 
     def _send(self, sender: KafkaSender, records: Sequence[NewRecord]) -> Positions:
@@ -284,7 +328,10 @@ class KafkaWriter:
         try:
             call()
         except KafkaException as error:
-            raise sender.error(error.args[0], f'writer "{self.name}": {doing}') from None
+            failed = sender.error(error.args[0], f'writer "{self.name}": {doing}')
+            if is_no_answer(failed):
+                self._contact.failed(f"{doing}: {error.args[0].str()}")
+            raise failed from None
 
     def _abandon(self, sender: KafkaSender, *, refused: bool) -> None:
         """A late EndTxn must not meet this producer's next transaction (KIP-890 is not in librdkafka): drop it."""

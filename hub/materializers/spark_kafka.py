@@ -72,7 +72,12 @@ def writing(settings: Settings, mode: Mode = "live") -> Mapping[str, str]:
 def _reaching(settings: Settings) -> dict[str, str]:
     connection = own_connection(settings)
     security = java_client(connection, here=settings.spark_master.startswith("local"))
-    said = {"bootstrap.servers": ",".join(connection.bootstrap), **security}
+    said = {
+        "bootstrap.servers": ",".join(connection.bootstrap),
+        # By default in Kafka 4 only: when none of the brokers that it knows answers, the servers named here are asked again.
+        "metadata.recovery.strategy": "rebootstrap",
+        **security,
+    }
     return {f"kafka.{name}": value for name, value in said.items()}
 
 

@@ -24,6 +24,7 @@ from hub.observability.consumers import STALE_MS
 from hub.observability.lag import Lag, Sample, lag_of_topic
 from hub.observability.overview import (
     Batch,
+    CutOff,
     KafkaHealth,
     Overview,
     TopicKind,
@@ -78,6 +79,7 @@ class Collector:
     poll_s: float = POLL_S
     now_ms: Callable[[], int] = wall_clock_ms
     connect: Callable[[], Connect | None] = lambda: None  # from memory
+    cut_off: Callable[[], tuple[CutOff, ...]] = tuple  # from memory
     lock: threading.Lock = field(default_factory=threading.Lock)
     polling: threading.Lock = field(default_factory=threading.Lock)  # one poll at a time
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -295,6 +297,7 @@ class Collector:
                 ),
                 self.connect(),
                 self.store_heard,
+                self.cut_off(),
             )
 
     def line(self, topic: str) -> TopicLine | None:

@@ -115,6 +115,16 @@ class ViewLine:
 
 
 @dataclass(frozen=True, slots=True)
+class CutOff:
+    """A process whose clients of Kafka have had no answer for ``seconds``, the longest of them; None: the process runs and
+    says nothing."""
+
+    process: str
+    seconds: float | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     """One moment. ``error`` says why the store cannot be read, None while it can. ``connect`` None: the settings name none.
     ``views_heard``: whether the store has told its views since this server started.
@@ -128,6 +138,7 @@ class Overview:
     views: tuple[ViewLine, ...]
     connect: Connect | None = None
     views_heard: bool = True
+    cut_off: tuple[CutOff, ...] = ()
 
     @property
     def was_heard(self) -> bool:

@@ -1,0 +1,204 @@
+"""[shell] Detect clients that a cluster no longer answers, and have each replaced by a new one once Kafka is well.
+
+librdkafka's clients do not always come back (docs/adr/0030-cut-off-clients.md). Every client of a cluster therefore reports
+its answers and failures to a ``Contact``::
+
+    failing  no answer since ``failing_since_s``; the client goes on by itself
+    cut off  failing for ``cut_off_s``: it is not asked any more, calls fail at once, and a thread asks Kafka with a
+             fresh client every two seconds
+    renewed  the fresh client was answered: whoever holds a client that was cut off makes a new one before its next call
+
+``Contacts`` are the clients of one cluster in this process; ``reports`` tells of all clusters. Times are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hub.errors import HubError
+
+log = logging.getLogger(__name__)
+
+CUT_OFF_S = 30.0
+PROBE_EVERY_S = 2.0
+_LOOK_EVERY_S = 0.25
+
+
+class Contact:
+    """Contact of one client with its cluster. ``answered`` and ``failed`` may be called from any thread.
+
+    ``blocked``: the client is cut off. ``renewals``: how often its holder was asked to replace it.
+    """
+
+    def __init__(self, contacts: Contacts, client: str, is_behind: Callable[[], bool] | None = None) -> None:
+        self.client = client
+        self.failing_since_s: float | None = None
+        self.why = ""
+        self.blocked = False
+        self.renewals = 0
+        self.doubted = False
+        self.is_behind = is_behind
+        self._contacts = contacts
+
+    def answered(self) -> None:
+        """Note that Kafka answered this client."""
+        if self.failing_since_s is not None:
+            self.failing_since_s, self.blocked, self.why = None, False, ""
+
+    def failed(self, why: str) -> None:
+        """Note that an answer did not come."""
+        self.why = why
+        if self.failing_since_s is None:
+            self.failing_since_s = time.monotonic()
+            self._contacts.watch()
+
+    def doubt(self) -> None:
+        """Have ``is_behind`` asked in the background: the client heard nothing, which may be right or a lost connection."""
+        self.doubted = True
+        self._contacts.watch()
+
+    def failing_s(self, now_s: float) -> float:
+        """Seconds without an answer; 0 when the last call was answered."""
+        return 0.0 if self.failing_since_s is None else max(0.0, now_s - self.failing_since_s)
+
+    def renew(self) -> None:
+        """Ask the holder for a new client; Kafka has just answered one."""
+        self.renewals += 1
+        self.answered()
+
+
+class Report(NamedTuple):
+    """Longest time that a client of this kind has had no answer from a cluster; 0 when all are answered."""
+
+    cluster: str
+    client: str
+    cut_off_s: float
+    why: str
+
+
+class Contacts:
+    """Contacts of one cluster's clients. ``probe`` asks Kafka with a fresh client: whether it is answered."""
+
+    def __init__(self, cluster: str, cut_off_s: float, probe: Callable[[], bool | None]) -> None:
+        self.cluster = cluster
+        self.cut_off_s = cut_off_s
+        self._probe = probe
+        self._lock = threading.Lock()
+        self._known: weakref.WeakSet[Contact] = weakref.WeakSet()
+        self._thread: threading.Thread | None = None
+        self._probe_at_s = 0.0
+        _everywhere.add(self)
+
+    def open(self, client: str, is_behind: Callable[[], bool] | None = None) -> Contact:
+        """Contact of a new client of this kind; it is forgotten with its holder. ``is_behind``: whether records wait that
+        the client does not get; may raise, which says nothing."""
+        made = Contact(self, client, is_behind)
+        with self._lock:
+            self._known.add(made)
+        return made
+
+    def close(self, contact: Contact) -> None:
+        with self._lock:
+            self._known.discard(contact)
+
+    def watch(self) -> None:
+        """Look after contacts in a thread, for as long as one of them fails."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=_look_after, args=(weakref.ref(self),), name="kafka-contact", daemon=True
+                )
+                self._thread.start()
+
+    def all(self) -> list[Contact]:
+        with self._lock:
+            return list(self._known)
+
+    def step(self, now_s: float) -> bool:
+        """Take one look at all contacts; False when none needs another."""
+        contacts = self.all()
+        for each in contacts:
+            if each.doubted:
+                self._ask_whether_behind(each)
+        failing = [each for each in contacts if each.failing_since_s is not None]
+        for each in failing:
+            if not each.blocked and each.failing_s(now_s) >= self.cut_off_s:
+                each.blocked = True
+                log.warning(
+                    'Kafka at "%s": %s has had no answer for %.0f s (%s): a fresh client is tried',
+                    *(self.cluster, each.client, each.failing_s(now_s), each.why.strip()),
+                )
+        cut_off = [each for each in failing if each.blocked]
+        if cut_off and now_s >= self._probe_at_s:
+            self._probe_at_s = now_s + PROBE_EVERY_S
+            if self._probe():
+                for each in cut_off:
+                    each.renew()
+                names = ", ".join(sorted({each.client for each in cut_off}))
+                log.warning('Kafka at "%s" answers a fresh client: replaced: %s', self.cluster, names)
+        return bool(failing) or any(each.doubted for each in contacts)
+
+    def _ask_whether_behind(self, contact: Contact) -> None:
+        contact.doubted = False
+        try:
+            behind = contact.is_behind is not None and contact.is_behind()
+        except HubError:  # Kafka does not answer the admin client, which has a contact of its own
+            return
+        if behind:
+            contact.renew()
+            log.warning(
+                'Kafka at "%s": %s gets no records though some wait: replaced', self.cluster, contact.client
+            )
+
+    def is_over(self) -> bool:
+        """Take one look; True when no contact needs another, and the thread is to end."""
+        try:
+            if self.step(time.monotonic()):
+                return False
+        except Exception:
+            log.exception("clients of Kafka cannot be looked after")
+            return False
+        with self._lock:
+            # A client that failed since the look found the thread at work.
+            if any(each.failing_since_s is not None or each.doubted for each in self._known):
+                return False
+            self._thread = None
+            return True
+
+    def reports(self, now_s: float) -> list[Report]:
+        """One report for each kind of client: that of the client that has waited longest."""
+        worst: dict[str, Report] = {}
+        for each in self.all():
+            report = Report(self.cluster, each.client, each.failing_s(now_s), each.why)
+            if each.client not in worst or report.cut_off_s > worst[each.client].cut_off_s:
+                worst[each.client] = report
+        return [worst[client] for client in sorted(worst)]
+
+
+def _look_after(contacts: weakref.ref[Contacts]) -> None:
+    """Holds nothing between two looks: a cluster that nobody uses any more ends its thread."""
+    while (found := contacts()) is not None:
+        if found.is_over():
+            return
+        del found
+        time.sleep(_LOOK_EVERY_S)
+
+
+_everywhere: weakref.WeakSet[Contacts] = weakref.WeakSet()
+
+
+def reports() -> list[Report]:
+    """Contact of every kind of client in this process, by cluster; of two clusters objects for one address the worst."""
+    now_s = time.monotonic()
+    worst: dict[tuple[str, str], Report] = {}
+    for contacts in list(_everywhere):
+        for each in contacts.reports(now_s):
+            key = each.cluster, each.client
+            if key not in worst or each.cut_off_s > worst[key].cut_off_s:
+                worst[key] = each
+    return [worst[key] for key in sorted(worst)]
