@@ -47,6 +47,7 @@ SECONDS = {
     "faults/mirror/test_mirror_faults.py": 55,
     "integration/test_traces.py": 53,
     "integration/test_prometheus.py": 51,
+    "integration/test_schema_evolution.py": 60,
     "integration/test_views.py": 49,
     "integration/test_golden.py": 49,
     "integration/test_mirror_first_commit.py": 48,

@@ -1,9 +1,9 @@
 """[core] Avro schemas as a view needs them: projected for reading, derived for writing.
 
-Reading: a *projection* is a reader schema with only the used fields, each nullable with default null, so that every
-writer version resolves to one row type and unused fields are skipped, not decoded (Avro 1.12, Schema Resolution).
-It carries one field more, ``PROOF``, that no writer has: its default is there after a successful decode and missing
-after a failed one, which Spark's permissive mode would otherwise make look like a row of nulls.
+Reading: every writer's schema is resolved with the schema that the view reads with (``avro_resolution``), of which only
+the used fields are asked for: unused ones are skipped, not decoded. The reader carries one field more, ``PROOF``, that
+no writer has: its default is there after a successful decode and missing after a failed one, which Spark's permissive
+mode would otherwise make look like a row of nulls.
 
 All writers of all of a view's sources are read through one pair of unions, ``united``: Spark pays for each decoding
 expression again in every task, more than for the events of a small batch.
@@ -14,9 +14,11 @@ Writing: a changelog's schema follows from Spark's row type.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, cast
 
 from hub.errors import CallerError
+from hub.schema_registry.avro_resolution import Resolution, resolve
 
 AvroType = Any  # a parsed Avro schema: a name, a list (union) or a mapping, as the specification has it
 
@@ -76,42 +78,22 @@ def has_micros(avro_type: AvroType) -> bool:
     return isinstance(avro_type, Mapping) and avro_type.get("logicalType") == "timestamp-micros"
 
 
-def project(schema: AvroType, columns: Iterable[str], *, read_as: AvroType | None = None) -> AvroType:
-    """The reader schema of those columns of ``schema``, named like the writer ``read_as`` (default: itself).
-
-    Avro resolves records by name, and a topic's writers may have renamed theirs, so each writer gets the same
-    columns under its own record name. Named types are spelled out at first use, wherever the source defined them.
-    """
-    wanted = set(columns)
-    writer = schema if read_as is None else read_as
-    definitions = dict(_named_types(schema, ""))
-    emitted: set[str] = set()
-    namespace = schema.get("namespace", "")
-    fields: list[AvroType] = [
-        {
-            "name": name,
-            "type": _nullable(_spelled_out(avro_type, namespace, definitions, emitted)),
-            "default": None,
-        }
-        for name, avro_type in field_types(schema).items()
-        if name in wanted
-    ]
-    fields.append({"name": PROOF, "type": "boolean", "default": True})
-    name, _, in_namespace = _full_name(writer, "").rpartition(".")[::-1]
-    projected = {"type": "record", "name": name, "fields": fields}
-    return {**projected, "namespace": in_namespace} if in_namespace else projected
+def projected(writer: AvroType, reader: AvroType, columns: Iterable[str], space: str = "_r") -> Resolution:
+    """Resolve a writer's schema with those columns of the reader's. All names get the namespace ``space``."""
+    found = resolve(writer, reader, columns, space=space)
+    proof = {"name": PROOF, "type": "boolean", "default": True}
+    return replace(found, reader={**found.reader, "fields": [*found.reader["fields"], proof]})
 
 
 def united(schemas: Sequence[AvroType]) -> AvroType:
     """A record whose one field, ``one``, is the union of these: branch 0 is empty and never used, the n-th schema is
     branch n + 1. (Spark decodes records only; a record adds no bytes.)
 
-    Branches of a union need names of their own and an event's bytes carry none, so all names of the n-th schema get
-    the namespace ``_n``: a writers' and a readers' union in the same order resolve branch by branch.
+    An event's bytes carry no names, so each schema has names in a namespace of its own (``projected``): a writers' and a
+    readers' union in the same order resolve branch by branch.
     """
     nothing = {"type": "record", "name": "_none", "fields": []}
-    branches = [nothing, *(_moved(each, f"_{n}", "", set()) for n, each in enumerate(schemas))]
-    return {"type": "record", "name": "_event", "fields": [{"name": "one", "type": branches}]}
+    return {"type": "record", "name": "_event", "fields": [{"name": "one", "type": [nothing, *schemas]}]}
 
 
 def branch_bytes(n: int) -> bytes:
@@ -121,48 +103,6 @@ def branch_bytes(n: int) -> bytes:
         out.append(left & 0x7F | 0x80)
         left >>= 7
     return bytes([*out, left])
-
-
-def _moved(avro_type: AvroType, into: str, namespace: str, defined: set[str]) -> AvroType:
-    """The same type with all names inside the namespace ``into``."""
-
-    def full(name: str) -> str:
-        known = name if "." in name or not namespace else f"{namespace}.{name}"
-        return f"{into}.{known if known in defined else name}"
-
-    if isinstance(avro_type, list):
-        return [_moved(branch, into, namespace, defined) for branch in avro_type]
-    if isinstance(avro_type, str):
-        return avro_type if avro_type in _PRIMITIVES else full(avro_type)
-    moved = dict(avro_type)
-    if avro_type["type"] in ("record", "enum", "fixed", "error"):
-        own = _full_name(avro_type, namespace)
-        defined.add(own)
-        namespace = own.rpartition(".")[0]
-        moved["namespace"], _, moved["name"] = f"{into}.{own}".rpartition(".")
-        if "aliases" in moved:
-            beside = [
-                alias if "." in alias or not namespace else f"{namespace}.{alias}"
-                for alias in moved["aliases"]
-            ]
-            moved["aliases"] = [f"{into}.{alias}" for alias in beside]
-        if "fields" in moved:
-            moved["fields"] = [
-                {**field, "type": _moved(field["type"], into, namespace, defined)}
-                for field in moved["fields"]
-            ]
-    elif not isinstance(avro_type["type"], str) or avro_type["type"] in defined:
-        moved["type"] = _moved(avro_type["type"], into, namespace, defined)
-    for part in ("items", "values"):
-        if part in moved:
-            moved[part] = _moved(moved[part], into, namespace, defined)
-    return moved
-
-
-def _nullable(avro_type: AvroType) -> list[AvroType]:
-    """The union of null and the type, null first so that null can be the default."""
-    branches = avro_type if isinstance(avro_type, list) else [avro_type]
-    return ["null", *(branch for branch in branches if branch != "null")]
 
 
 def _full_name(named: AvroType, namespace: str) -> str:
@@ -190,49 +130,6 @@ def _named_types(avro_type: AvroType, namespace: str) -> Iterator[tuple[str, Avr
                 yield from _named_types(avro_type[part], namespace)
         if isinstance(inner, Mapping | list):
             yield from _named_types(inner, namespace)
-
-
-def _spelled_out(
-    avro_type: AvroType, namespace: str, definitions: Mapping[str, AvroType], emitted: set[str]
-) -> AvroType:
-    """The type with each named type defined at its first use (in ``emitted`` order) and full names everywhere."""
-    if isinstance(avro_type, list):
-        return [_spelled_out(branch, namespace, definitions, emitted) for branch in avro_type]
-    if isinstance(avro_type, str):
-        if avro_type in _PRIMITIVES:
-            return avro_type
-        full = avro_type if "." in avro_type or not namespace else f"{namespace}.{avro_type}"
-        if full not in definitions:
-            full = avro_type
-        if full in emitted:
-            return full
-        return _definition(definitions[full], full, definitions, emitted)
-    inner = avro_type["type"]
-    if inner in ("record", "enum", "fixed", "error"):
-        return _definition(avro_type, _full_name(avro_type, namespace), definitions, emitted)
-    spelled = dict(avro_type)
-    for part in ("items", "values"):
-        if part in spelled:
-            spelled[part] = _spelled_out(spelled[part], namespace, definitions, emitted)
-    if isinstance(inner, Mapping | list):
-        spelled["type"] = _spelled_out(inner, namespace, definitions, emitted)
-    return spelled
-
-
-def _definition(
-    named: AvroType, full: str, definitions: Mapping[str, AvroType], emitted: set[str]
-) -> AvroType:
-    if full in emitted:
-        return full
-    emitted.add(full)
-    namespace, _, name = full.rpartition(".")
-    spelled = {**named, "name": name, "namespace": namespace}
-    if "fields" in named:
-        spelled["fields"] = [
-            {**field, "type": _spelled_out(field["type"], namespace, definitions, emitted)}
-            for field in named["fields"]
-        ]
-    return spelled
 
 
 # How Spark reads Avro's types, as its DDL writes them (Avro Data Source Guide, "Supported types").

@@ -28,7 +28,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 
 from hub.materializers import event_formats
-from hub.materializers.avro_shape import PROOF, AvroType, branch_bytes, changelog_schema, project, united
+from hub.materializers.avro_shape import PROOF, AvroType, branch_bytes, changelog_schema, projected, united
 from hub.materializers.formats import Reading, reading_of
 from hub.materializers.shape import META, ORIGIN, Entry, Shape, SourceShape, steps
 from hub.materializers.spark_text import first_of, literal, one_of, quoted, struct
@@ -180,8 +180,9 @@ def _decoded(inputs: Sequence[Input]) -> Column:
         for writer in given.writers:
             ours = f"{_is_from(given)} AND {one_of('_head', [writer.head])}"
             branches.append((ours, literal(branch_bytes(len(writers)))))
-            writers.append(writer.schema)
-            readers.append(project(given.latest, given.source.columns, read_as=writer.schema))
+            both = projected(writer.schema, given.latest, given.source.columns, f"_{len(writers)}")
+            writers.append(both.writer)
+            readers.append(both.reader)
     assert branches, "no source has a schema"
     options = {"mode": "PERMISSIVE", "avroSchema": orjson.dumps(united(readers)).decode()}
     body = F.expr(f"concat({first_of(branches)}, substring(value, 6))")
@@ -255,9 +256,8 @@ def _reason(inputs: Sequence[Input], answered: Answered) -> str:
     for given in inputs:
         if not given.framed:
             continue
-        misfit = f"concat('its bytes do not fit its schema id ', {_SCHEMA_ID})"
         if given.reading is None:
-            failed = f"{given.source.event}.{PROOF} IS NULL"
+            failed, misfit = f"{given.source.event}.{PROOF} IS NULL", _avro_misfit(given)
         else:
             failed = event_formats.failed(given.source, given.latest)
             # Other words: what one view reads of such an event fits, and what another reads does not.
@@ -270,6 +270,21 @@ def _reason(inputs: Sequence[Input], answered: Answered) -> str:
     cases.append((judged, f"concat('its schema id ', {_SCHEMA_ID}, ' is no record schema of the registry')"))
     unknown = f"raise_error(concat('{UNKNOWN_SCHEMA} ', {_SCHEMA_ID}, ' ', _topic))"
     return first_of(cases, f"CAST({unknown} AS STRING)")
+
+
+def _avro_misfit(given: Input) -> str:
+    """Why an event could not be decoded. Where its schema does not resolve in every value with the one that the view
+    reads with, that is the likely cause and is named."""
+    cases: list[tuple[str, str]] = []
+    for writer in given.writers:
+        problems = projected(writer.schema, given.latest, given.source.columns).problems
+        if problems:
+            said = (
+                f"its schema id {writer.schema_id} does not resolve to the schema that the view reads with: "
+            )
+            cases.append((one_of("_head", [writer.head]), literal(said + "; ".join(problems))))
+    other = f"concat('its bytes do not fit its schema id ', {_SCHEMA_ID})"
+    return first_of(cases, other) if cases else other
 
 
 def _reach(until: Positions) -> str:

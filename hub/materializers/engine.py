@@ -54,7 +54,7 @@ from hub.materializers.delta_plan import DeltaPlan
 from hub.materializers.delta_stream import DeltaQuery
 from hub.materializers.disks import full_disk
 from hub.materializers.folder_times import CommitWatch, ViewFolder
-from hub.materializers.formats import of_registry
+from hub.materializers.formats import of_registry, without_defaults
 from hub.materializers.progress import (
     PROGRESS_CONFIG,
     PROGRESS_TOPIC,
@@ -835,7 +835,7 @@ class Runner:
         except ValueError:
             known = {}
         if "fingerprint" in known and "generation" in known:
-            return known
+            return _with_resolution(known)
         # Whose state this is, nobody can tell any more.
         last = max(_generations(note.parent), default=None)
         if last is not None:
@@ -912,8 +912,10 @@ class Runner:
         self, view: View | SqlView, source: str, topics: tuple[str, ...]
     ) -> tuple[tuple[EventWriter, ...], AvroType]:
         """Every schema that events may have, and the topics' own newest: an event may name any id that is registered, and
-        another subject's schema must not say what the source's columns are."""
-        versions = [version for topic in topics for version in self.registry.versions(f"{topic}-value")]
+        another subject's schema must not say what the source's columns are. Of several topics it is the newest of their
+        latest versions."""
+        of_topics = [self.registry.versions(f"{topic}-value") for topic in topics]
+        versions = [version for of_topic in of_topics for version in of_topic]
         if not versions:
             raise NotFound(
                 f'view "{view.name}": source "{source}": topic "{topics[0]}" has no schema '
@@ -921,7 +923,9 @@ class Runner:
                 hint="name it in topics.yaml and run: hub topic apply; or say what its events are: format: json",
                 code="HUB-2107",
             )
-        newest = max(versions, key=lambda version: version.id)
+        # By version first: one that another subject had before has a lower id than the version that it follows.
+        latest_versions = [max(each, key=lambda version: version.version) for each in of_topics if each]
+        newest = max(latest_versions, key=lambda version: version.id)
         # Events of a schema of another type are dead: columns are of one.
         writers = {
             version.id: EventWriter(version.id, _avro(version))
@@ -1440,11 +1444,22 @@ def _ensure_room(
 
 
 def _pins(made: _Made) -> dict[str, Any]:
-    """What it reads, and as what: with these a version goes on when its topics have got other schemas."""
+    """Return the schemas and topics that a version reads, so that it can go on when its topics have other schemas.
+    ``resolves``: its columns have the defaults and aliases of these schemas."""
     return {
+        "resolves": True,
         "latest": {each.source.name: each.latest for each in made.inputs},
         "reads": {name: source.topic for name, source in made.view.sources.items()},
     }
+
+
+def _with_resolution(note: dict[str, Any]) -> dict[str, Any]:
+    """Return a version's note with the schemas as its state was made with them. Before ``resolves`` was noted, columns had
+    neither defaults nor aliases; the version goes on without them, and the next one is built beside it."""
+    if "latest" not in note or "resolves" in note:
+        return note
+    plain = {name: without_defaults(schema) for name, schema in note["latest"].items()}
+    return {**note, "latest": plain, "resolves": True}
 
 
 def _write_note(note: Path, body: Mapping[str, Any]) -> None:
@@ -1474,12 +1489,25 @@ def _fingerprint(compiled: Shape, inputs: tuple[Input, ...]) -> str:
         compiled.delete_when,
         used,
     ]
+    if resolved := _resolved_columns(inputs):
+        body.append(resolved)
     if compiled.expiry is not None:  # that there is a ttl, not how long it is: the fold does not know
         body.append([compiled.expiry.topic, compiled.expired])
     read = {each.source.name: how for each in inputs if (how := _own_way(each)) is not None}
     if read:
         body.append(read)
     return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _resolved_columns(inputs: Sequence[Input]) -> dict[str, dict[str, Any]]:
+    """Return default and former names of the columns that are read, by source; columns that have none are left out."""
+    found: dict[str, dict[str, Any]] = {}
+    for given in inputs:
+        for each in given.latest["fields"]:
+            said = [each.get("default"), each.get("aliases") or []]
+            if each["name"] in given.source.columns and said != [None, []]:
+                found.setdefault(given.source.name, {})[each["name"]] = said
+    return found
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
@@ -1539,6 +1567,8 @@ def _sql_fingerprint(classified: Classified, inputs: tuple[Input, ...], delta: D
         for name, source in view.sources.items()
     }
     body = [words, sources, classified.key, used]
+    if resolved := _resolved_columns(inputs):
+        body.append(resolved)
     if delta is not None:
         body.append(delta_inputs.fingerprint(delta))
     return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()

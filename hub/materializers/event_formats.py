@@ -22,6 +22,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from hub.materializers import protobuf_rows
 from hub.materializers.avro_shape import AvroType
 from hub.materializers.formats import Reading, columns_ddl, reading_of
+from hub.materializers.json_defaults import filled_row
 from hub.materializers.protobuf_rows import BROKEN
 from hub.materializers.shape import SourceShape
 from hub.materializers.spark_text import first_of, literal, quoted
@@ -71,8 +72,11 @@ def once(said: Column) -> Column:
 
 def event(source: SourceShape, schema: AvroType) -> str:
     """``e_<source>`` from ``p_<source>``."""
-    said = parser_of(source)
-    return f"{said}.e[0]" if _reading(schema).form == "json" else said
+    said, reading = parser_of(source), _reading(schema)
+    if reading.form != "json":
+        return said
+    text = f"CAST({_body(reading)} AS STRING)"
+    return filled_row(f"{said}.e[0]", text, schema, _columns(source, schema))
 
 
 def failed(source: SourceShape, schema: AvroType) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import unquote
 
@@ -36,6 +36,8 @@ from hub.schema_registry.sources import Source
 
 Form = Literal["json", "csv", "protobuf"]
 
+# Of a field with a default: whether null is a value of the property too, and stays null.
+ADMITS_NULL = "admits_null"
 _NOTE = "hub"
 _DEEPEST = 16
 
@@ -100,6 +102,25 @@ def of_registry(source: Source) -> AvroType:
         return _noted(of_json_schema(parsed), Reading("json", True))
     assert isinstance(parsed, ProtobufSchema)
     return of_protobuf(parsed)
+
+
+def without_defaults(schema: AvroType) -> AvroType:
+    """A schema as views read it before they knew defaults: its own fields have none, nor aliases, nor have messages of
+    Protobuf anywhere."""
+    fields = [
+        {**{key: of for key, of in each.items() if key not in ("aliases", ADMITS_NULL)}, "default": None}
+        for each in schema["fields"]
+    ]
+    plain = {**schema, "fields": fields}
+    reading = reading_of(schema)
+    if reading is None or reading.form == "json":
+        return plain
+    files = FileDescriptorSet.FromString(reading.files)
+    for file in files.file:
+        for _, message in _messages(file.message_type, file.package):
+            for each in message.field:
+                each.ClearField("default_value")
+    return _noted(plain, replace(reading, files=files.SerializeToString(deterministic=True)))
 
 
 def _optional(name: str, avro_type: AvroType) -> dict[str, Any]:
@@ -368,8 +389,41 @@ class _JsonSchemaReader:
     def _record(self, properties: Mapping[str, Any], document: Any, within: tuple[int, ...]) -> AvroType:
         self._records += 1
         name = f"object{self._records}"
-        fields = [_optional(each, self.type(inner, document, within)) for each, inner in properties.items()]
+        fields = [
+            {**_optional(each, self.type(inner, document, within)), **self._default(inner, document)}
+            for each, inner in properties.items()
+        ]
         return {"type": "record", "name": name, "fields": fields}
+
+    def _default(self, node: Any, document: Any) -> dict[str, Any]:
+        """A property's default, and whether it may be null besides; {} where it has none."""
+        for _ in range(_DEEPEST):
+            if not isinstance(node, Mapping):
+                return {}
+            if "default" in node or not isinstance(node.get("$ref"), str):
+                break
+            node, document = self._resolved(node["$ref"], document)
+        if not isinstance(node, Mapping):
+            return {}
+        default = self._merged(node, document, set()).get("default")
+        if default is None:
+            return {}
+        return {"default": default, **({ADMITS_NULL: True} if self._admits_null(node, document, 0) else {})}
+
+    def _admits_null(self, node: Any, document: Any, depth: int) -> bool:
+        if not isinstance(node, Mapping) or depth > _DEEPEST:
+            return node is True
+        if isinstance(node.get("$ref"), str):
+            return self._admits_null(*self._resolved(node["$ref"], document), depth + 1)
+        kinds = node.get("type")
+        if kinds is not None:
+            return "null" in (kinds if isinstance(kinds, list) else [kinds])
+        for key in ("oneOf", "anyOf"):
+            if isinstance(node.get(key), list):
+                return any(self._admits_null(each, document, depth + 1) for each in node[key])
+        if isinstance(node.get("allOf"), list):
+            return all(self._admits_null(each, document, depth + 1) for each in node["allOf"])
+        return None in node["enum"] if isinstance(node.get("enum"), list) else node.get("const") is None
 
     def _merged(self, node: Mapping[str, Any], document: Any, seen: set[int]) -> Mapping[str, Any]:
         """A node with the properties that its ``allOf`` adds."""
@@ -485,7 +539,9 @@ def _message_type(name: str, messages: Mapping[str, DescriptorProto], within: tu
     for field in messages[name].field:
         of = _field_type(field, messages, (*within, name))
         if of is not None:
-            fields.append(_optional(field.name, of))
+            # The default's text distinguishes two schemas; Protobuf's library gives its value.
+            default = {"default": field.default_value} if field.HasField("default_value") else {}
+            fields.append({**_optional(field.name, of), **default})
     return {"type": "record", "name": name.replace(".", "_"), "fields": fields}
 
 

@@ -115,7 +115,8 @@ def _varint(value: bytes, at: int) -> tuple[int, int]:
 
 def _value(message: Message, field: FieldDescriptor, convert: Convert) -> Any:
     if field.has_presence and not message.HasField(field.name):
-        return None
+        # The file's explicit default (proto2, editions), else null.
+        return convert(field.default_value) if field.has_default_value else None
     return convert(getattr(message, field.name))
 
 

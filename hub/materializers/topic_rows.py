@@ -2,8 +2,9 @@
 
 Columns come from the versions of the topic's value schema, before an event is read: a field that two versions type
 differently is nested (json), a topic without a schema has ``_value`` alone. Then the last N events of each partition,
-or those since a time, are read as they were written, each with its own writer's schema. An event that cannot be read
-is counted, never half shown. Reading is bounded in events, bytes and time, and says which offsets it covered.
+or those since a time, are decoded with their own writer's schema and read with the newest one, as views read them: its
+names, its defaults. ``_value`` alone is the event as it was written. An event that cannot be read is counted, never half
+shown. Reading is bounded in events, bytes and time, and says which offsets it covered.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Protocol
 from uuid import UUID
@@ -20,6 +21,9 @@ import orjson
 
 from hub.errors import NotFound, PeerError
 from hub.log import ReadableLog
+from hub.materializers.avro_shape import AvroType
+from hub.materializers.formats import of_registry
+from hub.materializers.json_defaults import filled, has_defaults
 from hub.materializers.sql_text import SqlError
 from hub.materializers.stores.columns import json_text
 from hub.materializers.stores.queries import EventTable, Running, kind_of
@@ -33,7 +37,7 @@ from hub.schema_registry.formats.avro_format import AvroSchema
 from hub.schema_registry.formats.json_schema import JsonSchema
 from hub.schema_registry.formats.protobuf import ProtobufSchema
 from hub.schema_registry.sources import Source
-from hub.schema_registry.values import decoder_of
+from hub.schema_registry.values import decoder_as, decoder_of
 
 DEFAULT_EVENTS = 10_000
 MOST_EVENTS = 100_000
@@ -101,7 +105,7 @@ class Topics:
 
     cluster: ReadableLog
     schemas: Schemas
-    _decoders: Bounded[int, Decode] = field(default_factory=lambda: Bounded(500))
+    _decoders: Bounded[tuple[int, int | None], Decode] = field(default_factory=lambda: Bounded(500))
 
     def table(self, topic: str) -> EventTable | None:
         """The topic as a table without rows; None when there is no such topic, or it is Kafka's own. Raises PeerError."""
@@ -113,11 +117,15 @@ class Topics:
             return None
         columns: dict[str, str] = {}
         newest: dict[str, str] = {}
+        former: frozenset[str] = frozenset()
+        read_as: int | None = None
         for version in self.schemas.versions(f"{topic}-value")[-_MOST_VERSIONS:]:
             try:
-                found = columns_of(self.schemas.source(version.id).parsed())
+                parsed = self.schemas.source(version.id).parsed()
+                found = columns_of(parsed)
             except InvalidSchema:
                 continue
+            read_as, former = version.id, former_names(parsed)
             for name, kind in found.items():
                 columns[name] = kind if columns.get(name, kind) == kind else "json"
                 newest[name.lower()] = name
@@ -126,9 +134,12 @@ class Topics:
         own = [
             (name, kind)
             for name, kind in columns.items()
-            if name == newest[name.lower()] and name.lower() not in (*META, VALUE) and "\0" not in name
+            if name == newest[name.lower()]
+            and name.lower() not in (*META, VALUE)
+            and "\0" not in name
+            and name not in former
         ]
-        return EventTable(topic, {**dict(own[:_MOST_COLUMNS]), **META}, {VALUE: "json"})
+        return EventTable(topic, {**dict(own[:_MOST_COLUMNS]), **META}, {VALUE: "json"}, read_as=read_as)
 
     def names(self) -> list[str]:
         """Every topic's name, Kafka's own left out. Raises PeerError."""
@@ -170,11 +181,12 @@ class Topics:
                 )
             scanned.events += 1
             try:
-                value = self._value(record.value)
-                rows.append([_cell(name, kinds, record, value) for name in names])
+                value = self._value(record.value, table.read_as)
+                whole = self._value(record.value, None) if VALUE in kinds else None
+                rows.append([_cell(name, kinds, record, whole if name == VALUE else value) for name in names])
             except (Broken, Undecodable, InvalidSchema, NotFound, TypeError, ValueError, ArithmeticError):
                 scanned.unreadable += 1
-        done = EventTable(table.name, table.columns, table.hidden, rows)
+        done = replace(table, rows=rows)
         return done, [ranges[tp] for tp in sorted(ranges)]
 
     def _ranges(self, topic: str, last: int, since_ms: int | None) -> dict[TopicPartition, Scanned]:
@@ -219,18 +231,45 @@ class Topics:
         finally:
             reader.close()
 
-    def _value(self, value: bytes | None) -> Any:
+    def _value(self, value: bytes | None, read_as: int | None) -> Any:
+        """The event as the schema of that id reads it; None: as it was written."""
         if value is None:
             return None
         try:
             schema_id, _ = unframe(value)
         except Undecodable:
             return orjson.loads(value)
-        decode = self._decoders.get(schema_id)
+        decode = self._decoders.get((schema_id, read_as))
         if decode is None:
-            decode = decoder_of(self.schemas.source(schema_id))
-            self._decoders.put(schema_id, decode)
+            decode = self._decoder(schema_id, read_as)
+            self._decoders.put((schema_id, read_as), decode)
         return decode(value, 5)
+
+    def _decoder(self, schema_id: int, read_as: int | None) -> Decode:
+        source = self.schemas.source(schema_id)
+        reader = None if read_as is None else self.schemas.source(read_as)
+        if reader is None or reader.schema_type != source.schema_type:
+            return decoder_of(source)
+        if reader.schema_type != "JSON":
+            return decoder_as(source, reader)
+        decode, shape = decoder_of(source), _json_shape(reader)
+        return decode if shape is None else lambda value, start: filled(decode(value, start), shape)
+
+
+def _json_shape(reader: Source) -> AvroType | None:
+    """The columns of a JSON Schema, when it has defaults."""
+    try:
+        shape = of_registry(reader)
+    except InvalidSchema:  # it describes no object
+        return None
+    return shape if has_defaults(shape) else None
+
+
+def former_names(parsed: Any) -> frozenset[str]:
+    """The names that the fields of an Avro record had before."""
+    fields = avro.fields_of(parsed.value) if isinstance(parsed, AvroSchema) else []
+    own = {each["name"] for each in fields}
+    return frozenset(alias for each in fields for alias in each.get("aliases") or () if alias not in own)
 
 
 def columns_of(parsed: Any) -> dict[str, str]:

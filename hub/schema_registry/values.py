@@ -8,7 +8,7 @@ behind its place in the file (message indexes; here always the file's first mess
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import fastavro
@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 
 from hub.schema_registry.avro_check import Broken, checker, counts_nothing
 from hub.schema_registry.avro_json import MOST_STEPS, JsonEncoder, Unfit
+from hub.schema_registry.avro_resolution import Resolution, resolve
 from hub.schema_registry.avro_twin import twin
 from hub.schema_registry.exact_json import dumped, loaded, may_be_long
 from hub.schema_registry.formats import InvalidSchema, avro
@@ -35,6 +36,7 @@ _TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "loc
 _UNREADABLE = (
     *(EOFError, ValueError, IndexError, TypeError, KeyError, AttributeError, OverflowError, MemoryError),
     fastavro.schema.SchemaParseException,
+    fastavro.read.SchemaResolutionError,
     ArithmeticError,  # a decimal with more digits than it may have
 )
 
@@ -86,22 +88,43 @@ def decoder_of(source: Source, *, exact: bool = False) -> Callable[[bytes, int],
     return Protobuf(parsed).value
 
 
-def _avro_decoder(parsed: AvroSchema) -> Callable[[bytes, int], Any]:
+def decoder_as(source: Source, reader: Source) -> Callable[[bytes, int], Any]:
+    """``decoder_of`` for values of ``source`` that are read with another schema: under its names, with its defaults (Avro,
+    Protobuf). What only their own schema has, or has of another type, stays as it was written.
+
+    Of two types of schemas, and of JSON Schema, whose defaults ``hub.materializers.json_defaults`` knows: ``decoder_of``.
+    """
+    wrote, read = source.parsed(), reader.parsed()
+    if isinstance(wrote, AvroSchema) and isinstance(read, AvroSchema):
+        return _avro_decoder(wrote, read)
+    if isinstance(wrote, ProtobufSchema) and isinstance(read, ProtobufSchema):
+        return Protobuf(read).value_of(Protobuf(wrote))
+    return decoder_of(source)
+
+
+def _resolved(parsed: AvroSchema, read: AvroSchema) -> Resolution | None:
+    """None: both are the same, or no records."""
+    both = [orjson.loads(avro.resolved(each.value, list(each.types))) for each in (parsed, read)]
+    if both[0] == both[1] or not all(avro.fields_of(each) for each in both):
+        return None
+    return resolve(*both, unread=True)
+
+
+def _avro_decoder(parsed: AvroSchema, read: AvroSchema | None = None) -> Callable[[bytes, int], Any]:
     # Judged first: fastavro recurses in C as deep as the bytes say.
     plain = avro.spelled_out(parsed.value, list(parsed.types))
     definitions = avro.definitions(plain)
     check, endless = checker(plain, definitions), counts_nothing(plain, definitions)
-    known: dict[str, Any] = {}
+    resolution = None if read is None else _resolved(parsed, read)
+    shown = parsed.value if resolution is None else resolution.reader
     try:
-        for each in parsed.types:
-            fastavro.parse_schema(each, named_schemas=known, _ignore_default_error=True)
-        prepared = fastavro.parse_schema(
-            _times_as_numbers(parsed.value), named_schemas=known, _ignore_default_error=True
-        )
+        if resolution is None:
+            prepared, reader = _prepared(parsed.value, parsed.types), None
+        else:
+            prepared, reader = _prepared(resolution.writer), _prepared(resolution.reader)
     except _UNREADABLE as error:
         raise InvalidSchema(f"values cannot be read with the schema: {str(error)[:300]}") from None
-    fields = parsed.value.get("fields", ()) if isinstance(parsed.value, dict) else ()
-    in_micros = [each["name"] for each in fields if _is_in_micros(each["type"])]
+    in_micros = [each["name"] for each in avro.fields_of(shown) if _is_in_micros(each["type"])]
 
     def decode(value: bytes, start: int) -> Any:
         end = check(value, start)
@@ -110,7 +133,7 @@ def _avro_decoder(parsed: AvroSchema) -> Callable[[bytes, int], Any]:
         if endless and (cut := twin(parsed, value, start).broken) is not None:
             raise cut  # fastavro makes each item, and ten bytes may say 2^63 of them
         try:
-            found = fastavro.schemaless_reader(io.BytesIO(value[start:]), prepared, None)
+            found = fastavro.schemaless_reader(io.BytesIO(value[start:]), prepared, reader)
         except _UNREADABLE as error:
             raise Broken(str(error)[:200] or type(error).__name__, start) from None
         for name in in_micros:
@@ -119,6 +142,14 @@ def _avro_decoder(parsed: AvroSchema) -> Callable[[bytes, int], Any]:
         return found
 
     return decode
+
+
+def _prepared(schema: Any, types: Sequence[Any] = ()) -> Any:
+    """As fastavro wants it. ``types``: what it refers to."""
+    known: dict[str, Any] = {}
+    for each in types:
+        fastavro.parse_schema(each, named_schemas=known, _ignore_default_error=True)
+    return fastavro.parse_schema(_times_as_numbers(schema), named_schemas=known, _ignore_default_error=True)
 
 
 def _is_in_micros(kind: Any) -> bool:
@@ -236,9 +267,25 @@ class Protobuf:
 
     def value(self, value: bytes, start: int) -> Any:
         """See decoder_of."""
+        return self._json(self.message(value, start), start)
+
+    def value_of(self, writer: Protobuf) -> Callable[[bytes, int], Any]:
+        """See decoder_as: messages of the writer's, told apart by its file and read with this one by their name."""
+
+        def decode(value: bytes, start: int) -> Any:
+            wrote = writer.message(value, start)
+            try:
+                found = self.message_as(wrote, value[_indexes(value, start)[1] :])
+            except Broken:
+                return writer._json(wrote, start)
+            return _with_defaults(self._json(found, start), found)
+
+        return decode
+
+    def _json(self, message: Message, start: int) -> Any:
         try:
             return json_format.MessageToDict(
-                self.message(value, start),
+                message,
                 preserving_proto_field_name=True,
                 always_print_fields_with_no_presence=True,
                 descriptor_pool=self._pool,
@@ -271,6 +318,21 @@ class Protobuf:
         if found is None:
             raise Broken(f"the schema has no message {'.'.join(steps)}", 0)
         return _decoded(found, body, 0)
+
+
+def _with_defaults(found: Any, message: Message) -> Any:
+    """The JSON of a message with the defaults that its file says (proto2, editions)."""
+    if not isinstance(found, dict) or message.DESCRIPTOR.full_name.startswith("google.protobuf."):
+        return found
+    for each in message.DESCRIPTOR.fields:
+        if each.has_default_value and not message.HasField(each.name):
+            default = each.default_value
+            if each.enum_type is not None:
+                default = each.enum_type.values_by_number[default].name
+            found[each.name] = default
+        elif each.message_type is not None and not each.is_repeated and message.HasField(each.name):
+            found[each.name] = _with_defaults(found.get(each.name), getattr(message, each.name))
+    return found
 
 
 def _decoded(descriptor: Any, body: bytes, at: int) -> Message:

@@ -83,12 +83,14 @@ def kind_of(avro_type: AvroType) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EventTable:
-    """Recent events of a topic, ready to be asked. ``columns``, ``hidden``: name to kind; rows have all of them."""
+    """Recent events of a topic, ready to be asked. ``columns``, ``hidden``: name to kind; rows have all of them.
+    ``read_as``: the id of the schema that says the columns' names and defaults, the topic's newest; None: it has none."""
 
     name: str
     columns: Mapping[str, str]
     hidden: Mapping[str, str]
     rows: Iterable[Sequence[Any]] = ()
+    read_as: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import fastavro
 import pytest
 
 from hub.errors import CallerError
-from hub.materializers.avro_shape import PROOF, branch_bytes, changelog_schema, kind, project, united
+from hub.materializers.avro_shape import PROOF, branch_bytes, changelog_schema, kind, projected, united
 
 WRITER: dict[str, Any] = {
     "type": "record",
@@ -31,9 +31,10 @@ WRITER: dict[str, Any] = {
 }
 
 
-def read(writer: dict[str, Any], reader: dict[str, Any], value: dict[str, Any]) -> Any:
+def read(writer: dict[str, Any], reader: dict[str, Any], value: dict[str, Any], of: dict[str, Any]) -> Any:
+    """``of``: the schema that writes the value."""
     body = io.BytesIO()
-    fastavro.schemaless_writer(body, fastavro.parse_schema(writer), value)
+    fastavro.schemaless_writer(body, fastavro.parse_schema(of), value)
     decoder = avro.io.BinaryDecoder(io.BytesIO(body.getvalue()))
     return avro.io.DatumReader(
         avro.schema.parse(json.dumps(writer)), avro.schema.parse(json.dumps(reader))
@@ -50,8 +51,8 @@ ORDER = {
 
 
 def test_a_projection_reads_its_columns_wherever_their_types_were_defined() -> None:
-    reader = project(WRITER, ["lines", "rebate", "total"])
-    assert read(WRITER, reader, ORDER) == {
+    both = projected(WRITER, WRITER, ["lines", "rebate", "total"])
+    assert read(both.writer, both.reader, ORDER, of=WRITER) == {
         "total": {"cents": 2},
         "rebate": None,
         "lines": [{"cents": 3}],
@@ -61,9 +62,13 @@ def test_a_projection_reads_its_columns_wherever_their_types_were_defined() -> N
 
 def test_an_older_writer_without_a_column_reads_as_null() -> None:
     older = {**WRITER, "name": "OldOrder", "fields": WRITER["fields"][:2]}
-    reader = project(WRITER, ["state", "total"], read_as=older)
+    both = projected(older, WRITER, ["state", "total"])
     value = {"unused": {"cents": 1}, "total": {"cents": 2}}
-    assert read(older, reader, value) == {"total": {"cents": 2}, "state": None, PROOF: True}
+    assert read(both.writer, both.reader, value, of=older) == {
+        "total": {"cents": 2},
+        "state": None,
+        PROOF: True,
+    }
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
@@ -83,19 +88,17 @@ def test_one_union_reads_every_writer_as_its_own_reader_would(n: int) -> None:
         {"total": {"cents": 9}, "again": {"cents": 1}},
     ]
     latest = (WRITER, WRITER, renamed)
-    readers = [project(each, ["total"], read_as=by) for each, by in zip(latest, writers, strict=True)]
+    resolved = [
+        projected(by, each, ["total"], f"_{at}")
+        for at, (each, by) in enumerate(zip(latest, writers, strict=True))
+    ]
     body = io.BytesIO()
     fastavro.schemaless_writer(body, fastavro.parse_schema(writers[n]), values[n])
     decoder = avro.io.BinaryDecoder(io.BytesIO(branch_bytes(n) + body.getvalue()))
-    both = [avro.schema.parse(json.dumps(united(each))) for each in (writers, readers)]
+    unions = [united([each.writer for each in resolved]), united([each.reader for each in resolved])]
+    both = [avro.schema.parse(json.dumps(each)) for each in unions]
     found = avro.io.DatumReader(*both).read(decoder)
     assert found == {"one": {"total": values[n]["total"], PROOF: True}}
-
-
-def test_aliases_move_with_the_names_that_they_stand_for() -> None:
-    moved = united([{"type": "record", "name": "a.New", "aliases": ["Old", "b.Older"], "fields": []}])
-    assert moved["fields"][0]["type"][1]["name"] == "New"
-    assert moved["fields"][0]["type"][1]["aliases"] == ["_0.a.Old", "_0.b.Older"]
 
 
 def test_a_branch_beyond_63_takes_two_bytes() -> None:

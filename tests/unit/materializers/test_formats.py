@@ -12,6 +12,7 @@ from event_schemas import PROTO
 from hub.errors import ConfigError
 from hub.materializers.avro_shape import spark_types
 from hub.materializers.formats import (
+    ADMITS_NULL,
     UnknownType,
     columns_ddl,
     ddl_of,
@@ -19,6 +20,7 @@ from hub.materializers.formats import (
     of_ddl,
     of_registry,
     reading_of,
+    without_defaults,
 )
 from hub.materializers.shape import shape
 from hub.materializers.view import View, body_of, load_view, view_of
@@ -249,3 +251,42 @@ def test_what_one_view_refuses_another_may_have_taken(detail: str, word: str, ev
     headers = [("hub.dlq.reason", detail.encode()), ("hub.dlq.view", b"v")]
     letter = letter_of(Record("t.dlq", 0, 0, 0, b"k", b"v", tuple(headers)))
     assert (letter.reason, letter.everywhere) == (word, everywhere)
+
+
+def test_defaults_of_properties_and_whether_null_is_a_value_beside_them() -> None:
+    def properties(**of: Any) -> dict[str, Any]:
+        return {"type": "object", "properties": of}
+
+    schema = properties(
+        plain={"type": "string"},
+        cur={"type": "string", "default": "EUR"},
+        note={"type": ["string", "null"], "default": "x"},
+        either={"oneOf": [{"type": "null"}, {"type": "integer"}], "default": 5},
+        there={"$ref": "#/$defs/there"},
+        own={"$ref": "#/$defs/there", "default": 2},
+        both={"allOf": [{"type": "integer", "default": 3}]},
+        none={"type": ["string", "null"], "default": None},
+    ) | {"$defs": {"there": {"type": "integer", "default": 1}}}
+    fields = {
+        each["name"]: each for each in of_registry(Source.of("JSON", orjson.dumps(schema).decode()))["fields"]
+    }
+    assert {name: each["default"] for name, each in fields.items() if each["default"] is not None} == {
+        "cur": "EUR", "note": "x", "either": 5, "there": 1, "own": 2, "both": 3,
+    }  # fmt: skip
+    assert {name for name, each in fields.items() if each.get(ADMITS_NULL)} == {"note", "either"}
+
+
+def test_a_view_that_began_before_defaults_were_known_goes_on_without_them() -> None:
+    """What is noted beside its checkpoint keeps its meaning: columns without defaults, as its state has them."""
+    avro = {"type": "record", "name": "O", "fields": [
+        {"name": "a", "type": "long", "aliases": ["b"]}, {"name": "c", "type": "string", "default": "EUR"}]}  # fmt: skip
+    plain = without_defaults(avro)["fields"]
+    assert plain == [
+        {"name": "a", "type": "long", "default": None},
+        {"name": "c", "type": "string", "default": None},
+    ]
+    text = 'syntax = "proto2"; message O { optional string cur = 1 [default = "EUR"]; }'
+    with_default = of_registry(Source.of("PROTOBUF", text))
+    before = of_registry(Source.of("PROTOBUF", text.replace(' [default = "EUR"]', "")))
+    assert with_default["fields"][0]["default"] == "EUR"
+    assert without_defaults(with_default) == before

@@ -484,6 +484,52 @@ def test_of_names_equal_without_case_the_newest_is_a_column(hub: Hub, http: Test
     assert columns[:3] == ["userId", "a", "_topic"]
 
 
+def test_events_of_earlier_versions_have_the_newest_one_s_names_and_defaults(
+    hub: Hub, http: TestClient
+) -> None:
+    """Avro, JSON Schema and Protobuf. ``_value`` alone is the event as it was written."""
+
+    def sale(**fields: Any) -> Any:
+        made = [
+            {"name": name, **(of if isinstance(of, dict) else {"type": of})} for name, of in fields.items()
+        ]
+        return {"type": "record", "name": "Sale", "fields": made}
+
+    text = {"type": "object", "properties": {"cur": {"type": "string", "default": "EUR"}}}
+    proto = 'syntax = "proto2"; message Sale {{ optional int32 {} = 1; {} }}'
+    first = sale(id="long", amt="int", at={"type": {"type": "long", "logicalType": "timestamp-micros"}})
+    second = sale(
+        id="long",
+        amount={"type": "long", "aliases": ["amt"]},
+        cur={"type": "string", "default": "EUR"},
+        at={"type": {"type": "long", "logicalType": "timestamp-micros"}},
+    )
+    hub.registry.known |= {
+        21: ("AVRO", first),
+        22: ("AVRO", second),
+        23: ("JSON", text),
+        24: ("PROTOBUF", proto.format("amt", "")),
+        25: ("PROTOBUF", proto.format("amount", 'optional string cur = 2 [default = "EUR"];')),
+    }  # type: ignore[assignment,dict-item]
+    hub.registry.subjects |= {"sales-value": [21, 22], "texts-value": [23], "messages-value": [24, 25]}
+    at = NEW_YEAR_MS * 1000
+    hub.publish("sales", encode(21, parsed(first), {"id": 1, "amt": 5, "at": at}), partition=0)
+    hub.publish(
+        "sales", encode(22, parsed(second), {"id": 2, "amount": 6, "cur": "USD", "at": at}), partition=0
+    )
+    hub.publish("texts", frame(23, b"{}"), partition=0)
+    hub.publish("messages", frame(24, b"\x00\x08\x05"), partition=0)
+    rows = ask(http, "SELECT id, amount, cur, at, _value->>'amt' AS amt FROM sales ORDER BY id")["rows"]
+    assert rows == [
+        {"id": 1, "amount": 5, "cur": "EUR", "at": "2026-01-01T00:00:00.000Z", "amt": "5"},
+        {"id": 2, "amount": 6, "cur": "USD", "at": "2026-01-01T00:00:00.000Z", "amt": None},
+    ]
+    columns = [each["name"] for each in http.get("/query/topics/sales").json()["columns"]]
+    assert "amt" not in columns and "amount" in columns
+    assert ask(http, "SELECT cur FROM texts")["rows"] == [{"cur": "EUR"}]
+    assert ask(http, "SELECT amount, cur FROM messages")["rows"] == [{"amount": 5, "cur": "EUR"}]
+
+
 @pytest.mark.parametrize(
     ("column", "value"),
     [
