@@ -51,6 +51,7 @@ from hub.replication.mirrors import MIRRORS_FILE
 from hub.schema_registry import levels_routes
 from hub.schema_registry import routes as registry_routes
 from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.contracts.rules import RuleRefused
 from hub.schema_registry.node import Node
 from hub.schema_registry.openapi import with_registry
 from hub.topics import audit_routes, dead_letter_routes, gateway_routes
@@ -74,6 +75,7 @@ STATUS_OF: tuple[tuple[type[HubError], int], ...] = (
     (TooManyFailures, 429),
     (NotFound, 404),
     (Conflict, 409),
+    (RuleRefused, 422),
     (CallerError, 400),
     (PeerError, 503),
 )

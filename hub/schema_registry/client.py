@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hub.errors import CallerError, NotFound
@@ -43,6 +43,7 @@ class RegistryClient(RegistryHttp):
         schema_type: str = "AVRO",
         references: Sequence[Reference] = (),
         metadata: Mapping[str, Any] | None = None,
+        rule_set: Mapping[str, Any] | None = None,
     ) -> int:
         """The id of the schema, registered under the subject if it was not."""
         body: dict[str, Any] = {"schema": schema}
@@ -52,6 +53,8 @@ class RegistryClient(RegistryHttp):
             body["references"] = [each.as_json() for each in references]
         if metadata is not None:
             body["metadata"] = metadata
+        if rule_set is not None:
+            body["ruleSet"] = rule_set
         answer = self._ask("POST", f"/subjects/{quoted(subject)}/versions", body)
         return int(answer["id"])
 
@@ -82,8 +85,11 @@ class RegistryClient(RegistryHttp):
         return _registered(self._ask("POST", f"/subjects/{quoted(subject)}", body))
 
     def source(self, schema_id: int) -> Source:
-        """The schema with this id with all that it refers to, ready to be parsed."""
-        return self._source(self._ask("GET", f"/schemas/ids/{schema_id}"), {}, 0)
+        """The schema with this id with all that it refers to, ready to be parsed; with its rules and metadata."""
+        answer = self._ask("GET", f"/schemas/ids/{schema_id}")
+        return replace(
+            self._source(answer, {}, 0), rule_set=answer.get("ruleSet"), metadata=answer.get("metadata")
+        )
 
     def _source(self, answer: Any, known: dict[tuple[str, int], Source], depth: int) -> Source:
         if depth > _DEEPEST:

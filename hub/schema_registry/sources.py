@@ -6,7 +6,7 @@ So a schema is parsed, and compared, away from the state and its lock. What was 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +20,16 @@ _MOST_PARSED_CHARACTERS = 16_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """``named``: the sources of the references, by their names. Two are equal when all of their texts are."""
+    """``named``: the sources of the references, by their names. Two are equal when all of their texts are.
+
+    ``rule_set`` and ``metadata`` as they were registered with it, where whoever made the source asked for them."""
 
     schema_type: str
     text: str
     named: tuple[tuple[str, Source], ...]
     digest: bytes
+    rule_set: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, schema_type: str, text: str, named: tuple[tuple[str, Source], ...] = ()) -> Source:

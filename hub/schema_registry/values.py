@@ -295,7 +295,7 @@ class Protobuf:
 
     def message(self, value: bytes, start: int) -> Message:
         """The message behind its place in the file. Raises Broken."""
-        indexes, at = _indexes(value, start)
+        indexes, at = indexes_of(value, start)
         try:
             found = self._messages[indexes[0]]
             for each in indexes[1:]:
@@ -353,7 +353,7 @@ _DRAFTS = {
 }
 
 
-def _indexes(value: bytes, start: int) -> tuple[list[int], int]:
+def indexes_of(value: bytes, start: int) -> tuple[list[int], int]:
     """The place of the message in its file, and where the message begins: a count and so many numbers, zigzag."""
     count, at = _number(value, start)
     if count == 0:

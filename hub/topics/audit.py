@@ -16,6 +16,7 @@ import orjson
 from hub.errors import HubFault
 from hub.record import NewRecord, Record, TopicPartition
 from hub.schema_registry.avro_check import Broken, TooDeep
+from hub.schema_registry.contracts.rules import RuleRefused
 
 AUDIT_TOPIC = "_hub.audit"
 QUARANTINE_SUFFIX = ".quarantine"
@@ -25,7 +26,9 @@ UNKNOWN = "unknown"
 MOST_PRODUCERS = 50
 OTHER = "other"
 
-Reason = Literal["framing", "unknown_schema", "foreign_schema", "undecodable", "rest", "too_deep", "policy"]
+Reason = Literal[
+    "framing", "unknown_schema", "foreign_schema", "undecodable", "rest", "too_deep", "rule", "policy"
+]
 Mode = Literal["off", "report", "quarantine"]
 
 
@@ -39,10 +42,12 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class KnownSchema:
-    """What the registry says of a schema id. ``check`` None: bodies of its format are not looked at."""
+    """What the registry says of a schema id. ``check`` None: bodies of its format are not looked at. ``rules`` says why a body
+    does not keep the schema's data rules; None: it has none that could be asked."""
 
     belongs: bool
     check: Callable[[bytes, int], int] | None
+    rules: Callable[[bytes, int], str | None] | None = None
 
 
 # What a policy says against a record that is otherwise right (its schema's id is given); None: nothing.
@@ -82,6 +87,15 @@ def judge(
             return Violation(
                 "rest", f"schema id {schema_id}: {len(value) - end} bytes are left at byte {end}"
             )
+    if known.rules is not None:
+        try:
+            broken = known.rules(value, 5)
+        except RuleRefused as error:  # it took too much: nobody knows what it would have said
+            broken = error.message
+        except Broken as error:
+            broken = f"the schema's rules cannot be asked: {error}"
+        if broken is not None:
+            return Violation("rule", f"schema id {schema_id}: {broken}")
     for policy in policies:
         said_no = policy(record, schema_id)
         if said_no is not None:

@@ -27,6 +27,7 @@ from hub.log import Cluster, Reader, Unreadable, Writer, WriterFenced
 from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.runtime import Backoff
 from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.contracts.runner import RUNNER, has_encoding_rules
 from hub.schema_registry.sources import Source
 from hub.schema_registry.values import check_of
 from hub.topics.audit import (
@@ -99,7 +100,7 @@ class Known:
 
     def __init__(self, registry: Schemas) -> None:
         self.registry = registry
-        self._checks: dict[int, Callable[[bytes, int], int] | None] = {}
+        self._checks: dict[int, KnownSchema] = {}
         self._right: dict[tuple[str, int], KnownSchema] = {}
         self._wrong: dict[tuple[str, int], KnownSchema | None] = {}
 
@@ -128,17 +129,21 @@ class Known:
         if len(self._right) >= _MOST_SCHEMAS:
             self._right.clear()
             self._checks.clear()
-        check = self._checks[schema_id] if schema_id in self._checks else self._check(schema_id)
-        self._checks[schema_id] = check
-        self._right[place] = known = KnownSchema(True, check)
+        if schema_id not in self._checks:
+            self._checks[schema_id] = self._check(schema_id)
+        self._right[place] = known = self._checks[schema_id]
         return known
 
-    def _check(self, schema_id: int) -> Callable[[bytes, int], int] | None:
+    def _check(self, schema_id: int) -> KnownSchema:
         try:
-            return check_of(self.registry.source(schema_id))
+            source = self.registry.source(schema_id)
+            if has_encoding_rules(source):  # what is in the log is no body of the schema
+                log.warning("schema id %d is encrypted as a whole, its records pass", schema_id)
+                return KnownSchema(True, None)
+            return KnownSchema(True, check_of(source), RUNNER.refusal_of(source))
         except CallerError as error:
             log.warning("schema id %d cannot be checked, its records pass: %s", schema_id, error.message)
-            return None
+            return KnownSchema(True, None)
 
 
 class Auditor:

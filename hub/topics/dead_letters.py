@@ -21,10 +21,12 @@ from hub.caller import sees_topic
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.log import Cluster, Reader, TopicDescription, Writer
 from hub.record import NewRecord, Positions, Record, TopicPartition
+from hub.schema_registry import exact_json
 from hub.schema_registry.client import RegisteredSchema
 from hub.schema_registry.codec import frame
+from hub.schema_registry.contracts.rules import RuleRefused
+from hub.schema_registry.contracts.runner import RUNNER
 from hub.schema_registry.sources import Source
-from hub.schema_registry.values import encoder_of
 from hub.topics import dead_letter, letter_repair
 from hub.topics.audit import judge, size_of
 from hub.topics.auditor import Known as KnownSchemas
@@ -396,10 +398,13 @@ class DeadLetters:
             if how.schema_id is None and f"{topic}-value" not in facts.subjects():
                 return key, letter_repair.dumped(value)  # the topic's events have no schema id
             schema_id, source = self._schema(topic, how.schema_id or seen.schema_id)
-            body = encoder_of(source).body(letter_repair.in_doubles(value))
-            if source.schema_type == "JSON":
-                body = letter_repair.dumped(value)
+            plain = letter_repair.in_doubles(value)
+            body = RUNNER.encoder_of(source).body(plain)
+            if source.schema_type == "JSON" and body == exact_json.dumped(plain):
+                body = letter_repair.dumped(value)  # no rule made another of it: each number stays exact
             return key, frame(schema_id, body)
+        except RuleRefused as error:
+            raise error.of(f"dead letter {letter.at}") from None
         except CallerError as error:
             raise CallerError(
                 f"dead letter {letter.at}: {error.message}",

@@ -35,7 +35,9 @@ from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.schema_registry.avro_json import MOST_STEPS
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.codec import frame
-from hub.schema_registry.values import Encoder, encoder_of
+from hub.schema_registry.contracts.rules import RuleRefused
+from hub.schema_registry.contracts.runner import RUNNER
+from hub.schema_registry.values import Encoder
 from hub.topics.audit import judge
 from hub.topics.auditor import Known
 from hub.topics.idempotency import (
@@ -71,6 +73,7 @@ from hub.topics.produce_request import (
     values_of,
     written_line,
 )
+from hub.topics.rule_copies import dead_copy, may_be_dead_in, told_of_copy
 from hub.topics.tree import LiveTree
 from hub.tracing import Span, Trace, spans, with_trace
 
@@ -369,7 +372,11 @@ class Gateway:
                     )
             except HubError as error:
                 self._away(error)
-                batch.refuse(index, error)
+                copy = self._dead_copy(request.topic, topic, asked, error, now_ms)
+                if copy is None:
+                    batch.refuse(index, error)
+                else:
+                    self._send_copy(batch, index, copy, error)
                 continue
             except Exception as error:
                 # Of this record alone: a batch that is left unfinished would hold its place.
@@ -558,7 +565,7 @@ class Gateway:
         known = self._encoders.get(schema_id)
         if known is None:
             source = self.registry.source(schema_id)
-            known = (encoder_of(source), source.schema_type)
+            known = (RUNNER.encoder_of(source), source.schema_type)
             with self._lock:
                 self._encoders[schema_id] = known
                 if len(self._encoders) > _MOST_KNOWN:
@@ -613,6 +620,34 @@ class Gateway:
         except HubError as error:
             batch.refuse(index, _unknown(error))
             self._drop(sender)
+
+    def _dead_copy(
+        self, name: str, topic: _Topic, asked: RecordRequest | HubError, error: HubError, now_ms: int
+    ) -> NewRecord | None:
+        """The copy that a rule's action DLQ wants of a refused record; None where there is none, or may not be."""
+        if not isinstance(error, RuleRefused) or not error.dlq_topic or isinstance(asked, HubError):
+            return None
+        if not may_be_dead_in(error.dlq_topic) or self.refuses(error.dlq_topic) is not None:
+            return None
+        try:
+            self._topic(error.dlq_topic)
+            without = replace(asked, value=Data(), partition=None)
+            key = self._encoded(name, topic, without, now_ms)[0].key
+        except HubError:  # of the key, or no such topic: there is nothing more to be done for it
+            return None
+        return dead_copy(error, name, key, as_json(asked.value.data, "value"), asked.headers)
+
+    def _send_copy(self, batch: _Batch, index: int, copy: NewRecord, error: HubError) -> None:
+        """Refuse the record once what became of its copy is known."""
+
+        def acknowledged(place: TopicPartition, offset: int, failed: HubError | None) -> None:
+            self._heard_at_s = time.monotonic()
+            batch.refuse(index, told_of_copy(error, copy.topic, None if failed else (place, offset)))
+
+        try:
+            self._open().send(copy, acknowledged)
+        except HubError:
+            batch.refuse(index, told_of_copy(error, copy.topic, None))
 
     def _open(self) -> KafkaSender:
         with self._sending:

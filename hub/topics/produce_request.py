@@ -372,4 +372,4 @@ def refused_line(error: HubError) -> dict[str, Any]:
     line: dict[str, Any] = {"error_code": status_of(error), "message": error.message}
     if error.hint:
         line["hint"] = error.hint
-    return {**line, "code": error.code}
+    return {**line, "code": error.code, **error.details}

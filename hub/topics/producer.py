@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -16,7 +17,9 @@ from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
 from hub.record import Headers, NewRecord, Positions, TopicPartition
 from hub.schema_registry.client import RegistryClient
-from hub.schema_registry.codec import Undecodable, encode, parsed
+from hub.schema_registry.codec import Undecodable, encode, frame, parsed
+from hub.schema_registry.contracts.runner import RUNNER, has_write_rules
+from hub.schema_registry.sources import Source
 
 _SCHEMA_AGE_S = 30.0
 _LATEST_MS = 253_402_300_799_999  # the end of the year 9999
@@ -36,7 +39,7 @@ class Publisher:
         self.cluster = cluster
         self.registry = registry
         self._sender = cluster.sender(linger_ms=linger_ms, delivery_timeout_s=delivery_timeout_s)
-        self._schemas: dict[str, tuple[int, Any, float]] = {}
+        self._schemas: dict[str, tuple[_Schema, float]] = {}
 
     def publish(
         self,
@@ -103,20 +106,29 @@ class Publisher:
         return NewRecord(topic, key.encode(), value, headers, timestamp_ms, partition)
 
     def _encoded(self, topic: str, event: Mapping[str, Any]) -> bytes:
-        schema_id, schema = self._schema(topic)
+        schema = self._schema(topic)
+        if schema.plain is None:
+            return frame(schema.id, RUNNER.encoder_of(schema.source).body(dict(event)))
         try:
-            return encode(schema_id, schema, event)
+            encoded = encode(schema.id, schema.plain, event)
         except Undecodable as error:
-            raise _explained(topic, schema, event, error) from None
+            raise _explained(topic, schema.plain, event, error) from None
+        if not has_write_rules(schema.source):
+            return encoded
+        return frame(schema.id, RUNNER.rewritten(schema.source, encoded[5:]))
 
-    def _schema(self, topic: str) -> tuple[int, Any]:
-        """(id, parsed schema), the subject's latest of at most 30 s ago; an older one while the registry is away."""
+    def _schema(self, topic: str) -> _Schema:
+        """The subject's latest schema of at most 30 s ago; an older one while the registry is away."""
         known = self._schemas.get(topic)
         now = time.monotonic()
-        if known is None or now - known[2] > _SCHEMA_AGE_S:
+        if known is None or now - known[1] > _SCHEMA_AGE_S:
             try:
                 latest = self.registry.latest(f"{topic}-value")
-                known = (latest.id, parsed(orjson.loads(latest.schema)), now)
+                if known is None or known[0].id != latest.id:
+                    source = self.registry.source(latest.id)
+                    plain = parsed(orjson.loads(latest.schema)) if latest.schema_type == "AVRO" else None
+                    known = (_Schema(latest.id, plain, source), now)
+                known = (known[0], now)
             except NotFound:
                 raise NotFound(
                     f'topic "{topic}" has no schema (subject "{topic}-value")',
@@ -125,9 +137,18 @@ class Publisher:
             except PeerError:
                 if known is None:
                     raise
-                known = (known[0], known[1], now)  # it was registered, and stays valid
+                known = (known[0], now)  # it was registered, and stays valid
             self._schemas[topic] = known
-        return known[0], known[1]
+        return known[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Schema:
+    """``plain``: an Avro schema without references, prepared for ``encode``; None for any other format."""
+
+    id: int
+    plain: Any
+    source: Source
 
 
 def _unknown(topic: str, why: str) -> PeerError:

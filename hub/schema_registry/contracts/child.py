@@ -1,0 +1,117 @@
+"""[edge] A child process that executes rules: ``python -m hub.schema_registry.contracts.child CPU_SECONDS MEMORY_MB``.
+
+Requests come on standard input as pickles of the parent's, behind their length; answers go to standard output as a letter, a
+length and plain bytes, so that the parent reads nothing that an expression could have made up. The kernel ends the process when
+one request takes more processor time than it may; memory is bounded by its address space. It ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import select
+import signal
+import sys
+from collections import OrderedDict
+from typing import Any, BinaryIO
+
+import orjson
+
+from hub.errors import CallerError
+from hub.schema_registry.avro_check import Broken
+from hub.schema_registry.contracts.executors import Contract, dead_copy
+from hub.schema_registry.contracts.frames import ASK, DONE, READY, REFUSED, RULE, frame
+from hub.schema_registry.contracts.rules import OVER_LIMIT, RuleRefused
+from hub.schema_registry.sources import Source
+
+IDLE_S = 600.0
+_MOST_CONTRACTS = 500
+
+
+class Child:
+    """Contracts by key, those that were used last."""
+
+    def __init__(self, out: BinaryIO, cpu_s: float) -> None:
+        self._out = out
+        self._cpu_s = cpu_s
+        self._contracts: OrderedDict[bytes, Contract] = OrderedDict()
+
+    def tell(self, kind: bytes, payload: bytes = b"") -> None:
+        self._out.write(frame(kind, payload))
+        self._out.flush()
+
+    def answer(self, request: tuple[str, bytes, Source | None, Any]) -> None:
+        """Do what is asked. ``request``: what, the contract's key, its schema if the child has to learn it, the arguments."""
+        what, key, source, arguments = request
+        contract = self._contracts.get(key)
+        try:
+            if contract is None:
+                if source is None:
+                    return self.tell(ASK)
+                contract = self._contracts[key] = Contract(source)
+                if len(self._contracts) > _MOST_CONTRACTS:
+                    self._contracts.popitem(last=False)
+            self._contracts.move_to_end(key)
+            signal.setitimer(signal.ITIMER_PROF, self._cpu_s)
+            try:
+                self.tell(DONE, self._done(what, contract, arguments))
+            finally:
+                signal.setitimer(signal.ITIMER_PROF, 0.0)
+        except RuleRefused as error:
+            told = _told(error, rule=error.rule, dlq_topic=error.dlq_topic)
+            self.tell(REFUSED, orjson.dumps(told))
+        except (CallerError, Broken) as error:
+            self.tell(REFUSED, orjson.dumps(_told(error)))
+        except MemoryError:
+            self.tell(
+                REFUSED,
+                orjson.dumps(
+                    {"message": "the value needs more memory than its rules may take", "code": OVER_LIMIT}
+                ),
+            )
+
+    def _done(self, what: str, contract: Contract, arguments: Any) -> bytes:
+        match what, arguments:
+            case "write", (value, place, most_steps):
+                return contract.write(value, place, most_steps, self._began)
+            case "write_body", (body, place):
+                return contract.write_body(body, place, self._began)
+            case "refusal", (data, start):
+                return (contract.refusal(data, start, self._began) or "").encode("utf-8", "replace")
+            case "migrate", (value, mode):
+                return dead_copy(contract.migrate(value, mode))
+        raise CallerError(f"{what} is nothing that rules do")
+
+    def _began(self, rule: str) -> None:
+        self.tell(RULE, rule.encode("utf-8", "replace"))
+
+
+def _told(error: CallerError | Broken, **more: Any) -> dict[str, Any]:
+    if isinstance(error, Broken):
+        return {"message": str(error), "code": "", **more}
+    return {"message": error.message, "hint": error.hint, "code": error.code, **more}
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the parent's
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    cpu_s, memory_mb = float(sys.argv[1]), int(sys.argv[2])
+    with open("/proc/self/statm") as sizes:
+        used = int(sizes.read().split()[0]) * resource.getpagesize()
+    limit = used + (memory_mb << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    source = os.fdopen(0, "rb")
+    child = Child(os.fdopen(os.dup(1), "wb"), cpu_s)
+    os.dup2(2, 1)  # whatever prints goes to the log, not among the answers
+    child.tell(READY)
+    while select.select([source], [], [], IDLE_S)[0]:
+        head = source.read(4)
+        if len(head) < 4:
+            return
+        child.answer(pickle.loads(source.read(int.from_bytes(head, "big"))))
+
+
+if __name__ == "__main__":
+    main()

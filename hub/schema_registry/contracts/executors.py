@@ -1,0 +1,338 @@
+"""[edge] confluent-kafka: rules executed by Confluent's own executors, over values in the form of their format.
+
+CEL and CEL_FIELD (cel-python) and JSONATA (jsonata-python) see what they see in Confluent's serializers: a dict for Avro and JSON
+Schema, a message for Protobuf; tags of fields come from the schema's text and from its metadata. A rule sees the whole record as it
+will be written, with the defaults of fields that were left out.
+
+Runs in a child process (``child.py``): expressions are not trusted. Nothing here is fetched from anywhere.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any, Protocol
+
+import fastavro
+from confluent_kafka.schema_registry import Metadata, Schema
+from confluent_kafka.schema_registry.common import avro as avro_walk
+from confluent_kafka.schema_registry.common import json_schema as json_walk
+from confluent_kafka.schema_registry.common import protobuf as protobuf_walk
+from confluent_kafka.schema_registry.common.schema_registry_client import Rule as ConfluentRule
+from confluent_kafka.schema_registry.common.serde import RuleContext
+from confluent_kafka.schema_registry.rules.cel.cel_executor import CelExecutor
+from confluent_kafka.schema_registry.rules.cel.cel_field_executor import CelFieldExecutor
+from confluent_kafka.schema_registry.rules.jsonata.jsonata_executor import JsonataExecutor
+from confluent_kafka.schema_registry.schema_registry_client import RuleMode
+from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError
+from google.protobuf import descriptor_pool, json_format, message_factory
+from google.protobuf.message import DecodeError, EncodeError, Message
+from referencing import Registry, Resource
+
+from hub.schema_registry.avro_check import Broken
+from hub.schema_registry.avro_json import JsonEncoder, Unfit
+from hub.schema_registry.contracts.rules import (
+    DLQ_TOPIC,
+    Aborted,
+    Mode,
+    Plan,
+    RuleRefused,
+    executable_part,
+    judged_by,
+    must_be_executable,
+    plan_of,
+    run,
+)
+from hub.schema_registry.exact_json import dumped
+from hub.schema_registry.formats.avro_format import AvroSchema
+from hub.schema_registry.formats.json_schema import JsonSchema
+from hub.schema_registry.formats.protobuf import ProtobufSchema
+from hub.schema_registry.rules import properties_of
+from hub.schema_registry.sources import Source
+from hub.schema_registry.values import JsonText, indexes_of
+
+_NOWHERE = SerializationContext("", MessageField.VALUE)
+_UNWRITABLE = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    ArithmeticError,
+    EOFError,
+)
+
+Began = Callable[[str], None]
+"""Hears the name of each rule before it is executed."""
+
+
+def _nobody(_rule: str) -> None:
+    pass
+
+
+class Form(Protocol):
+    """How one schema's values look to rules."""
+
+    def native(self, value: Any, place: str, most_steps: int) -> tuple[Any, bytes | None]:
+        """The value as rules see it, and its bytes if it stays so. Raises Unfit."""
+
+    def decoded(self, data: bytes, start: int) -> Any:
+        """The value of a body that begins at an offset. Raises Broken."""
+
+    def walked(self, context: RuleContext, transform: Any, value: Any) -> Any:
+        """What a rule for fields makes of the value."""
+
+    def body(self, value: Any, place: str) -> bytes:
+        """The bytes of what rules made. Raises Unfit."""
+
+
+class Contract:
+    """One schema and its rules, made ready for many values. Not thread safe.
+
+    Raises InvalidSchema; RuleRefused for rules that have no meaning."""
+
+    def __init__(self, source: Source) -> None:
+        parsed = source.parsed()
+        if isinstance(parsed, AvroSchema):
+            self.form: Form = _Avro(parsed)
+        else:
+            self.form = _Json(parsed) if isinstance(parsed, JsonSchema) else _Protobuf(parsed)
+        self.source = source
+        # What executors ask of the schema; its text they only hash, at every value.
+        metadata = Metadata.from_dict(dict(source.metadata)) if source.metadata else None
+        self._target = Schema("", source.schema_type, [], metadata)
+        self._executors = {
+            each.type(): each for each in (CelExecutor(), CelFieldExecutor(), JsonataExecutor())
+        }
+        self._plans = {mode: plan_of(source.rule_set, mode) for mode in Mode}
+        self._encoding = plan_of(source.rule_set, Mode.WRITE, "encodingRules")
+        self._rules = {
+            mode: list(map(ConfluentRule.from_dict, map(dict, plan.source)))
+            for mode, plan in self._plans.items()
+        }
+
+    def write(self, value: Any, place: str, most_steps: int, began: Began = _nobody) -> bytes:
+        """The body of a JSON value after the rules. ``began`` hears which rule begins. Raises Unfit, RuleRefused."""
+        plan = self._plans[Mode.WRITE]
+        must_be_executable(plan, self._encoding)
+        native, body = self.form.native(value, place, most_steps)
+        return self._written(plan, native, body, place, began)
+
+    def write_body(self, body: bytes, place: str, began: Began = _nobody) -> bytes:
+        """``write`` of a value that is encoded already. Raises Broken too."""
+        plan = self._plans[Mode.WRITE]
+        must_be_executable(plan, self._encoding)
+        return self._written(plan, self.form.decoded(body, 0), body, place, began)
+
+    def _written(self, plan: Plan, native: Any, body: bytes | None, place: str, began: Began) -> bytes:
+        before = deepcopy(native) if body is not None else None
+        after = self._run(plan, native, began)
+        if body is not None and after == before:
+            return body
+        return self.form.body(after, place)
+
+    def refusal(self, data: bytes, start: int, began: Began = _nobody) -> str | None:
+        """Why a stored body does not keep the rules; None if it does, as far as that can be known of it. Raises Broken.
+
+        It must meet what can still be asked of what was written, and a reader's rules up to the first that cannot be executed."""
+        write, read = self._plans[Mode.WRITE], executable_part(self._plans[Mode.READ])
+        asked = Plan(Mode.WRITE, write.every, judged_by(write), write.source)
+        if self._encoding or not (asked or read):
+            return None
+        value = self.form.decoded(data, start)
+        try:
+            self._run(asked, value, began)
+            self._run(read, value, began)
+        except RuleRefused as refused:
+            return refused.message
+        return None
+
+    def migrate(self, value: Any, mode: Mode) -> Any:
+        """What the migration rules of this schema make of a JSON value of the version before (or, DOWNGRADE, after) it."""
+        plan = self._plans[mode]
+        must_be_executable(plan)
+        return _plain(self._run(plan, value, _nobody))
+
+    def _run(self, plan: Plan, value: Any, began: Began) -> Any:
+        rules, mode = self._rules[plan.mode], RuleMode(plan.mode.value)
+
+        def walk(context: RuleContext, transform: Any, message: Any) -> Any:
+            return self.form.walked(context, transform, message)
+
+        def execute(index: int, message: Any) -> Any:
+            rule = plan.every[index]
+            began(rule.name)
+            context = RuleContext(
+                None, _NOWHERE, None, self._target, "", mode, rules[index], index, rules, self._tags, walk
+            )
+            try:
+                return self._executors[rule.type].transform(context, message)
+            except SerializationError as error:
+                raise Aborted(str(error)) from None
+
+        try:
+            return run(plan, value, execute)
+        except RuleRefused as refused:
+            if refused.dlq_topic == "":
+                refused.dlq_topic = str(properties_of(self.source.metadata).get(DLQ_TOPIC) or "")
+            raise
+
+    @property
+    def _tags(self) -> Mapping[str, set[str]] | None:
+        return self.form.tags if isinstance(self.form, _Avro) else None
+
+
+class _Avro:
+    def __init__(self, parsed: AvroSchema) -> None:
+        named: dict[str, Any] = {}
+        for each in parsed.types:
+            fastavro.parse_schema(each, named_schemas=named, _ignore_default_error=True)
+        self._schema = fastavro.parse_schema(parsed.value, named_schemas=named, _ignore_default_error=True)
+        self._encoder = JsonEncoder(parsed.value, parsed.types)
+        self._expanded = fastavro.schema.expand_schema(
+            fastavro.parse_schema(
+                parsed.value, named_schemas=dict(named), expand=True, _ignore_default_error=True
+            )
+        )
+        self.tags = avro_walk.get_inline_tags(self._expanded)
+
+    def native(self, value: Any, place: str, most_steps: int) -> tuple[Any, bytes]:
+        body = self._encoder.body(value, place, most_steps)
+        try:
+            return self.decoded(body, 0), body
+        except Broken as error:
+            raise Unfit(f"{place}: {error}") from None
+
+    def decoded(self, data: bytes, start: int) -> Any:
+        try:
+            read = fastavro.schemaless_reader(
+                io.BytesIO(data[start:]),
+                self._schema,
+                None,
+                return_record_name=True,
+                return_record_name_override=True,
+            )
+        except _UNWRITABLE as error:
+            raise Broken(f"no value for rules: {str(error)[:200]}", start) from None
+        return _with_types(read)
+
+    def walked(self, context: RuleContext, transform: Any, value: Any) -> Any:
+        return avro_walk.transform(context, self._expanded, value, transform)
+
+    def body(self, value: Any, place: str) -> bytes:
+        written = io.BytesIO()
+        try:
+            fastavro.schemaless_writer(written, self._schema, _plain(value))
+        except _UNWRITABLE as error:
+            raise Unfit(
+                f"{place}: what its rules made of it does not fit the schema: {str(error)[:300]}"
+            ) from None
+        return written.getvalue()
+
+
+class _Json:
+    def __init__(self, parsed: JsonSchema) -> None:
+        self._text = JsonText(parsed)
+        self._schema = parsed.raw
+        default = json_walk.DEFAULT_SPEC
+        named = [(name, Resource.from_contents(each.raw, default)) for name, each in parsed.named.items()]
+        self._registry: Any = Registry().with_resources(named)
+        self._resolver = self._registry.resolver_with_root(Resource.from_contents(self._schema, default))
+
+    def native(self, value: Any, place: str, most_steps: int) -> tuple[Any, None]:
+        return value, None
+
+    def decoded(self, data: bytes, start: int) -> Any:
+        return self._text.exact(data, start)
+
+    def walked(self, context: RuleContext, transform: Any, value: Any) -> Any:
+        return json_walk.transform(
+            context, self._schema, self._registry, self._resolver, "$", value, transform
+        )
+
+    def body(self, value: Any, place: str) -> bytes:
+        return self._text.body(_plain(value), place)
+
+
+class _Protobuf:
+    """In a pool as Confluent's, which has the options that tags of fields are written in."""
+
+    def __init__(self, parsed: ProtobufSchema) -> None:
+        self._pool = descriptor_pool.DescriptorPool()
+        protobuf_walk._init_pool(self._pool)
+        for each in parsed.imports:
+            if not protobuf_walk._is_builtin(each.name):
+                self._pool.Add(each)
+        self._file = self._pool.AddSerializedFile(parsed.file.SerializeToString())
+        self._descriptors = [self._file.message_types_by_name[each.name] for each in parsed.file.message_type]
+
+    def native(self, value: Any, place: str, most_steps: int) -> tuple[Message, None]:
+        message: Message = message_factory.GetMessageClass(self._descriptors[0])()
+        if not isinstance(value, dict):
+            raise Unfit(f"{place}: a message is a JSON object")
+        try:
+            json_format.ParseDict(value, message, descriptor_pool=self._pool, max_recursion_depth=100)
+        except (json_format.ParseError, RecursionError, *_UNWRITABLE) as error:
+            raise Unfit(f"{place}: {str(error)[:300]}") from None
+        return message, None
+
+    def decoded(self, data: bytes, start: int) -> Message:
+        indexes, at = indexes_of(data, start)
+        try:
+            found = self._descriptors[indexes[0]]
+            for each in indexes[1:]:
+                found = found.nested_types[each]
+            message: Message = message_factory.GetMessageClass(found)()
+            message.ParseFromString(data[at:])
+        except (IndexError, RecursionError, DecodeError) as error:
+            raise Broken(f"no message for rules: {str(error)[:200]}", start) from None
+        return message
+
+    def walked(self, context: RuleContext, transform: Any, value: Any) -> Any:
+        return protobuf_walk.transform(context, value.DESCRIPTOR, value, transform)
+
+    def body(self, value: Any, place: str) -> bytes:
+        if not isinstance(value, Message):
+            raise Unfit(f"{place}: its rules made a {type(value).__name__} of it, which is no message")
+        try:
+            return b"\x00" + value.SerializeToString()
+        except EncodeError as error:  # proto2's required fields
+            raise Unfit(f"{place}: {error}") from None
+
+
+def _with_types(value: Any) -> Any:
+    """Records of a union of several are pairs of their name and fields: with the name among the fields rules can read them,
+    and the writer takes the same branch."""
+    match value:
+        case (str() as name, dict() as fields):
+            return {"-type": name, **{key: _with_types(each) for key, each in fields.items()}}
+        case dict():
+            return {key: _with_types(each) for key, each in value.items()}
+        case list():
+            return [_with_types(each) for each in value]
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Python's own values instead of CEL's: a writer tells a truth value from a number by its type."""
+    if isinstance(value, dict):
+        return {_plain(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, tuple):
+        return tuple(_plain(each) for each in value)
+    if not type(value).__module__.startswith("celpy"):
+        return value
+    if type(value).__name__ == "BoolType":
+        return bool(value)
+    for kind in (int, float, str, bytes):
+        if isinstance(value, kind):
+            return kind(value)  # type: ignore[arg-type]
+    return value
+
+
+def dead_copy(value: Any) -> bytes:
+    """The JSON of a value, for the topic that a rule's action DLQ names."""
+    return dumped(value)

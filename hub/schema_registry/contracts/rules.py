@@ -1,0 +1,282 @@
+"""[core] Which rules of a rule set apply, in which order, and what follows from each result.
+
+The order, the modes and the actions are those of Confluent's serializers (confluent_kafka.schema_registry, ``BaseSerde``):
+
+- WRITE executes domain rules in their order, READ in reverse; UPGRADE migration rules in their order, DOWNGRADE in reverse.
+- A rule of mode WRITEREAD or UPDOWN may have a pair of actions, ``"ERROR,NONE"``: the first for WRITE and UPGRADE.
+- A condition that is false, a transformation that gives nothing and any error lead to ``onFailure`` (default ERROR), everything
+  else to ``onSuccess`` (default NONE). ERROR and DLQ refuse the value; NONE goes on with it.
+
+Two things are stricter here: a rule of a type that cannot be executed refuses the value whatever ``onFailure`` says, and the
+header ``__rule.name`` of a record does not switch a rule off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from hub.errors import CallerError
+
+EXECUTABLE = ("CEL", "CEL_FIELD", "JSONATA")
+MOST_EXPRESSION = 16_384  # characters of one expression
+MOST_RULES = 200
+
+DLQ_TOPIC = "dlq.topic"
+
+
+class Mode(StrEnum):
+    """What is done with a value."""
+
+    WRITE = "WRITE"
+    READ = "READ"
+    UPGRADE = "UPGRADE"
+    DOWNGRADE = "DOWNGRADE"
+
+
+_BOTH = {Mode.WRITE: "WRITEREAD", Mode.READ: "WRITEREAD", Mode.UPGRADE: "UPDOWN", Mode.DOWNGRADE: "UPDOWN"}
+_FIRST = (Mode.WRITE, Mode.UPGRADE)
+_REVERSED = (Mode.READ, Mode.DOWNGRADE)
+_MIGRATIONS = (Mode.UPGRADE, Mode.DOWNGRADE)
+
+
+class RuleRefused(CallerError):
+    """A rule refuses a value. ``rule`` is its name; ``dlq_topic`` is where a copy has to go, if its action is DLQ."""
+
+    code = "HUB-1214"
+
+    def __init__(
+        self,
+        message: str,
+        rule: str,
+        *,
+        dlq_topic: str | None = None,
+        hint: str | None = None,
+        code: str = "HUB-1214",
+    ) -> None:
+        super().__init__(message, hint=hint, code=code)
+        self.rule = rule
+        self.dlq_topic = dlq_topic
+        self.details = {"rule": rule}
+
+    def of(self, place: str) -> RuleRefused:
+        """The same of a part of a record: its key or its value."""
+        return RuleRefused(
+            f"{place}: {self.message}", self.rule, dlq_topic=self.dlq_topic, hint=self.hint, code=self.code
+        )
+
+
+NOT_EXECUTABLE = "HUB-1215"
+OVER_LIMIT = "HUB-1216"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of a rule set, by Confluent's names."""
+
+    name: str
+    kind: str = ""
+    mode: str = ""
+    type: str = ""
+    expr: str | None = None
+    on_success: str | None = None
+    on_failure: str | None = None
+    disabled: bool = False
+    doc: str | None = None
+    params: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, said: Any) -> Rule:
+        """A rule as JSON has it. Raises RuleRefused for one of another shape: nobody can say what it means."""
+        if not isinstance(said, Mapping):
+            raise RuleRefused("a rule is no object", "", code=NOT_EXECUTABLE)
+        texts = {
+            name: said.get(name)
+            for name in ("name", "kind", "mode", "type", "expr", "onSuccess", "onFailure", "doc")
+        }
+        name = str(texts["name"] or "")
+        wrong = next(
+            (each for each, value in texts.items() if value is not None and not isinstance(value, str)), None
+        )
+        params = said.get("params") or {}
+        if wrong is None and not isinstance(params, Mapping):
+            wrong = "params"
+        if wrong is not None:
+            raise RuleRefused(
+                f'rule "{name}": {wrong} is of another type than it has to be', name, code=NOT_EXECUTABLE
+            )
+        return cls(
+            name,
+            texts["kind"] or "",
+            texts["mode"] or "",
+            (texts["type"] or "").upper(),
+            texts["expr"],
+            texts["onSuccess"],
+            texts["onFailure"],
+            said.get("disabled") is True,
+            texts["doc"],
+            params,
+        )
+
+    def applies(self, mode: Mode) -> bool:
+        return not self.disabled and self.mode in (mode.value, _BOTH[mode])
+
+    def action(self, mode: Mode, *, failed: bool) -> str:
+        """The name of the action that follows."""
+        said = self.on_failure if failed else self.on_success
+        if said and self.mode in _BOTH.values() and "," in said:
+            said = said.split(",")[0 if mode in _FIRST else 1]
+        return said or ("ERROR" if failed else "NONE")
+
+    @property
+    def is_executable(self) -> bool:
+        return self.type in EXECUTABLE
+
+    @property
+    def named(self) -> str:
+        return f'rule "{self.name}" ({self.type or "no type"})'
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The rules of a mode. ``every`` is the whole list in the order of execution; ``active`` are the indexes of those that apply."""
+
+    mode: Mode
+    every: tuple[Rule, ...] = ()
+    active: tuple[int, ...] = ()
+    source: tuple[Mapping[str, Any], ...] = ()  # ``every`` as JSON
+
+    def __bool__(self) -> bool:
+        return bool(self.active)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Those that apply."""
+        return tuple(self.every[index] for index in self.active)
+
+
+def plan_of(rule_set: Mapping[str, Any] | None, mode: Mode, part: str | None = None) -> Plan:
+    """The plan of a rule set, as JSON has it, for a mode. ``part``: its list, when it is not the one that the mode has.
+
+    Raises RuleRefused for a list that is none, or a rule of another shape."""
+    part = part or ("migrationRules" if mode in _MIGRATIONS else "domainRules")
+    if rule_set is not None and not isinstance(rule_set, Mapping):  # other registries may have written it
+        raise RuleRefused("the rule set is no object", part, code=NOT_EXECUTABLE)
+    if not rule_set or rule_set.get("enableAt") not in (None, "ALL", "CLIENT"):
+        return Plan(mode)
+    said = rule_set.get(part) or ()
+    if not isinstance(said, Sequence) or isinstance(said, str):
+        raise RuleRefused(f"{part} of the rule set is no list", part, code=NOT_EXECUTABLE)
+    if len(said) > MOST_RULES:
+        raise RuleRefused(
+            f"{part} of the rule set has {len(said)} rules, {MOST_RULES} are executed", part, code=OVER_LIMIT
+        )
+    source = tuple(reversed(said)) if mode in _REVERSED else tuple(said)
+    every = tuple(map(Rule.of, source))
+    return Plan(mode, every, tuple(n for n, rule in enumerate(every) if rule.applies(mode)), source)
+
+
+def must_be_executable(*plans: Plan) -> None:
+    """Raises RuleRefused naming the first rule that nobody here can execute."""
+    for plan in plans:
+        for rule in plan.rules:
+            if not rule.is_executable:
+                raise RuleRefused(
+                    f"{rule.named} cannot be executed here",
+                    rule.name,
+                    hint=f"the hub executes {', '.join(EXECUTABLE)}. Write with a serializer that executes "
+                    f"{rule.type or 'it'}, and send its bytes with type BINARY",
+                    code=NOT_EXECUTABLE,
+                )
+            if rule.expr is not None and len(rule.expr) > MOST_EXPRESSION:
+                raise RuleRefused(
+                    f"{rule.named} has {len(rule.expr)} characters, {MOST_EXPRESSION} are executed",
+                    rule.name,
+                    code=OVER_LIMIT,
+                )
+
+
+Execute = Callable[[int, Any], Any]
+"""Give the result of the rule at an index of ``Plan.every`` for a value. May raise any Exception."""
+
+
+class Aborted(Exception):
+    """What Confluent's serializers raise past all actions."""
+
+
+def run(plan: Plan, value: Any, execute: Execute) -> Any:
+    """What the rules make of a value. Raises RuleRefused naming the rule that refuses it."""
+    for index in plan.active:
+        rule = plan.every[index]
+        try:
+            result = execute(index, value)
+        except Aborted as error:
+            raise _refused(plan.mode, rule, "ERROR", str(error)) from None
+        except (RecursionError, MemoryError) as error:
+            raise over_limit(rule.named, rule.name, f"it needs too much ({type(error).__name__})") from None
+        except Exception as error:  # noqa: BLE001 - whatever an expression raises, its rule failed
+            _follow(plan.mode, rule, failed=True, why=str(error) or type(error).__name__)
+            continue
+        if rule.kind == "CONDITION" and not result:
+            _follow(plan.mode, rule, failed=True, why=condition_text(rule))
+            continue
+        if rule.kind == "TRANSFORM":
+            value = result
+        _follow(plan.mode, rule, failed=value is None, why="it gives nothing")
+    return value
+
+
+def condition_text(rule: Rule) -> str:
+    """What Confluent says of a condition that does not hold."""
+    return rule.doc or (f"Rule expr failed: {rule.expr}" if rule.expr else f"Rule failed: {rule.name}")
+
+
+def over_limit(named: str, name: str, why: str) -> RuleRefused:
+    """Refuses whatever ``onFailure`` says: nobody knows what the rule would have said."""
+    return RuleRefused(f"{named}: {why}", name, hint="make its expression cheaper", code=OVER_LIMIT)
+
+
+def _follow(mode: Mode, rule: Rule, *, failed: bool, why: str) -> None:
+    """Do what the rule's action says. An action that nobody knows is a failure of the rule."""
+    action = rule.action(mode, failed=failed)
+    if action == "NONE":
+        return None
+    if action in ("ERROR", "DLQ"):
+        raise _refused(mode, rule, action, why if failed else "onSuccess refuses what passes")
+    if not failed:
+        return _follow(mode, rule, failed=True, why=f"its action {action} is not known")
+    raise _refused(mode, rule, "ERROR", f"{why}; and its action {action} is not known")
+
+
+def _refused(mode: Mode, rule: Rule, action: str, why: str) -> RuleRefused:
+    return RuleRefused(
+        f"{rule.named} refuses the value: {why[:500]}",
+        rule.name,
+        dlq_topic=rule.params.get(DLQ_TOPIC, "") if action == "DLQ" else None,
+    )
+
+
+def judged_by(plan: Plan) -> tuple[int, ...]:
+    """Of a WRITE plan the conditions that a stored value must still meet: those after its last transformation whose failure refuses.
+
+    What a condition before a transformation was asked of is not in the log any more."""
+    found: list[int] = []
+    for index in plan.active:
+        rule = plan.every[index]
+        if rule.kind == "TRANSFORM":
+            found.clear()
+        elif (
+            rule.is_executable and rule.kind == "CONDITION" and rule.action(plan.mode, failed=True) != "NONE"
+        ):
+            found.append(index)
+    return tuple(found)
+
+
+def executable_part(plan: Plan) -> Plan:
+    """The plan up to its first rule that cannot be executed: behind it nobody knows the value."""
+    cut = next(
+        (n for n, index in enumerate(plan.active) if not plan.every[index].is_executable), len(plan.active)
+    )
+    return Plan(plan.mode, plan.every, plan.active[:cut], plan.source)

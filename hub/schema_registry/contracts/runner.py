@@ -1,0 +1,311 @@
+"""[shell] Rules executed in child processes: started when first needed, asked one value at a time, replaced when they die.
+
+A value whose rules take more than ``CPU_S`` of processor time, or more memory than a child has, is refused with the rule's name.
+A schema whose rules did so twice within a minute is refused for ``PAUSE_S`` without being tried, so that its values do not hold
+up those of others. Processor time does not depend on how busy the machine is; what it may take in real time is a matter of
+patience, and not the rule's fault.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import pickle
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import orjson
+
+from hub.errors import CallerError, HubFault, PeerError
+from hub.schema_registry.avro_check import Broken
+from hub.schema_registry.avro_json import MOST_STEPS, Unfit
+from hub.schema_registry.contracts.frames import ASK, DONE, READY, REFUSED, RULE
+from hub.schema_registry.contracts.rules import (
+    Mode,
+    Plan,
+    RuleRefused,
+    judged_by,
+    must_be_executable,
+    over_limit,
+    plan_of,
+)
+from hub.schema_registry.sources import Source
+from hub.schema_registry.values import Encoder
+from hub.schema_registry.values import encoder_of as plain_encoder_of
+
+CPU_S = 2.0  # of one value: a thousand times what rules take
+MEMORY_MB = 1_024
+PAUSE_S = 30.0
+_WITHIN_S = 60.0
+_MOST_CHILDREN = 2
+_WALL_S = 60.0
+_START_S = 120.0
+_MOST_ANSWER = 1 << 30
+_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "VIRTUAL_ENV")
+
+
+class _Died(Exception):
+    """A child ended while it was asked; the argument is the rule that it was at, if any."""
+
+
+class _Child:
+    """One process. Not thread safe."""
+
+    def __init__(self, cpu_s: float, memory_mb: int) -> None:
+        env = {
+            name: value
+            for name, value in os.environ.items()
+            if name in _ENVIRONMENT or name.startswith("PYTHON")
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "hub.schema_registry.contracts.child", str(cpu_s), str(memory_mb)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=env,
+        )
+        self._known: set[bytes] = set()
+        self.is_ready = False
+
+    def ask(self, what: str, key: bytes, source: Source, arguments: Any) -> bytes:
+        """Raises CallerError as the child refused; _Died; PeerError when it does not answer in time."""
+        if not self.is_ready:
+            if self._frame(time.monotonic() + _START_S)[0] != READY:
+                raise _Died("")
+            self.is_ready = True
+        rule = ""
+        self._send((what, key, None if key in self._known else source, arguments))
+        deadline = time.monotonic() + _WALL_S
+        while True:
+            try:
+                kind, payload = self._frame(deadline)
+            except _Died:
+                raise _Died(rule) from None
+            if kind == RULE:
+                rule = payload.decode("utf-8", "replace")
+            elif kind == ASK:
+                self._known.discard(key)
+                self._send((what, key, source, arguments))
+            elif kind == DONE:
+                self._known.add(key)
+                return payload
+            elif kind == REFUSED:
+                self._known.add(key)  # or it asks again
+                raise _refused(orjson.loads(payload), rule)
+
+    def _send(self, request: Any) -> None:
+        pickled = pickle.dumps(request)
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(len(pickled).to_bytes(4, "big") + pickled)
+            self._process.stdin.flush()
+        except OSError:
+            raise _Died("") from None
+
+    def _frame(self, deadline: float) -> tuple[bytes, bytes]:
+        head = self._read(5, deadline)
+        size = int.from_bytes(head[1:], "big")
+        if size > _MOST_ANSWER:
+            raise _Died("")
+        return head[:1], self._read(size, deadline)
+
+    def _read(self, size: int, deadline: float) -> bytes:
+        assert self._process.stdout is not None
+        fd = self._process.stdout.fileno()
+        parts = bytearray()
+        while len(parts) < size:
+            if not select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise PeerError("the rules of the schema were not executed in time", hint="try again")
+            part = os.read(fd, size - len(parts))
+            if not part:
+                raise _Died("")
+            parts += part
+        return bytes(parts)
+
+    def close(self) -> None:
+        """End it. Blocks for a moment."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+
+def _refused(told: Any, rule: str) -> Exception:
+    message, hint, code = str(told["message"]), told.get("hint"), str(told.get("code") or "")
+    if "rule" in told:
+        return RuleRefused(message, str(told["rule"]), dlq_topic=told.get("dlq_topic"), hint=hint, code=code)
+    if code == Unfit.code:
+        return Unfit(message, hint=hint)
+    return CallerError(message, hint=hint, code=code) if code else Broken(message, 0)
+
+
+class Runner:
+    """Executes rules of any number of schemas. Thread safe. ``close`` after."""
+
+    def __init__(
+        self, *, cpu_s: float = CPU_S, memory_mb: int = MEMORY_MB, most: int = _MOST_CHILDREN
+    ) -> None:
+        self._cpu_s, self._memory_mb = cpu_s, memory_mb
+        self._room = threading.BoundedSemaphore(most)
+        self._lock = threading.Lock()
+        self._idle: list[_Child] = []
+        self._killed: dict[bytes, list[float]] = {}
+        self._is_closed = False
+
+    def encoder_of(self, source: Source) -> Encoder:
+        """See hub.schema_registry.values.encoder_of. For a schema with rules for writing the encoder executes them.
+
+        Raises InvalidSchema, Unfit."""
+        plain = plain_encoder_of(source)
+        return _Encoder(self, source) if has_write_rules(source) else plain
+
+    def rewritten(self, source: Source, body: bytes, place: str = "value") -> bytes:
+        """What the rules for writing make of an encoded value. Raises RuleRefused, Unfit, PeerError."""
+        _must_be_executable(source, place)
+        try:
+            return self.ask("write_body", source, (body, place))
+        except RuleRefused as error:
+            raise error.of(place) from None
+
+    def refusal_of(self, source: Source) -> Callable[[bytes, int], str | None] | None:
+        """What says why a stored body does not keep its schema's rules; None when nothing can be asked of it."""
+        write, read = plan_of(source.rule_set, Mode.WRITE), plan_of(source.rule_set, Mode.READ)
+        if has_encoding_rules(source) or not (judged_by(write) or read):
+            return None
+        return lambda data, start: self.ask("refusal", source, (data, start)).decode() or None
+
+    def migrated(self, source: Source, value: Any, mode: Mode) -> Any:
+        """What the migration rules of a version make of a JSON value of the version beside it. Raises RuleRefused, PeerError."""
+        return orjson.loads(self.ask("migrate", source, (value, mode)))
+
+    def ask(self, what: str, source: Source, arguments: Any) -> bytes:
+        """Raises what the child raised; RuleRefused when it died of it; PeerError."""
+        key = _key(source)
+        self._may_be_tried(key, source)
+        if not self._room.acquire(timeout=_WALL_S):
+            raise PeerError("rules of other schemas are being executed", hint="try again")
+        try:
+            return self._asked(what, key, source, arguments)
+        finally:
+            self._room.release()
+
+    def _asked(self, what: str, key: bytes, source: Source, arguments: Any) -> bytes:
+        child, was_used = self._take()
+        try:
+            answer = child.ask(what, key, source, arguments)
+        except _Died as died:
+            child.close()
+            rule = str(died)
+            if not rule and was_used:  # it ended while it was idle
+                return self._asked(what, key, source, arguments)
+            if not child.is_ready:
+                raise HubFault(
+                    "the process that executes rules of schemas does not start", hint="its log says why"
+                ) from None
+            raise self._ended(key, rule) from None
+        except (CallerError, Broken):
+            self._give_back(child)
+            raise
+        except BaseException:
+            child.close()
+            raise
+        self._give_back(child)
+        return answer
+
+    def _take(self) -> tuple[_Child, bool]:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop(), True
+        return _Child(self._cpu_s, self._memory_mb), False
+
+    def _give_back(self, child: _Child) -> None:
+        with self._lock:
+            if not self._is_closed:
+                self._idle.append(child)
+                return
+        child.close()
+
+    def _ended(self, key: bytes, rule: str) -> RuleRefused:
+        now_s = time.monotonic()
+        with self._lock:
+            self._killed = {
+                each: times for each, times in self._killed.items() if now_s - times[-1] < _WITHIN_S
+            }
+            self._killed[key] = [*self._killed.get(key, [])[-1:], now_s]
+        why = f"it takes more than {self._cpu_s:g} s of processor time, or more than {self._memory_mb} MB of memory"
+        return over_limit(f'rule "{rule}"' if rule else "the schema's rules", rule, why)
+
+    def _may_be_tried(self, key: bytes, source: Source) -> None:
+        with self._lock:
+            times = self._killed.get(key, [])
+        if len(times) == 2 and times[1] - times[0] < _WITHIN_S and time.monotonic() - times[1] < PAUSE_S:
+            raise over_limit(
+                "the schema's rules", "", f"they took too much twice, and are not tried for {PAUSE_S:g} s"
+            )
+
+    def close(self) -> None:
+        """End the children. What is asked after that starts new ones, each for itself."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for child in idle:
+            child.close()
+
+
+class _Encoder:
+    """See Encoder."""
+
+    def __init__(self, runner: Runner, source: Source) -> None:
+        self._runner, self._source = runner, source
+
+    def body(self, value: Any, place: str = "value", most_steps: int = MOST_STEPS) -> bytes:
+        """See Encoder. Raises RuleRefused, PeerError."""
+        _must_be_executable(self._source, place)
+        try:
+            return self._runner.ask("write", self._source, (value, place, most_steps))
+        except RuleRefused as error:
+            raise error.of(place) from None
+
+
+def has_write_rules(source: Source) -> bool:
+    """Return True if something is to be done with a value before it is written. True for rules that cannot be understood."""
+    try:
+        return any(_write_plans(source))
+    except RuleRefused:
+        return True
+
+
+def has_encoding_rules(source: Source) -> bool:
+    """Return True if what is written is not the schema's own encoding, but an encryption of it."""
+    return bool(plan_of(source.rule_set, Mode.WRITE, "encodingRules"))
+
+
+def _write_plans(source: Source) -> tuple[Plan, Plan]:
+    return plan_of(source.rule_set, Mode.WRITE), plan_of(source.rule_set, Mode.WRITE, "encodingRules")
+
+
+def _must_be_executable(source: Source, place: str) -> None:
+    """Raises RuleRefused."""
+    try:
+        must_be_executable(*_write_plans(source))
+    except RuleRefused as error:
+        raise error.of(place) from None
+
+
+def _key(source: Source) -> bytes:
+    """What tells contracts apart: the schema with all that it references, its rules and its metadata."""
+    more = orjson.dumps([source.rule_set, source.metadata], option=orjson.OPT_SORT_KEYS)
+    return source.digest + hashlib.sha256(more).digest()
+
+
+RUNNER = Runner()
+"""The process's own."""
+atexit.register(RUNNER.close)
