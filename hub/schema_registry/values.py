@@ -275,7 +275,7 @@ class Protobuf:
         def decode(value: bytes, start: int) -> Any:
             wrote = writer.message(value, start)
             try:
-                found = self.message_as(wrote, value[_indexes(value, start)[1] :])
+                found = self.message_as(wrote, value[indexes_of(value, start)[1] :])
             except Broken:
                 return writer._json(wrote, start)
             return _with_defaults(self._json(found, start), found)
