@@ -755,7 +755,7 @@ class BatchEngine:
             except HubError as error:
                 self._source_failed(node, error)
                 continue
-            until = now + self.settings.fetch_wait_ms / 1000 + self.source.access.request_timeout_s
+            until = now + self.settings.fetch_wait_ms / 1000 + self.source.patience.seconds
             places = {each.tp: (each.position, each.leader_epoch) for each in wanted}
             self._fetching[node] = _Asked(connection, version, places, until)
 
@@ -865,6 +865,7 @@ class BatchEngine:
         for node, asked in [each for each in self._fetching.items() if now > each[1].until]:
             del self._fetching[node]
             asked.connection.close()
+            self.source.patience.exceeded()
             self._source_failed(node, wire.ConnectionLost(f"broker {asked.connection.where} does not answer"))
 
     def _take(self, each: _Partition, part: Fetched) -> None:

@@ -36,6 +36,7 @@ class Listener(threading.Thread):
         self._board = Board()
         self._position = Positions()
         self._caught_up = False
+        self._anew = False
         self._news = threading.Condition()
         self._halt = threading.Event()
 
@@ -73,6 +74,10 @@ class Listener(threading.Thread):
                         code="HUB-3613",
                     )
 
+    def reconnect(self) -> None:
+        """Read on over a new connection: the one there is gives neither records nor errors."""
+        self._anew = True
+
     def stop(self) -> None:
         self._halt.set()
 
@@ -91,13 +96,13 @@ class Listener(threading.Thread):
                 )
 
     def _listen(self) -> None:
-        kafka = self.reached.kafka
+        kafka, self._anew = self.reached.kafka, False
         ends = kafka.end_offsets(self.topics, committed=False)
         begins = kafka.beginning_offsets(self.topics)
         reader = kafka.reader(queue_kb=8_192)
         try:
             reader.assign(Positions({tp: max(begins.get(tp), self._position.get(tp)) for tp, _ in ends}))
-            while not self._halt.is_set():
+            while not self._halt.is_set() and not self._anew:
                 records = reader.poll(5_000, _POLL_S)
                 now_s, now_ms = time.monotonic(), int(time.time() * 1000)
                 with self._news:

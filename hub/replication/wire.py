@@ -5,7 +5,8 @@ generated schemas serve the rare requests (metadata, coordinators, transactions,
 authentication; Fetch and Produce, one of each for many partitions, are packed here with ``struct``.
 
 Every wait ends: connecting, sending and receiving have deadlines, after which the connection is closed, because an
-answer that comes later must not be taken for another's. ``translated`` makes of Kafka's error codes::
+answer that comes later must not be taken for another's. A broker that is silent for ten seconds is given up (``Patience``), so that a
+link that is half open, which gives neither an answer nor an error, is noticed. ``translated`` makes of Kafka's error codes::
 
     ConnectionLost   HUB-3601  no answer: connect again
     BrokerBusy       HUB-3602  not now, or not this broker: ask again, perhaps after new metadata
@@ -56,6 +57,8 @@ _SOCKET_BUFFER = 4 * 1024 * 1024
 _WAKE_BYTES = 1024 * 1024
 _AHEAD_BYTES = 4096
 _ROUGHLY_S = 1.0
+_FORGIVEN_S = 120.0
+_KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 12_000}
 _IOV_MOST = 512
 _REAUTHENTICATE_AT = (
     0.85  # of a session's lifetime (KIP-368): we connect anew, as between two transactions is easy
@@ -160,7 +163,8 @@ def translated(code: int, doing: str, message: str | None = None) -> HubError | 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAccess:
     """Where a cluster is and how one gets in; the settings' names are Kafka's. ``token`` gives an OAuth bearer token
-    when asked. Times in seconds."""
+    when asked. Times in seconds. ``silence_s``: for so long a broker may send nothing before it is given up, see ``Patience``.
+    """
 
     bootstrap: str
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
@@ -176,6 +180,7 @@ class ClusterAccess:
     client_id: str = "hub-mirror"
     connect_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
+    silence_s: float = 10.0
 
     def ssl_context(self) -> ssl.SSLContext | None:
         if self.security_protocol not in ("SSL", "SASL_SSL"):
@@ -190,14 +195,39 @@ class ClusterAccess:
 # ---- one connection
 
 
+class Patience:
+    """For how long the brokers of one cluster may be silent: ``silence_s`` at first, twice that after each time that it was
+    exceeded, and ``request_timeout_s`` at most, so that a broker that is merely slow gets its turn. After two minutes without that
+    it is as at first.
+    """
+
+    def __init__(self, access: ClusterAccess, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most_s = access.request_timeout_s
+        self._first_s = min(access.silence_s, self._most_s)
+        self._clock = clock
+        self._times, self._last_at = 0, 0.0
+
+    @property
+    def seconds(self) -> float:
+        if self._times and self._clock() - self._last_at > _FORGIVEN_S:
+            self._times = 0
+        return float(min(self._most_s, self._first_s * 2**self._times))
+
+    def exceeded(self) -> None:
+        """A broker was silent for longer."""
+        self._times = min(self._times + 1, 8)
+        self._last_at = self._clock()
+
+
 class Connection:
     """A connection to one broker: requests go out at once, answers come back in their order. Not thread safe.
 
     Raises ConnectionLost, after which it is closed; Refused when the broker does not let us in.
     """
 
-    def __init__(self, access: ClusterAccess, host: str, port: int) -> None:
+    def __init__(self, access: ClusterAccess, host: str, port: int, patience: Patience | None = None) -> None:
         self.access = access
+        self.patience = patience or Patience(access)
         self.where = f"{host}:{port}"
         self.versions: dict[int, tuple[int, int]] = {}
         self.expires_at = float("inf")
@@ -214,7 +244,7 @@ class Connection:
         self._socket: socket.socket = plain
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            _keep_alive(plain)
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER)
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
             context = access.ssl_context()
@@ -278,12 +308,14 @@ class Connection:
         behind it: memory that is written again costs half of new one."""
         if not self._waiting:
             raise ConnectionLost(f"broker {self.where}: nothing was asked")
-        deadline = time.monotonic() + (self.access.request_timeout_s if timeout_s is None else timeout_s)
-        (size,) = struct.unpack(">i", self._read(4, deadline))
+        most_s = self.access.request_timeout_s if timeout_s is None else timeout_s
+        silence_s = min(most_s, self.patience.seconds) if timeout_s is None else most_s
+        now = time.monotonic()
+        (size,) = struct.unpack(">i", self._read(4, now + silence_s, silence_s))
         if not 4 <= size <= _MOST_FRAME_BYTES:
             self.close()
             raise ConnectionLost(f"broker {self.where}: a frame of {size} bytes")
-        frame = self._read(size, deadline, spare)
+        frame = self._read(size, now + most_s, silence_s, spare)
         expected, flexible = self._waiting.popleft()
         (correlation,) = struct.unpack_from(">i", frame)
         if correlation != expected:
@@ -355,7 +387,7 @@ class Connection:
 
     def _write(self, parts: list[bytes | memoryview]) -> None:
         try:
-            self._wait_at_most(self.access.request_timeout_s)
+            self._wait_at_most(self.patience.seconds)
             if isinstance(self._socket, ssl.SSLSocket):
                 self._socket.sendall(b"".join(parts))
                 return
@@ -368,11 +400,19 @@ class Connection:
                 if sent:
                     parts[at] = memoryview(parts[at])[sent:]
         except OSError as error:
-            self.close()
+            self._lost(error)
             raise ConnectionLost(f"broker {self.where}: {error}") from None
 
-    def _read(self, size: int, deadline: float, spare: bytearray | None = None) -> bytearray:
-        """So many bytes at the beginning of ``spare``, if it is large enough, or of a new buffer.
+    def _lost(self, error: OSError) -> None:
+        if isinstance(error, TimeoutError):
+            self.patience.exceeded()
+        self.close()
+
+    def _read(
+        self, size: int, deadline: float, silence_s: float, spare: bytearray | None = None
+    ) -> bytearray:
+        """So many bytes at the beginning of ``spare``, if it is large enough, or of a new buffer; until ``deadline``, and no
+        ``silence_s`` without any.
 
         A short answer is taken with all that is behind it. Of a large one the kernel wakes us once a megabyte, not for each
         piece that arrives: it compares that with what has arrived and was not taken, which only a plain socket shows; what
@@ -394,7 +434,7 @@ class Connection:
             del self._ahead[:at]
             seldom = size > _WAKE_BYTES and not isinstance(self._socket, ssl.SSLSocket)
             while at < size:
-                self._wait_until(deadline)
+                self._wait_until(min(deadline, time.monotonic() + silence_s))
                 if seldom:
                     self._wake_at(min(size - at, _WAKE_BYTES))
                 arrived = self._socket.recv_into(view[at:])
@@ -403,7 +443,7 @@ class Connection:
             if seldom:
                 self._wake_at(1)
         except OSError as error:
-            self.close()
+            self._lost(error)
             raise ConnectionLost(f"broker {self.where}: {error}") from None
         return buffer
 
@@ -423,6 +463,14 @@ class Connection:
         if seconds != self._timeout_s:
             self._socket.settimeout(seconds)
             self._timeout_s = seconds
+
+
+def _keep_alive(plain: socket.socket) -> None:
+    """Let the kernel notice a peer that is gone, where the link does not pretend to be well."""
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE.items():
+        if (option := getattr(socket, name, None)) is not None:  # not every system has them
+            plain.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _check_open(arrived: int) -> None:
@@ -475,6 +523,7 @@ class Cluster:
         self.access = access
         self.name = name or access.bootstrap
         self.topics: dict[str, TopicMetadata] = {}
+        self.patience = Patience(access)
         self._brokers: dict[int, tuple[str, int]] = {}
         self._connections: dict[tuple[int, str], Connection] = {}
 
@@ -493,7 +542,7 @@ class Cluster:
             found.close()
         if node not in self._brokers:
             raise BrokerBusy(f'cluster "{self.name}": broker {node} is not known', kafka_code=8)
-        made = Connection(self.access, *self._brokers[node])
+        made = Connection(self.access, *self._brokers[node], self.patience)
         self._connections[node, purpose] = made
         return made
 
@@ -640,7 +689,7 @@ class Cluster:
                 last = error
         for host, port in addresses(self.access.bootstrap):
             try:
-                connection = Connection(self.access, host, port)
+                connection = Connection(self.access, host, port, self.patience)
             except ConnectionLost as error:
                 last = error
                 continue

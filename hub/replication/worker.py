@@ -54,6 +54,7 @@ log = logging.getLogger(__name__)
 TICK_S = 0.2
 BEAT_S = 1.0
 TTL_S = 6.0
+DEAF_S = 10.0
 STATUS_S = 1.0
 STATUS_AGAIN_S = 10.0
 FENCED_REST_S = 3.0
@@ -159,6 +160,8 @@ class Fleet(threading.Thread):
         every = definitions(file, 0) if defined is None else defined
         self.defined = {name: each for name, each in every.items() if name in mine}
         self._outdated: frozenset[str] = frozenset()
+        self._first_beat_s: float | None = None
+        self._relistened_s = 0.0
         self._halt = threading.Event()
         self._runs: dict[Shard, ShardRun] = {}
         self._chores: dict[Shard, Chores] = {}
@@ -223,7 +226,7 @@ class Fleet(threading.Thread):
         """Take and give back what the leases say; whether anything changed."""
         held = {name: self._held(link) for name, link in self.links.items()}
         wanted = self._wanted(held)
-        due = self._moves(wanted, now_s)
+        due = Moves() if self._deaf(now_s) else self._moves(wanted, now_s)
         for shard in due.release:
             self._release(shard)
         for shard in due.take:
@@ -240,6 +243,22 @@ class Fleet(threading.Thread):
         for shard, chores in self._chores.items():
             chores.held = held[shard.link]
         return bool(due.take or due.release)
+
+    def _deaf(self, now_s: float) -> bool:
+        """Whether this worker has not heard even itself for a while: by what it hears everybody else is dead, and is not. It
+        takes nothing then, and listens over a new connection."""
+        heard_s = self.listener.ask(lambda board: board.heard_s.get(self.worker, 0.0))
+        if self._first_beat_s is None or now_s - max(heard_s, self._first_beat_s) < TTL_S:
+            self._relistened_s = 0.0
+            return False
+        if now_s - self._relistened_s > DEAF_S:
+            log.warning(
+                "%s: its own heartbeats are not heard: it listens anew, and takes nothing meanwhile",
+                self.name,
+            )
+            self.listener.reconnect()
+            self._relistened_s = now_s
+        return True
 
     def _wanted(self, held: Mapping[str, str]) -> dict[Shard, Wish]:
         """Every shard of every link with what it shall carry now."""
@@ -430,6 +449,8 @@ class Fleet(threading.Thread):
             self.defined,
         )
         self._send(beat.record())
+        if self._first_beat_s is None:
+            self._first_beat_s = time.monotonic()
 
     def _watch(self, now_s: float) -> None:
         for shard, run in list(self._runs.items()):

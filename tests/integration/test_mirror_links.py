@@ -8,10 +8,12 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 from link_proxy import END_TXN, FETCH, PRODUCE, LinkedNode, linked_node
+from mirror_world import own_world, well
 from patience import patient
 from pipeline import records_of, wait_until
 
@@ -159,3 +161,47 @@ def _steps(engine: BatchEngine) -> None:
     with contextlib.suppress(WriterFenced):
         for _ in range(1_000):
             engine.step()
+
+
+@pytest.mark.timeout(240)
+def test_a_half_open_link_is_told_and_a_worker_that_hears_nobody_takes_nothing(
+    nodes: tuple[LinkedNode, LinkedNode], tmp_path: Path
+) -> None:
+    """Of two workers the first one's connections go dead for good, with no error: first to the source, then to the target."""
+    source, target = nodes
+    with (
+        own_world(tmp_path / "one", source.bootstrap, target.bootstrap) as one,
+        own_world(tmp_path / "two", source.bootstrap, target.bootstrap) as two,
+    ):
+        topic = f"{one.label}.chat"
+        one.make(topic, 4)
+        one.produce(topic, 80, partitions=4)
+        one.through = {"nyc": source.through, "lon": target.through}
+        two.name, two.label = one.name, one.label
+        for world in (one, two):
+            world.declare([topic], shards=4)
+        one.start_worker()
+        one.until(well)
+        source.link.half_open()
+        # No answer and no error; the mirror had caught up, so that no lag would show it either.
+        found = one.until(lambda found: found["state"] == "trouble", timeout_s=15.0)
+        assert found["partitions"][0]["reason"] and not found["ok"]
+        source.link.heal()
+        one.until(well)
+
+        two.start_worker()
+        one.until(lambda found: well(found) and found["workers"] == 2)
+        target.link.half_open()
+        target.link.heal()  # what was open stays dead, and new ones are well
+        log = one.workers[0].log
+        wait_until(
+            lambda: "its own heartbeats are not heard" in log.read_text(),
+            60.0,
+            lambda: one.logs() + two.logs(),
+        )
+        one.produce(topic, 80, partitions=4, mark="more")
+        one.caught_up({topic: 160})
+        one.until(lambda found: well(found) and found["workers"] == 2)
+        other = two.workers[0].log.read_text()
+        assert "FENCED" not in other and "has this shard" not in other, other
+        assert len(one.values(topic, "lon")) == 160
