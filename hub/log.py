@@ -8,12 +8,12 @@ memory for pure tests and simulation, with the same rules (offsets dense from 0,
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from typing import Literal, Protocol
 
-from hub.errors import Conflict, HubError, NotFound, PeerError
+from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.record import NewRecord, Positions, Record, TopicPartition
 
 
@@ -32,6 +32,16 @@ class Unreadable(PeerError):
     def __init__(self, message: str, place: TopicPartition, offset: int) -> None:
         super().__init__(message, hint=f"to go on without it, read from offset {offset + 1}")
         self.place, self.offset = place, offset
+
+
+class GroupsLeftAlone(CallerError):
+    """Positions of some consumer groups cannot be committed, or must not be; nothing of the transaction was. ``groups``: which."""
+
+    code = "HUB-1623"
+
+    def __init__(self, message: str, groups: Iterable[str]) -> None:
+        super().__init__(message)
+        self.groups = frozenset(groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +172,21 @@ class Writer(Protocol):
     def close(self) -> None: ...
 
 
+class GroupWriter(Writer, Protocol):
+    """A writer with a transactional name that also commits positions of consumer groups."""
+
+    def append_with_groups(
+        self, records: Sequence[NewRecord], groups: Mapping[str, Positions], check: Callable[[], None]
+    ) -> Positions:
+        """``append``, and the positions of ``groups`` in the same transaction.
+
+        ``check`` is called once the positions stand in the groups' log and before the transaction ends; what it raises aborts
+        it. So no commit of somebody else is overwritten: one that came before the positions is seen by ``check``, and one that
+        comes after them outlives them, for a coordinator applies what a transaction committed only where nothing newer is
+        (KIP-98). Membership is not looked at by the broker. Raises GroupsLeftAlone for groups that refuse it.
+        """
+
+
 class ReadableLog(Protocol):
     """What is asked of a cluster to read some part of a topic: from where to where, and its records."""
 
@@ -242,6 +267,7 @@ class MemoryCluster:
     epochs: dict[str, int] = field(default_factory=dict)
     now_ms: int = 0
     created: int = 0
+    committed: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)  # by group
 
     def topics(self) -> Mapping[str, TopicDescription]:
         return dict(self.descriptions)
@@ -405,5 +431,20 @@ class MemoryWriter:
             )
             after[TopicPartition(new.topic, partition)] = offset + 1
         return Positions(after)
+
+    def append_with_groups(
+        self, records: Sequence[NewRecord], groups: Mapping[str, Positions], check: Callable[[], None]
+    ) -> Positions:
+        before = {group: dict(self.cluster.committed.get(group, {})) for group in groups}
+        try:
+            check()
+        except GroupsLeftAlone:
+            self.append([])  # a writer that was replaced hears of it first
+            raise
+        after = self.append(records)
+        for group, positions in groups.items():
+            known = self.cluster.committed.setdefault(group, {})
+            known |= {tp: at for tp, at in positions if known.get(tp) == before[group].get(tp)}
+        return after
 
     def close(self) -> None: ...

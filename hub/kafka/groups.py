@@ -67,19 +67,14 @@ class Groups(Connection):
     def _groups_contact(self) -> Contact:
         return self.contacts.open("groups")
 
-    def publish_group(
-        self, group: str, positions: Positions, before: Callable[[], None] | None = None
-    ) -> None:
+    def publish_group(self, group: str, positions: Positions) -> None:
         """Commit positions as a group's offsets, with leader epoch -1 (unknown). Brokers refuse it while it has members:
-        then nothing is written. A coordinator that moves or still loads is asked again, for ``timeout_s`` at most;
-        ``before`` is called ahead of each try."""
+        then nothing is written. A coordinator that moves or still loads is asked again, for ``timeout_s`` at most."""
         request = ConsumerGroupTopicPartitions(
             group, [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in positions]
         )
         deadline = time.monotonic() + self.timeout_s
         while positions:
-            if before is not None:
-                before()
             answers = self._results(
                 self.admin.alter_consumer_group_offsets([request], request_timeout=self.timeout_s)
             )

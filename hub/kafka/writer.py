@@ -6,15 +6,18 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from hub.errors import CallerError, HubError
+from hub.errors import CallerError, HubError, HubFault
 from hub.kafka.connection import FENCED, Connection, is_no_answer, made, retire
 from hub.kafka.contact import Contact
-from hub.log import WriterFenced
+from hub.kafka.groups import REFUSED
+from hub.log import GroupsLeftAlone, WriterFenced
 from hub.record import NewRecord, Positions, TopicPartition
 
 _LARGEST_COPY = 100_000_000
@@ -25,6 +28,18 @@ _PURGED_S = 1.0
 
 
 Acknowledged = Callable[[TopicPartition, int, HubError | None], None]
+
+
+@lru_cache(maxsize=10_000)
+def _metadata_of(group: str) -> bytes:
+    """The metadata of a group's positions, as of one that is no member; only a consumer tells its form."""
+    consumer = Consumer({"group.id": group, "log_level": 0})  # connects to nothing
+    try:
+        return bytes(consumer.consumer_group_metadata())
+    finally:
+        consumer.close()
+
+
 _Answer = tuple[NewRecord, Acknowledged | None, KafkaError | None, Message]
 
 
@@ -262,10 +277,33 @@ class KafkaWriter:
 
     def append(self, records: Sequence[NewRecord]) -> Positions:
         """See Writer. Raises CallerError and NotFound when nothing was appended by a named writer for certain."""
+        if not records:
+            self._check_fenced()
+            return Positions()
+        return self._appended(lambda sender: self._send(sender, records))
+
+    def append_with_groups(
+        self, records: Sequence[NewRecord], groups: Mapping[str, Positions], check: Callable[[], None]
+    ) -> Positions:
+        """See GroupWriter. Records are written last: a transaction holds back who reads their topics."""
+        if self.name is None:
+            raise HubFault("positions of groups are committed by a writer with a name", code="HUB-5031")
+
+        def carried(sender: KafkaSender) -> Positions:
+            for group, positions in groups.items():
+                self._add_group(sender, group, positions)
+            check()
+            return self._send(sender, records)
+
+        return self._appended(carried)
+
+    def _check_fenced(self) -> None:
         if self.fenced:  # opening anew would take the name back from the one that has it now
             raise WriterFenced(f'writer "{self.name}": replaced by a later one of the same name')
-        if not records:
-            return Positions()
+
+    def _appended(self, work: Callable[[KafkaSender], Positions]) -> Positions:
+        """What ``work`` appends; with a name, in one transaction."""
+        self._check_fenced()
         if self._contact.blocked:
             raise self.cluster.cut_off(self._contact)
         if self._sender is None:
@@ -273,11 +311,18 @@ class KafkaWriter:
         sender = self._sender
         try:
             if self.name is None:
-                return self._send(sender, records)
+                return work(sender)
             self._do(sender, sender.producer.begin_transaction, "begin transaction")
-            after = self._send(sender, records)
+            try:
+                after = work(sender)
+            except GroupsLeftAlone:
+                # The producer is as good as before, and stays: to open another one would take the name back.
+                self._do(sender, lambda: sender.producer.abort_transaction(self.cluster.timeout_s), "abort")
+                raise
             self._do(sender, lambda: sender.producer.commit_transaction(self.cluster.timeout_s), "commit")
             return after
+        except GroupsLeftAlone:
+            raise
         except HubError as error:
             self.fenced = isinstance(error, WriterFenced)
             self._abandon(sender, refused=isinstance(error, CallerError))
@@ -323,6 +368,28 @@ class KafkaWriter:
         if failed:
             raise failed[0]
         return Positions(after)
+
+    def _add_group(self, sender: KafkaSender, group: str, positions: Positions) -> None:
+        """Add a group's positions to the transaction, with leader epoch -1 (unknown). A coordinator that moves is asked again."""
+        offsets = [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in positions]
+        deadline = time.monotonic() + self.cluster.timeout_s
+        while True:
+            try:
+                sender.producer.send_offsets_to_transaction(
+                    offsets, _metadata_of(group), self.cluster.timeout_s
+                )
+                return
+            except KafkaException as failed:
+                error: KafkaError = failed.args[0]
+                if error.retriable() and time.monotonic() < deadline:
+                    time.sleep(0.1)
+                    continue
+                found = sender.error(error, f'group "{group}": commit')
+            if isinstance(found, CallerError) or found.code == REFUSED:
+                raise GroupsLeftAlone(found.message, [group])
+            if is_no_answer(found):
+                self._contact.failed(f"commit positions: {error.str()}")
+            raise found
 
     def _do(self, sender: KafkaSender, call: Callable[[], object], doing: str) -> None:
         try:

@@ -1,14 +1,18 @@
-"""[shell] Consumer groups on both sides of a link: seen, marked and committed; what is to be done with each: groups.py."""
+"""[shell] Consumer groups on both sides of a link: seen, marked and committed; what is to be done with each: groups.py.
+
+A group without members may commit at the target at any moment, and Kafka has no compare-and-set for positions. So positions go
+into a transaction, with the marks: they stand in the groups' log first, then it is checked that nobody moved since, and only
+then they count, except where somebody committed behind them (hub.log.GroupWriter).
+"""
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
 
-from hub.errors import HubError
-from hub.log import Writer, WriterFenced
-from hub.record import NewRecord, Positions, TopicPartition
+from hub.log import GroupsLeftAlone, GroupWriter
+from hub.record import Positions, TopicPartition
 from hub.replication.board import GroupPlace, GroupStatus
 from hub.replication.clusters import Reached
 from hub.replication.groups import Carried, Mark, Seen, carry, marks_for
@@ -22,7 +26,7 @@ from hub.replication.progress import Progress
 log = logging.getLogger(__name__)
 
 Found = tuple[Seen, tuple[Carried, ...]]  # a group, and what to do with it in each partition
-_PROOF_HOLDS_S = 1.0  # much less than another worker waits before it takes over
+_AT_ONCE = 50  # a reader of committed positions waits for the transaction
 
 
 class GroupCarrier:
@@ -138,43 +142,53 @@ def any_to_commit(found: Iterable[Found]) -> bool:
     return any(each.commit is not None for _, carried in found for each in carried)
 
 
-def mark_and_commit(writer: Writer, target: Reached, link: str, found: Sequence[Found]) -> None:
-    """First what is about to be committed, durably, then the commits. ``writer``: of the link's shard -1;
-    in a change of hands, when no worker carries groups, any. Raises WriterFenced when another has the shard."""
-    new = [mark.record() for seen, carried in found for mark in marks_for(link, carried, seen)]
-    writer.append(new)
-    lease = _Lease(writer, new[:1])
-    for seen, carried in found:
-        _commit(target, seen.group, carried, lease.prove)
+def mark_and_commit(writer: GroupWriter, target: Reached, link: str, found: Sequence[Found]) -> None:
+    """Commit the positions that are to be written, and the marks that say so, in transactions of some groups each.
 
-
-def _commit(target: Reached, group: str, carried: Iterable[Carried], prove: Callable[[], None]) -> None:
-    """Write the positions that are to be written; a group that got members meanwhile is left alone. ``prove`` is called
-    right before each try, and what it raises ends it."""
-    positions = Positions({each.place: each.commit for each in carried if each.commit is not None})
-    if not len(positions):
-        return
-    try:
-        target.kafka.publish_group(group, positions, prove)
-    except WriterFenced:
-        raise
-    except HubError as error:
-        log.info('group "%s" was not moved: %s', group, error.message)
-
-
-class _Lease:
-    """That this worker still has the shard, as of a moment ago: brokers do not fence the commits of groups.
-
-    A worker that stood still since it wrote its marks may find that another carried the groups on meanwhile; what it
-    commits then would set them back. So it writes a mark once more before it commits, and is refused.
+    ``writer``: of the link's shard -1, so who stood still meanwhile commits nothing. A group that got members or that moved
+    since it was looked at is left alone; so is one that moves at this very moment, see GroupWriter. Raises WriterFenced when
+    another has the shard.
     """
+    due = [each for each in found if any_to_commit([each])]
+    for first in range(0, len(due), _AT_ONCE):
+        _commit(writer, target, link, due[first : first + _AT_ONCE])
 
-    def __init__(self, writer: Writer, mark: Sequence[NewRecord]) -> None:
-        self._writer, self._mark = writer, mark
-        self._proved_at_s = time.monotonic()
 
-    def prove(self) -> None:
-        """Raises WriterFenced."""
-        if time.monotonic() - self._proved_at_s > _PROOF_HOLDS_S:
-            self._writer.append(self._mark)
-            self._proved_at_s = time.monotonic()
+def _commit(writer: GroupWriter, target: Reached, link: str, due: Sequence[Found]) -> None:
+    while due:
+        marks = [mark.record() for seen, carried in due for mark in marks_for(link, carried, seen)]
+        positions = {
+            seen.group: Positions({each.place: each.commit for each in carried if each.commit is not None})
+            for seen, carried in due
+        }
+        try:
+            writer.append_with_groups(marks, positions, partial(_check_unmoved, target, due))
+            return
+        except GroupsLeftAlone as left:
+            log.info("groups were not moved: %s", left.message)
+            rest = [(seen, carried) for seen, carried in due if seen.group not in left.groups]
+            if len(rest) == len(due):
+                raise
+            due = rest
+
+
+def _check_unmoved(target: Reached, due: Sequence[Found]) -> None:
+    """Raise GroupsLeftAlone when groups are not as they were seen: they have members, or other positions."""
+    groups = [seen.group for seen, _ in due]
+    positions, described = target.kafka.positions_of_groups(groups), target.kafka.describe_groups(groups)
+    left: dict[str, str] = {}
+    for seen, carried in due:
+        members = described[seen.group].members if seen.group in described else 0
+        now = positions.get(seen.group, Positions()).offsets
+        moved = [
+            each.place
+            for each in carried
+            if each.commit is not None and now.get(each.place) != seen.target.get(each.place)
+        ]
+        if members is None or members > 0:
+            left[seen.group] = "it has members now"
+        elif moved:
+            left[seen.group] = f"it moved in {moved[0].topic} partition {moved[0].partition} meanwhile"
+    if left:
+        first = min(left)
+        raise GroupsLeftAlone(f'{len(left)} moved by themselves, first "{first}": {left[first]}', left)

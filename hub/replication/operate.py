@@ -18,7 +18,7 @@ from hub.errors import Conflict, PeerError
 from hub.log import Writer
 from hub.record import NewRecord, Positions, TopicPartition
 from hub.replication import failover
-from hub.replication.board import Board, joined
+from hub.replication.board import CHORES, Board, joined
 from hub.replication.carrying import Found, GroupCarrier, any_to_commit, mark_and_commit
 from hub.replication.checkpoint import (
     CHECKPOINTS_TOPIC,
@@ -522,7 +522,12 @@ class Operator:
         for link in self.ways(operation.home, old, new):
             found = self.groups(link, operation.home)
             if any_to_commit(found):
-                mark_and_commit(self._writer(new), self.clusters[new], link.name, found)
+                # The workers' own name: what one of them was about to commit by an older map comes to nothing.
+                writer = self.clusters[new].kafka.writer(Shard(link.name, CHORES).transactional_id)
+                try:
+                    mark_and_commit(writer, self.clusters[new], link.name, found)
+                finally:
+                    writer.close()
 
     def groups(self, link: Link, home: str) -> list[Found]:
         """Each group of a link with what is to be done with it now, by complete maps of both directions."""

@@ -1,15 +1,15 @@
-"""Groups are committed by who has the shard: brokers fence a writer's records, not the positions of a group."""
+"""Groups are committed by who has the shard, in a transaction, and only where they are as they were seen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hub.log import MemoryCluster, WriterFenced
+from hub.log import GroupDescription, MemoryCluster, WriterFenced
 from hub.record import Positions, TopicPartition
 from hub.replication import carrying
 from hub.replication.checkpoint import CONTROL_TOPIC
@@ -24,15 +24,22 @@ PLACE = TopicPartition("shop.orders", 0)
 
 @dataclass
 class Groups(MemoryCluster):
-    """Kafka as to groups; ``meanwhile`` happens to a worker that is about to commit."""
+    """Kafka as to groups; ``meanwhile`` happens to a worker whose positions are in the groups' log and do not count yet."""
 
-    committed: dict[str, int] = field(default_factory=dict)
     meanwhile: Callable[[], None] = lambda: None
+    members: dict[str, int | None] = field(default_factory=dict)
 
-    def publish_group(self, group: str, positions: Positions, before: Callable[[], None]) -> None:
+    def positions_of_groups(self, groups: Sequence[str]) -> dict[str, Positions]:
         self.meanwhile()
-        before()
-        self.committed[group] = positions.offsets[PLACE]
+        return {group: Positions(self.committed.get(group, {})) for group in groups}
+
+    def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupDescription]:
+        return {
+            each: GroupDescription(each, "", self.members[each]) for each in groups if each in self.members
+        }
+
+    def at(self) -> dict[str, int]:
+        return {group: positions[PLACE] for group, positions in self.committed.items()}
 
 
 @pytest.fixture
@@ -42,55 +49,63 @@ def kafka() -> Groups:
     return made
 
 
-def found(offset: int) -> list[carrying.Found]:
+def found(kafka: Groups, offset: int) -> list[carrying.Found]:
+    """Both groups as they are seen now, with what to do: to ``offset``."""
     return [
-        (Seen(group, {PLACE: offset}, {}), (Carried(group, PLACE, "exact", "", offset, offset, offset),))
+        (
+            Seen(group, {PLACE: offset}, dict(kafka.committed.get(group, {}))),
+            (Carried(group, PLACE, "exact", "", offset, offset, offset),),
+        )
         for group in ("a", "b")
     ]
 
 
 def carried(kafka: Groups, writer: Any, offset: int) -> None:
     target: Any = SimpleNamespace(kafka=kafka)
-    carrying.mark_and_commit(writer, target, "link", found(offset))
+    carrying.mark_and_commit(writer, target, "link", found(kafka, offset))
 
 
-def test_a_worker_that_stood_still_sets_no_group_back(kafka: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(carrying, "time", SimpleNamespace(monotonic=lambda: now[0]))
+def test_a_worker_that_stood_still_sets_no_group_back(kafka: Groups) -> None:
     asleep = kafka.writer("shard")
 
     def sleeps() -> None:
-        now[0] += 60.0
         kafka.meanwhile = lambda: None
         carried(kafka, kafka.writer("shard"), 900)
 
     kafka.meanwhile = sleeps
     with pytest.raises(WriterFenced):
         carried(kafka, asleep, 100)
-    assert kafka.committed == {"a": 900, "b": 900}
-
-
-def test_a_worker_that_is_slow_proves_itself_and_goes_on(
-    kafka: Groups, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [0.0]
-    monkeypatch.setattr(carrying, "time", SimpleNamespace(monotonic=lambda: now[0]))
-
-    def slow() -> None:
-        now[0] += 60.0
-
-    kafka.meanwhile = slow
-    carried(kafka, kafka.writer("shard"), 100)
-    assert kafka.committed == {"a": 100, "b": 100}
-    assert len(kafka.logs[CONTROL_TOPIC][0]) == 4  # two marks, and one more ahead of each commit
+    assert kafka.at() == {"a": 900, "b": 900}
 
 
 def test_what_is_done_at_once_writes_each_mark_once(kafka: Groups) -> None:
-    assert carrying.any_to_commit(found(100))
+    assert carrying.any_to_commit(found(kafka, 100))
     carried(kafka, kafka.writer("shard"), 100)
-    assert kafka.committed == {"a": 100, "b": 100} and len(kafka.logs[CONTROL_TOPIC][0]) == 2
+    assert kafka.at() == {"a": 100, "b": 100} and len(kafka.logs[CONTROL_TOPIC][0]) == 2
     left_alone = Carried("a", PLACE, "active", "", 100, 90)
     assert not carrying.any_to_commit([(Seen("a", {PLACE: 100}, {}), (left_alone,))])
+
+
+def test_a_group_that_moved_or_got_members_since_it_was_looked_at_is_left_alone_and_the_others_go(
+    kafka: Groups,
+) -> None:
+    def commits() -> None:
+        kafka.committed["a"] = {PLACE: 700}
+
+    kafka.meanwhile = commits
+    carried_before = found(kafka, 300)
+    target: Any = SimpleNamespace(kafka=kafka)
+    carrying.mark_and_commit(kafka.writer("shard"), target, "link", carried_before)
+    assert kafka.at() == {"a": 700, "b": 300}
+    # A mark is written of what was committed only: the position of the other one is its own.
+    (mark,) = kafka.logs[CONTROL_TOPIC][0]
+    assert mark.key is not None and mark.key.endswith(b"|b")
+    kafka.meanwhile = lambda: None
+    for members in (1, None):  # None: of a newer protocol, where only that it has some is known
+        kafka.members = {"a": 0, "b": members}
+        carrying.mark_and_commit(kafka.writer("shard"), target, "link", found(kafka, 900))
+        assert kafka.at() == {"a": 900, "b": 300}
+        kafka.committed["a"] = {PLACE: 700}
 
 
 EMPTY = TopicPartition("shop.orders", 1)
@@ -131,9 +146,9 @@ def test_what_was_looked_at_before_the_shard_was_taken_is_looked_at_again(kafka:
     chores: Any = SimpleNamespace(
         _writer=None, shard=Shard("link", -1), link=SimpleNamespace(name="link"), target=SimpleNamespace(kafka=kafka)
     )  # fmt: skip
-    looked_at = found(100)
+    looked_at = found(kafka, 100)
     carried(kafka, kafka.writer(), 900)
     assert not Chores._commit(chores, looked_at)  # it looks again, before it says where they are
-    assert kafka.committed == {"a": 900, "b": 900}
-    assert Chores._commit(chores, found(901))
-    assert kafka.committed == {"a": 901, "b": 901}
+    assert kafka.at() == {"a": 900, "b": 900}
+    assert Chores._commit(chores, found(kafka, 901))
+    assert kafka.at() == {"a": 901, "b": 901}
