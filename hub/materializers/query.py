@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 from hub.errors import CallerError, nearest
+from hub.materializers.tokens import is_token
 
 OPERATORS = ("eq", "gt", "gte", "lt", "lte")
 MOST_ROWS = 1_000
@@ -168,6 +169,43 @@ def parse_cursor(view: str, text: str | None, order: Sequence[Order]) -> tuple[A
             code="HUB-1426",
         )
     return tuple(values)
+
+
+_BY_KEY = (Order(KEY, False),)
+
+
+def next_of(key: str) -> str:
+    """Where a page in key order ended, as text for the next request: the key, or a cursor where the key could be taken for a
+    position token or a cursor."""
+    return cursor_of(_BY_KEY, (key,)) if is_token(key) or _key_of(key) is not None else key
+
+
+def after_of(text: str | None) -> tuple[str | None, str | None]:
+    """(key behind which a page in key order begins, position token) of a list's ``after``; one of them at most."""
+    if text and is_token(text):
+        return None, text
+    return (text, None) if text is None else (_key_of(text) or text, None)
+
+
+def _key_of(text: str) -> str | None:
+    """The key of a cursor in key order; None for every other text."""
+    try:
+        values = parse_cursor("", text, _BY_KEY)
+    except (CallerError, UnicodeError):
+        return None
+    return values[0] if values and isinstance(values[0], str) else None
+
+
+def only(parameters: Iterable[str], known: Sequence[str], what: str) -> None:
+    """Raise CallerError for a parameter that a request does not have: it would be ignored."""
+    for name in parameters:
+        if name not in known:
+            guess = nearest(name, known)
+            raise CallerError(
+                f'{what} takes no parameter "{name[:40]}"',
+                hint=f'did you mean "{guess}"?' if guess else f"it takes {', '.join(known) or 'none'}",
+                code="HUB-1427",
+            )
 
 
 def fields_of(view: str, text: str | None, types: Mapping[str, str]) -> tuple[str, ...] | None:

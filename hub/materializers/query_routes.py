@@ -28,6 +28,7 @@ from hub.caller import CALLER, Forbidden, Unauthenticated, reads_all, sees_topic
 from hub.errors import CallerError, NotFound, PeerError, nearest
 from hub.materializers.cut_state import Common
 from hub.materializers.push import Watcher
+from hub.materializers.query import only
 from hub.materializers.routes import wait_for
 from hub.materializers.saved_queries import SavedQuery, load_queries
 from hub.materializers.sql_functions import FUNCTIONS, epoch_ms
@@ -119,6 +120,7 @@ def create_router(
     @router.post("/query")
     async def query(body: QueryBody, request: Request, hub_position: str | None = Header(None)) -> Response:
         """SQL over views, and over recent events: ``FROM "nyc.jfk.departures"``. Read-only; see docs/queries.md."""
+        only(request.query_params, (), "POST /query: its body has the options; the address")
         return await answered(body, request, hub_position)
 
     @router.get("/queries")

@@ -21,10 +21,13 @@ from hub.materializers.push import Event, Wanted, Watcher, parse_event_id, subsc
 from hub.materializers.push_wire import ServerSentEvents, over_websocket
 from hub.materializers.query import (
     Condition,
+    after_of,
     conditions,
     cursor_of,
     fields_of,
     limit_of,
+    next_of,
+    only,
     order_of,
     parse_cursor,
 )
@@ -42,6 +45,7 @@ _LONGEST_WAIT_MS = 60_000
 # Each asks the store for itself whenever something was applied.
 _MOST_SUBSCRIBERS = 1_000
 _OWN = ("limit", "after", "timeout_ms", "order", "fields")
+_OWN_OF_KEY = ("after", "timeout_ms", "fields")
 _OWN_OF_CHANGES = ("snapshot", "covered", "last_event_id")
 
 
@@ -76,7 +80,8 @@ def create_router(
     ) -> Response:
         """Rows in key order, filtered on declared indexes: ``?city=Oslo&points.gte=100&limit=50&after=<next>``.
 
-        ``order=city,-points`` sorts by declared indexes, ``fields=name,city`` shows these; ``next`` begins the next page.
+        ``order=city,-points`` sorts by declared indexes, ``fields=name,city`` shows these; ``next`` begins the next page. With
+        ``after=<position token>`` (or the header Hub-Position) the first page has that write, or the answer is 503 with the lag.
         """
         table = await anyio.to_thread.run_sync(_table, store, view)
         types = _types(table)
@@ -84,9 +89,9 @@ def create_router(
         limit = limit_of(request.query_params.get("limit"))
         order = order_of(view, request.query_params.get("order"), types, table.indexes)
         fields = fields_of(view, request.query_params.get("fields"), types)
-        after = request.query_params.get("after")
+        after, written = after_of(request.query_params.get("after"))
         place = parse_cursor(view, after, order) if order else None
-        token = wanted(hub_position, await _topics(store, view), view)
+        token = wanted(written or hub_position, await _topics(store, view), view)
         _, covered = await _wait(store, watcher, view, None, token, _timeout(timeout_ms))
         cursor: str | None
         if order:
@@ -96,7 +101,7 @@ def create_router(
             cursor = cursor_of(order, pairs[limit - 1][1]) if len(pairs) > limit else None
         else:
             found = await anyio.to_thread.run_sync(store.select, view, filters, limit + 1, after)
-            cursor = found[limit - 1].key if len(found) > limit else None
+            cursor = next_of(found[limit - 1].key) if len(found) > limit else None
         page = [_shown(row, fields) for row in found[:limit]]
         return _json({"rows": page, "next": cursor}, covered)
 
@@ -145,13 +150,17 @@ def create_router(
     async def by_key(
         view: str,
         key: str,
+        request: Request,
         after: str | None = None,
+        fields: str | None = None,
         hub_position: str | None = Header(None),
         timeout_ms: int | None = None,
     ) -> Response:
-        """One row. With ``?after=`` (or the header Hub-Position) it includes that write, or answers 503 with the lag.
+        """One row, of it the ``fields``. With ``?after=`` (or the header Hub-Position) it includes that write, or answers 503
+        with the lag.
 
         The row of the key "changes" is found by ``/views/{view}?key=changes``."""
+        only(request.query_params, _OWN_OF_KEY, f"GET /views/{view}/{{key}}")
         token_text = after or hub_position
         token = wanted(token_text, await _topics(store, view) if token_text else frozenset(), view)
         try:
@@ -164,7 +173,10 @@ def create_router(
             hint = "deleted rows come back with their next event" if row is not None else None
             body = {"error_code": "HUB-1411", "message": f'view "{view}": key "{key}" {was}', "hint": hint}
             return _json(body, covered, 404)
-        return _json(_shown(row), covered)
+        if fields is None:
+            return _json(_shown(row), covered)
+        table = await anyio.to_thread.run_sync(_table, store, view)
+        return _json(_shown(row, fields_of(view, fields, _types(table))), covered)
 
     def _timeout(timeout_ms: int | None) -> float:
         wait_ms = query_timeout_ms if timeout_ms is None else max(0, timeout_ms)

@@ -341,7 +341,8 @@ def _read(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
     query.columns = tuple(columns)
     _check_columns(query)
     for name, source in view.sources.items():
-        if source.event_time is not None and query.used[name]:
+        # Also where the SQL reads nothing of an event but META, such as count(*).
+        if source.event_time is not None and source.event_time not in META and name in _tables(tree):
             query.used[name][source.event_time] = None
         if source.table is not None:
             also = [*source.table.key, *delete_columns(name, source)]

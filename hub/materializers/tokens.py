@@ -45,6 +45,14 @@ def wanted(token: str | None, source_topics: frozenset[str], view: str) -> Posit
     return mine
 
 
+def is_token(text: str) -> bool:
+    """Whether a text is a position token, such as ``orders:0:5``."""
+    try:
+        return bool(Positions.parse(text))
+    except CallerError:
+        return False
+
+
 def row_covers(row_sources: Mapping[str, Any] | None, token: Positions) -> bool:
     """True when the row's own provenance shows every position of the token."""
     if not row_sources or not token:

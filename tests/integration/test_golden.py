@@ -245,3 +245,36 @@ def test_a_view_that_is_changed_fails_with_what_changed(tmp_path: Path) -> None:
         'row "7": must not be there: {"customer_id": 7, "orders": 2, "products": 1, "amount_cents": 10}'
     ]
     assert "1 passed, 1 failed" in done.stderr
+
+
+def test_the_record_s_own_time_is_an_event_time(spark_session: SparkSession, tmp_path: Path) -> None:
+    """As docs and hint name it; and a view that reads no column of its events but counts them."""
+    (tmp_path / "views").mkdir()
+    view = """
+view: {name}
+sources: {{c: {{topic: carts, event_time: {time}, watermark: 10 minutes}}}}
+sql: SELECT window(_timestamp, '1 hour').start AS hour, count(*) AS n FROM c GROUP BY window(_timestamp, '1 hour')
+key: hour
+"""
+    (tmp_path / "views" / "by_record.yaml").write_text(view.format(name="by_record", time="_timestamp"))
+    (tmp_path / "views" / "by_event.yaml").write_text(view.format(name="by_event", time="at"))
+    schema = {**CART, "fields": [*CART["fields"], VISIT["fields"][3] | {"name": "at"}]}  # type: ignore[operator,misc,index]
+    runs = GoldenRunner(
+        spark_session,
+        {each.name: each for each in load_views(tmp_path)},
+        {name: {"c": schema} for name in ("by_record", "by_event")},
+        tmp_path,
+    )
+
+    def cart(at: str) -> dict[str, Any]:
+        return {"source": "c", "at": at, "value": {"session_id": "s", "items": 1, "at": at}}
+
+    events = [
+        cart("2024-01-01T10:00:00Z"), cart("2024-01-01T10:30:00Z"), cart("2024-01-01T13:00:00Z"), "next batch",
+        cart("2024-01-01T10:40:00Z"), cart("2024-01-01T13:30:00Z"),
+    ]  # fmt: skip
+    for name, late in (("by_record", 1), ("by_event", 0)):
+        found = runs.run(name, Case.model_validate({"events": events, "rows": {}}))
+        counts = {key[11:13]: row["n"] for key, row in found.rows.items()}
+        assert (counts, found.late) == ({"10": 2 if late else 3, "13": 2}, late), name
+        assert found.dead == []
