@@ -10,7 +10,7 @@ import re
 from base64 import b64encode
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -23,11 +23,19 @@ from pydantic_settings import (
 
 from hub.home_key import OWN, own_password, read_key
 from hub.security import Sasl, TlsOrNot
+from hub.yaml import load_mapping
 
 # The name of the store that serves by key.
 SERVING = "serving"
 _FILE_OF = {"sqlite": "{}.db", "duckdb": "{}.duckdb", "parquet": "{}"}
 _STORE_URLS = ("sqlite:///", "postgresql+psycopg://", "duckdb:///", "parquet:///")
+
+
+class _ProjectFile(YamlConfigSettingsSource):
+    """hub.yaml, read with the limits of every file of the hub: pydantic's own reading has none."""
+
+    def _read_file(self, file_path: Any) -> dict[str, Any]:
+        return load_mapping(Path(file_path))
 
 
 class Settings(BaseSettings):
@@ -368,7 +376,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, YamlConfigSettingsSource(settings_cls)
+        return init_settings, env_settings, _ProjectFile(settings_cls)
 
 
 def with_credentials(url: str, known: tuple[str, str] | None) -> str:

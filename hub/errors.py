@@ -18,6 +18,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
+# Of a name that is looked for among known ones: comparing takes time with the square of it.
+_LONGEST_NAME = 250
+
 
 class HubError(Exception):
     """What failed, with the object's kind and name, then the way out.
@@ -86,5 +89,5 @@ class HubFault(HubError):
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name most like ``name``, for "did you mean" hints; None when nothing is near."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(name[:_LONGEST_NAME], list(known), n=1, cutoff=0.6)
     return matches[0] if matches else None

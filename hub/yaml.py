@@ -1,44 +1,96 @@
 """[edge] PyYAML: files that people write, loaded so that every complaint says file, line, column and what was expected.
 
-Safe tags only, no duplicate keys, no aliases (a file of a few hundred bytes must not grow to gigabytes).
+Whatever stands in a file, loading it gives a value or a ConfigError, in bounded time and memory: safe tags only, names as
+keys, no duplicate keys, no aliases (a file of a few hundred bytes must not grow to gigabytes), limits on size, depth and numbers.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from hub.errors import ConfigError, nearest
+from hub.errors import ConfigError, HubError, nearest
 from hub.security import is_secret
+
+log = logging.getLogger(__name__)
 
 Model = TypeVar("Model", bound=BaseModel)
 Path_ = tuple[str | int, ...]
 
 _MOST_BYTES = 1_000_000
 _MOST_DEPTH = 50
+_MOST_NODES = 200_000
+_MOST_DIGITS = 400
+_MOST_SHOWN = 100
 
-_OPENING = (
-    yaml.BlockMappingStartToken,
-    yaml.BlockSequenceStartToken,
-    yaml.FlowMappingStartToken,
-    yaml.FlowSequenceStartToken,
-)
-_ALIASING = (yaml.AliasToken, yaml.AnchorToken)
-_CLOSING = (yaml.BlockEndToken, yaml.FlowMappingEndToken, yaml.FlowSequenceEndToken)
+# What PyYAML raises for a value that is not what its tag says: `!!int x`, `!!bool x`, `!!timestamp x`, 2024-02-30.
+_BAD_VALUE = (yaml.YAMLError, ValueError, OverflowError, LookupError, AttributeError, TypeError)
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
-def load_model(path: Path, model: type[Model]) -> Model:
-    """The file as a pydantic model. Raises ConfigError (HUB-1101 … HUB-1104) at the first thing that is wrong."""
-    node = _compose(path)
-    value = _value(path, node)
+class Unreadable(ConfigError):
+    """A file that is there and cannot be read: no right to, a folder, a pipe. Trying again later may help."""
+
+    code = "HUB-1101"
+
+
+def load_model(path: Path, model: type[Model], *, nul: bool = False) -> Model:
+    """Load a file as a pydantic model. Raises ConfigError (HUB-1101 … HUB-1104) at the first thing that is wrong.
+
+    ``nul``: texts may contain the character NUL. No path, name or SQL may, so it is refused unless values are data.
+    """
+    with kept_to(path):
+        node = _compose(path)
+        if node is None:
+            raise ConfigError(
+                "the file is empty", where=f"{path}", hint="docs/ shows what goes in", code="HUB-1102"
+            )
+        value = _Values(path, nul).of(node)
+        try:
+            return model.model_validate(value)
+        except ValidationError as error:
+            raise _explained(path, node, model, error) from None
+
+
+def load_mapping(path: Path) -> dict[str, Any]:
+    """Load a file of named settings; {} for one that is not there or empty. Raises ConfigError as ``load_model`` does."""
+    if not path.exists():
+        return {}
+    with kept_to(path):
+        node = _compose(path)
+        found = None if node is None else _Values(path, nul=False).of(node)
+        if found is None:
+            return {}
+        if not isinstance(found, dict):
+            raise ConfigError(
+                "the file must be a mapping", where=f"{path}", hint="write `name: value`", code="HUB-1102"
+            )
+        return found
+
+
+@contextmanager
+def kept_to(path: Path) -> Iterator[None]:
+    """Turn an error that no check foresaw into one of the file's: one file must not end a process that reads many."""
     try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        raise _explained(path, node, model, error) from None
+        yield
+    except HubError:
+        raise
+    except Exception as error:
+        log.exception("%s: no check foresaw what stands in this file", path)
+        raise ConfigError(
+            f"cannot be used: {type(error).__name__}: {str(error)[:200]}",
+            where=f"{path}",
+            hint="this is a defect of the hub: please report it with the file",
+            code="HUB-1102",
+        ) from None
 
 
 def is_there(path: Path) -> bool:
@@ -60,7 +112,10 @@ def _misnamed(path: Path) -> str | None:
 
 def place(path: Path, *steps: str | int) -> str:
     """``file:line:column`` of what stands at a path of keys, for complaints that come up after loading."""
-    node, key_node = _find(_compose(path), steps)
+    root = _compose(path)
+    if root is None:
+        return f"{path}"
+    node, key_node = _find(root, steps)
     return _where(path, (node if isinstance(node, yaml.ScalarNode) else key_node).start_mark)
 
 
@@ -70,31 +125,24 @@ def written(value: object) -> str:
 
 
 def places(path: Path) -> dict[tuple[str, ...], str]:
-    """``file:line:column`` of every key of the file's mappings, by the keys that lead to it."""
+    """``file:line:column`` of every key of the file's mappings, by the keys that lead to it. Raises ConfigError."""
     found: dict[tuple[str, ...], str] = {}
-    left: list[tuple[tuple[str, ...], yaml.Node]] = [((), _compose(path))]
+    root = _compose(path)
+    left: list[tuple[tuple[str, ...], yaml.Node]] = [] if root is None else [((), root)]
     while left:
         steps, node = left.pop()
-        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-            found[(*steps, key.value)] = _where(path, key.start_mark)
-            left.append(((*steps, key.value), value))
+        for key_node, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            key = _name(path, key_node)
+            found[(*steps, key)] = _where(path, key_node.start_mark)
+            left.append(((*steps, key), value))
     return found
 
 
-def _compose(path: Path) -> yaml.Node:
+def _compose(path: Path) -> yaml.Node | None:
+    """The nodes of a file; None for an empty one. Raises ConfigError."""
+    text = _read(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConfigError(
-            f'file "{path}" does not exist', hint=_misnamed(path) or "check the path", code="HUB-1101"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError("not UTF-8 text", where=f"{path}", hint=str(error), code="HUB-1102") from None
-    if len(text) > _MOST_BYTES:
-        raise ConfigError(f"larger than {_MOST_BYTES} bytes", where=f"{path}", code="HUB-1102")
-    try:
-        _check_tokens(path, text)
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        return _Loader(path, text).get_single_node()
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         column = len(before) - before.rfind("\n")
@@ -113,51 +161,126 @@ def _compose(path: Path) -> yaml.Node:
             hint="look at the line above as well: a missing colon, quote or indentation",
             code="HUB-1102",
         ) from None
-    if node is None:
+    except (ValueError, OverflowError) as error:  # "\UFFFFFFFF", %YAML with thousands of digits
+        raise ConfigError(f"no valid YAML: {error}", where=f"{path}", code="HUB-1102") from None
+
+
+def _read(path: Path) -> str:
+    """The file's text. Raises ConfigError."""
+    try:
+        if path.exists() and not path.is_file():
+            raise Unreadable(
+                "this is no file", where=f"{path}", hint="a folder, a pipe or a device is not read"
+            )
+        with path.open("rb") as opened:
+            content = opened.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
         raise ConfigError(
-            "the file is empty", where=f"{path}", hint="docs/ shows what goes in", code="HUB-1102"
-        )
-    return node
+            f'file "{path}" does not exist', hint=_misnamed(path) or "check the path", code="HUB-1101"
+        ) from None
+    except OSError as error:
+        raise Unreadable(
+            f"cannot be read: {error.strerror}",
+            where=f"{path}",
+            hint="check who owns the file and its rights",
+        ) from None
+    if len(content) > _MOST_BYTES:
+        raise ConfigError(f"larger than {_MOST_BYTES} bytes", where=f"{path}", code="HUB-1102")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError("not UTF-8 text", where=f"{path}", hint=str(error), code="HUB-1102") from None
 
 
-def _check_tokens(path: Path, text: str) -> None:
-    """What the loader must not even try to build."""
-    depth = 0
-    for token in yaml.scan(text, Loader=yaml.SafeLoader):
-        depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
-        if isinstance(token, _ALIASING):
+class _Loader(yaml.SafeLoader):
+    """Composes nodes, and refuses what must not even be built: aliases, and more or deeper nodes than anybody writes."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        super().__init__(text)
+        self._path = path
+        self._depth = self._nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        self._nodes += 1
+        inner = isinstance(event, yaml.CollectionStartEvent)
+        if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
             refused, hint = "anchors and aliases are not used here", "write the value out"
-        elif depth > _MOST_DEPTH:
+        elif inner and self._depth >= _MOST_DEPTH:
             refused, hint = f"nested deeper than {_MOST_DEPTH}", "is a bracket or an indentation wrong?"
+        elif self._nodes > _MOST_NODES:
+            refused, hint = f"more than {_MOST_NODES} keys and values", "split the file"
         else:
-            continue
-        raise ConfigError(refused, where=_where(path, token.start_mark), hint=hint, code="HUB-1102")
+            self._depth += inner
+            node = super().compose_node(parent, index)
+            self._depth -= inner
+            return node
+        raise ConfigError(refused, where=_where(self._path, event.start_mark), hint=hint, code="HUB-1102")
 
 
-def _value(path: Path, node: yaml.Node) -> Any:
-    if isinstance(node, yaml.MappingNode):
+class _Values:
+    """Makes dicts, lists and scalars of the nodes of one file."""
+
+    def __init__(self, path: Path, nul: bool) -> None:
+        self._path = path
+        self._nul = nul
+        self._scalars = yaml.constructor.SafeConstructor()
+
+    def of(self, node: yaml.Node) -> Any:
+        """The value of a node. Raises ConfigError."""
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.of(each) for each in node.value]
+        return self._scalar(node)
+
+    def _mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
         made: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = _value(path, key_node)
-            if not isinstance(key, str):
-                key = key_node.value  # `on:` and `1:` are names here
+            key = _name(self._path, key_node)
+            self._scalar(key_node)
             if key in made:
                 raise ConfigError(
-                    f'"{key}" stands twice',
-                    where=_where(path, key_node.start_mark),
+                    f'"{key[:_MOST_SHOWN]}" stands twice',
+                    where=_where(self._path, key_node.start_mark),
                     hint="keep one of the two",
                     code="HUB-1103",
                 )
-            made[key] = _value(path, value_node)
+            made[key] = self.of(value_node)
         return made
-    if isinstance(node, yaml.SequenceNode):
-        return [_value(path, each) for each in node.value]
-    try:
-        return yaml.SafeLoader("").construct_object(node)
-    except (yaml.MarkedYAMLError, ValueError) as error:
+
+    def _scalar(self, node: yaml.Node) -> Any:
+        if node.tag in _NUMBERS and len(node.value) > _MOST_DIGITS:
+            raise self._refused(node, f"a number of {len(node.value)} characters", "put a text in quotes")
+        try:
+            value = self._scalars.construct_object(node)
+        except _BAD_VALUE as error:
+            raise self._refused(node, f"value cannot be read: {error}", None) from None
+        if isinstance(value, str):
+            if not self._nul and "\0" in value:
+                raise self._refused(node, "the character NUL is not allowed", 'remove "\\0"')
+            if _SURROGATES.search(value):
+                raise self._refused(
+                    node,
+                    "half of a surrogate pair is no character",
+                    'write "\\U0001F600" instead of "\\ud83d\\ude00"',
+                )
+        return value
+
+    def _refused(self, node: yaml.Node, what: str, hint: str | None) -> ConfigError:
+        return ConfigError(what, where=_where(self._path, node.start_mark), hint=hint, code="HUB-1102")
+
+
+def _name(path: Path, node: yaml.Node) -> str:
+    """The text of a key; `on:` and `1:` are names too. Raises ConfigError for a list or a mapping."""
+    if not isinstance(node, yaml.ScalarNode):
         raise ConfigError(
-            f"value cannot be read: {error}", where=_where(path, node.start_mark), code="HUB-1102"
-        ) from None
+            "a key must be a name, not a list or a mapping",
+            where=_where(path, node.start_mark),
+            hint="remove the `?`, or put the key in quotes",
+            code="HUB-1102",
+        )
+    return str(node.value)
 
 
 def _explained(path: Path, root: yaml.Node, model: type[BaseModel], error: ValidationError) -> ConfigError:
@@ -172,13 +295,16 @@ def _explained(path: Path, root: yaml.Node, model: type[BaseModel], error: Valid
         said = first["msg"].removeprefix("Value error, ")
         return ConfigError(said, where=_where(path, name.start_mark), code="HUB-1104")
     node, unknown = _find(root, steps)
-    dotted = ".".join(str(step) for step in steps)
+    dotted = ".".join(str(step)[:_MOST_SHOWN] for step in steps)
     if first["type"] == "extra_forbidden":
         known = sorted(_keys(model, steps[:-1]))
         guess = nearest(str(steps[-1]), known)
         hint = f'did you mean "{guess}"?' if guess else f"known keys: {', '.join(known)}"
         return ConfigError(
-            f'unknown key "{steps[-1]}"', where=_where(path, unknown.start_mark), hint=hint, code="HUB-1104"
+            f'unknown key "{str(steps[-1])[:_MOST_SHOWN]}"',
+            where=_where(path, unknown.start_mark),
+            hint=hint,
+            code="HUB-1104",
         )
     if first["type"] == "missing":
         return ConfigError(

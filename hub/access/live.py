@@ -13,7 +13,7 @@ from hub.access.decide import ANONYMOUS, Policy, Principal, decide
 from hub.access.files import ACCESS_FILE, AccessFile, load_access
 from hub.caller import Action, Caller, Decision, Resource
 from hub.errors import ConfigError
-from hub.yaml import is_there
+from hub.yaml import Unreadable, is_there
 
 log = logging.getLogger(__name__)
 
@@ -91,11 +91,11 @@ class LiveAccess:
             return
         try:
             made = Rules.of(load_access(self.path))
+        except Unreadable as error:
+            self._failed(ConfigError(error.message, hint=error.hint, code="HUB-1712"))
+            return  # and tried again: who may read it is not in the stamp
         except ConfigError as error:
             self._failed(error)
-        except OSError as error:
-            self._failed(ConfigError(f'"{self.path}" cannot be read: {error.strerror}', code="HUB-1712"))
-            return  # and tried again: who may read it is not in the stamp
         else:
             log.info("access is controlled by %s", self.path)
             self.rules, self.error = made, None

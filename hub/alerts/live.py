@@ -18,6 +18,7 @@ from hub.alerts.files import (
     query_files,
 )
 from hub.errors import ConfigError
+from hub.yaml import Unreadable
 
 Stamp = tuple[int, int]
 T = TypeVar("T")
@@ -82,14 +83,10 @@ class LiveAlerts:
         try:
             found = load(path)
             self.errors.pop(str(path), None)
+        except Unreadable as error:  # it is tried again: who may read it is not in the stamp
+            self.errors[str(path)], stamp = error, _UNREAD
         except ConfigError as error:
             self.errors[str(path)] = error
-        except OSError as error:
-            # It is tried again: who may read it is not in the stamp.
-            self.errors[str(path)] = ConfigError(
-                f"cannot be read: {error.strerror}", where=str(path), code="HUB-1105"
-            )
-            stamp = _UNREAD
         self._read[path] = stamp
         return found
 

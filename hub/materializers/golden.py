@@ -91,7 +91,7 @@ def golden_files(project: Path) -> list[Path]:
 
 def load_golden(path: Path, views: Mapping[str, View | SqlView]) -> GoldenFile:
     """The file, with the names in it looked up. Raises ConfigError with file, line and column."""
-    found = load_model(path, GoldenFile)
+    found = load_model(path, GoldenFile, nul=True)
     view = views.get(found.view)
     if view is None:
         guess = nearest(found.view, views)

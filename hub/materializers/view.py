@@ -31,7 +31,7 @@ from hub.materializers.avro_shape import PROOF, AvroType
 from hub.materializers.formats import TYPE_NAMES, UnknownType, declared, of_ddl
 from hub.materializers.transforms import Function
 from hub.topics.tree import LatencyNode, duration_ms
-from hub.yaml import load_model, place, places
+from hub.yaml import kept_to, load_model, place, places
 
 if TYPE_CHECKING:
     from hub.materializers.sql_view import SqlView
@@ -400,6 +400,11 @@ def load_view(path: Path) -> View | SqlView:
 
     Raises ConfigError with file, line and column and what was expected there.
     """
+    with kept_to(path):
+        return _load_view(path)
+
+
+def _load_view(path: Path) -> View | SqlView:
     if ("sql",) in places(path):
         from hub.materializers.sql_view import SqlView
 

@@ -35,7 +35,7 @@ from hub.schema_registry.policy_rules import (
     text_of,
 )
 from hub.schema_registry.subjects import split
-from hub.yaml import load_model, places
+from hub.yaml import kept_to, load_model, places
 
 POLICIES_FILE = "policies.yaml"
 DEFAULT_LEVEL = "BACKWARD"  # the registry's own, when nothing says one
@@ -215,7 +215,8 @@ class Policies:
 
 def load_policies(path: Path, topics: Iterable[str] = ()) -> Policies:
     """The rules in a file. Raises ConfigError with ``file:line:column``, and the nearest name for an unknown one."""
-    return Policies(_nodes(load_model(path, PolicyFile), places(path)), topics)
+    with kept_to(path):
+        return Policies(_nodes(load_model(path, PolicyFile), places(path)), topics)
 
 
 def explain(policies: Policies, subject: str, own_level: str | None = None) -> list[Row]:

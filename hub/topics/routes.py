@@ -16,7 +16,7 @@ from hub.errors import HubError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster
 from hub.schema_registry.client import RegistryClient
 from hub.topics.producer import Publisher
-from hub.topics.tree import TopicSpec, load
+from hub.topics.tree import LiveTree, TopicSpec
 
 # Each holds one of the server's threads (40) while Kafka is slow or away; views must stay readable.
 _MOST_AT_ONCE = 16
@@ -38,22 +38,25 @@ def create_router(
     tree_file: Path | None = None,
     refuses: Callable[[str], HubError | None] = lambda _topic: None,
 ) -> APIRouter:
-    """The routes over one cluster; with ``tree_file`` (topics.yaml, read when asked) topics tell owner, doc and tags. ``refuses``:
-    why a topic takes no event here."""
+    """The routes over one cluster; with ``tree_file`` (topics.yaml, read when it has changed) topics tell owner, doc and tags.
+    A file that cannot be read leaves what was known, and answers carry ``tree_error``. ``refuses``: why a topic takes no event here."""
     router = APIRouter(tags=["topics"])
     publisher = Publisher(cluster, registry)
     publishing = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
-    def specs() -> Mapping[str, TopicSpec]:
-        if tree_file is None or not tree_file.exists():
-            return {}
-        return {spec.name: spec for spec in load(tree_file).topics}
+    tree = None if tree_file is None else LiveTree(tree_file)
+
+    def specs() -> tuple[Mapping[str, TopicSpec], dict[str, str]]:
+        if tree is None or not tree.path.exists():
+            return {}, {}
+        known = tree.topics()
+        return known, {} if tree.error is None else {"tree_error": tree.error.message}
 
     @router.get("/topics")
     def topics() -> Response:
         """Every topic: partitions, replicas, end offsets added up, and what the tree says of it."""
         found = {name: topic for name, topic in cluster.topics().items() if sees_topic(name)}
-        said = specs()
+        said, trouble = specs()
         ends: dict[str, int] = dict.fromkeys(found, 0)
         for tp, offset in cluster.end_offsets(list(found)):
             ends[tp.topic] += offset
@@ -63,11 +66,11 @@ def create_router(
                 "partitions": topic.partitions,
                 "replication_factor": topic.replication_factor,
                 "end_offsets": ends[name],
-                **_described(said.get(name)),
+                **_described(said.get(name), trouble),
             }
             for name, topic in sorted(found.items())
         ]
-        return _json({"topics": listed, "tree": nested(sorted(found))})
+        return _json({"topics": listed, "tree": nested(sorted(found)), **trouble})
 
     @router.get("/topics/{topic}")
     def topic(topic: str) -> Response:
@@ -79,6 +82,7 @@ def create_router(
                 f'topic "{topic}" does not exist', hint=f'did you mean "{guess}"?' if guess else None
             )
         begin, end = cluster.beginning_offsets([topic]), cluster.end_offsets([topic])
+        said, trouble = specs()
         partitions = [
             {"partition": tp.partition, "begin": begin.get(tp), "end": offset} for tp, offset in sorted(end)
         ]
@@ -87,7 +91,8 @@ def create_router(
                 "topic": topic,
                 "config": cluster.topic_config([topic])[topic],
                 "partitions": partitions,
-                **_described(specs().get(topic)),
+                **_described(said.get(topic), trouble),
+                **trouble,
             }
         )
 
@@ -109,10 +114,10 @@ def create_router(
     return router
 
 
-def _described(spec: TopicSpec | None) -> dict[str, object]:
-    """What the tree says; ``managed`` is false for a topic that it does not name."""
+def _described(spec: TopicSpec | None, trouble: Mapping[str, str]) -> dict[str, object]:
+    """What the tree says; ``managed`` is false for a topic that it does not name, null while the file cannot be read."""
     if spec is None:
-        return {"managed": False}
+        return {"managed": None if trouble else False}
     return {"managed": True, "owner": spec.owner, "doc": spec.doc, "tags": list(spec.tags)}
 
 

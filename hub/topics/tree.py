@@ -17,7 +17,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from hub.errors import ConfigError
-from hub.yaml import load_model, place
+from hub.yaml import kept_to, load_model, place
 
 Level = Literal[
     "NONE",
@@ -324,6 +324,11 @@ def load(path: Path, replication_factor: int = 1) -> TopicTree:
 
     ``replication_factor`` is that of topics for which no node says one.
     """
+    with kept_to(path):
+        return _load(path, replication_factor)
+
+
+def _load(path: Path, replication_factor: int) -> TopicTree:
     file = load_model(path, TreeFile)
     defaults: dict[str, tuple[object, str]] = {
         "partitions": (1, _ROOT),

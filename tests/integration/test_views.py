@@ -190,6 +190,22 @@ def test_a_view_that_cannot_be_says_why_and_starts_when_it_can(pipeline: Pipelin
     plant.running()
 
 
+def test_a_file_that_is_odd_yaml_fails_alone(pipeline: Pipeline) -> None:
+    """Its view says so; applier and materializer run on, and so do the other views."""
+    plant = Plant(pipeline, "beside")
+    plant.declare({"celsius": "r.celsius"})
+    plant.running()
+    (pipeline.views / "odd_keys.yaml").write_text("? [a]\n: b\n")
+    (pipeline.views / "odd_number.yaml").write_text("view: odd_number\npartitions: 0x" + "f" * 5_000 + "\n")
+    wait_until(lambda: pipeline.state("odd_keys").get("state") == "failed", 120.0)
+    assert "a key must be a name" in pipeline.state("odd_keys")["reason"]
+    wait_until(lambda: "a number of 5002" in (pipeline.state("odd_number").get("reason") or ""), 120.0)
+    token = plant.write("b", plant.reading("b", 4.0))
+    assert plant.row("b", token).json()["celsius"] == 4.0
+    for name in ("apply-changelogs", "materialize"):
+        assert pipeline.processes[name].process.poll() is None, pipeline.processes[name].last_words()
+
+
 def test_publishing_names_the_field_that_is_wrong(pipeline: Pipeline) -> None:
     plant = Plant(pipeline, "typo")
     with pytest.raises(CallerError, match='topic "plant.typo".*field "celsius"'):

@@ -110,6 +110,31 @@ def test_every_page_of_a_real_server_answers(hub_server: str, topic: str) -> Non
         assert found["groups"][0][0] == "schemas"
 
 
+@pytest.mark.parametrize("file", ["topics.yaml", "policies.yaml", "mirrors.yaml", "alerts.yaml"])
+def test_a_file_that_is_odd_yaml_is_no_error_of_the_pages(
+    settings: Settings, hub_server: str, file: str
+) -> None:
+    path = settings.project / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = path.read_bytes() if path.exists() else None
+    try:
+        for text in (
+            b"? [a]\n: b\n",
+            b"topics: {a: {doc: !!bool x}}\n",
+            b'policies: {"\\ud800": {doc: record}}\n',
+        ):
+            path.write_bytes(text)
+            time.sleep(1.2)  # files are looked at once a second
+            with httpx2.Client(base_url=hub_server, timeout=60) as http:
+                for page in ("/topics", "/schemas", "/alerts", "/mirrors"):
+                    assert http.get(page, headers=HTML).status_code == 200, (page, text)
+                for address in ("/topics", "/subjects", "/subjects/a-value/versions", "/config", "/metrics"):
+                    assert http.get(address).status_code in (200, 404), (address, text)
+    finally:
+        path.unlink() if before is None else path.write_bytes(before)
+    time.sleep(1.2)
+
+
 def test_new_messages_are_pushed(settings: Settings, hub_server: str, topic: str) -> None:
     cluster = KafkaCluster(settings.bootstrap, 10.0)
     opened = threading.Event()
