@@ -80,6 +80,7 @@ _DOWN = {
     KafkaError._MSG_TIMED_OUT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._RESOLVE,
+    KafkaError._DESTROY,
     KafkaError._DESTROY_BROKER,
     KafkaError._WAIT_COORD,
     KafkaError.REQUEST_TIMED_OUT,
@@ -153,8 +154,8 @@ class Connection:
     def settings(
         self, part: str, heard: Callable[[KafkaError], None] | None = None, **more: Any
     ) -> dict[str, Any]:
-        """What every client has in common; ``part`` names it in the brokers' logs and metrics, ``heard`` also gets what
-        its error callback says."""
+        """Return the settings that all clients share. ``part`` names the client in the brokers' logs and metrics; ``heard`` is
+        called with its errors."""
         return {
             **self._security,
             "bootstrap.servers": self.bootstrap,
@@ -173,11 +174,12 @@ class Connection:
         with self._admin_lock:
             cut_off = self._contact.blocked
             if self._admin is not None and (cut_off or self._contact.renewals != self._renewals):
-                retire(self._admin)
+                retire(self._admin, self.timeout_s + 1.0)
                 self._admin = None
             if cut_off:
                 raise self.cut_off(self._contact)
-            self._admin = self._admin or self._fresh
+            if self._admin is None:  # not by its truth: a client with an empty queue is false
+                self._admin = self._fresh
             if self._admin is None:
                 self._admin = made(AdminClient, self.settings("admin"))
             self._fresh, self._renewals = None, self._contact.renewals
@@ -189,7 +191,7 @@ class Connection:
         return self.down(contact.client, f"no answer for {seconds:.0f} s: {contact.why.strip()}")
 
     def _probe(self) -> bool:
-        """Whether Kafka answers a fresh client, and at least one broker that it names can be reached."""
+        """Ask Kafka with a fresh client; True when it answers and at least one broker that it names can be reached."""
         fresh = made(AdminClient, self.settings("admin"))
         wait_s = min(_PROBE_S, self.timeout_s)
         try:
@@ -320,17 +322,19 @@ class Connection:
 
 
 def is_no_answer(error: HubError | None) -> bool:
-    """Whether the error says that Kafka is not there for this client."""
+    """Return True for an error that means: Kafka did not answer this client."""
     return isinstance(error, PeerError) and error.code in (AWAY, BARRED)
 
 
-def retire(client: object) -> None:
-    """Give a client up in a thread of its own: to destroy one that is cut off may take a while. Producers are not closed,
-    which would fail calls of other threads; they end with the last of these."""
-    threading.Thread(target=_close, args=(client,), name="kafka-retired", daemon=True).start()
+def retire(client: object, after_s: float = 0.0) -> None:
+    """Give a client up in a thread of its own: to destroy one that is cut off may take a while. ``after_s``: how long
+    calls of other threads may still wait for its answers. Producers are not closed, which would fail such
+    calls; they end with the last of these."""
+    threading.Thread(target=_close, args=(client, after_s), name="kafka-retired", daemon=True).start()
 
 
-def _close(client: object) -> None:
+def _close(client: object, after_s: float) -> None:
+    time.sleep(after_s)
     if isinstance(client, Consumer):
         with contextlib.suppress(KafkaException, RuntimeError):
             client.close()

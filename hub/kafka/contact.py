@@ -4,8 +4,8 @@ librdkafka's clients do not always come back (docs/adr/0030-cut-off-clients.md).
 its answers and failures to a ``Contact``::
 
     failing  no answer since ``failing_since_s``; the client goes on by itself
-    cut off  failing for ``cut_off_s``: it is not asked any more, calls fail at once, and a thread asks Kafka with a
-             fresh client every two seconds
+    overdue  failing for ``cut_off_s``: a thread asks Kafka with a fresh client every two seconds
+    cut off  overdue, and it was asked again meanwhile: it is not asked any more, calls fail at once
     renewed  the fresh client was answered: whoever holds a client that was cut off makes a new one before its next call
 
 ``Contacts`` are the clients of one cluster in this process; ``reports`` tells of all clusters. Times are monotonic seconds.
@@ -17,7 +17,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hub.errors import HubError
@@ -38,6 +38,7 @@ class Contact:
     def __init__(self, contacts: Contacts, client: str, is_behind: Callable[[], bool] | None = None) -> None:
         self.client = client
         self.failing_since_s: float | None = None
+        self.failed_at_s = 0.0  # last
         self.why = ""
         self.blocked = False
         self.renewals = 0
@@ -52,9 +53,9 @@ class Contact:
 
     def failed(self, why: str) -> None:
         """Note that an answer did not come."""
-        self.why = why
+        self.why, self.failed_at_s = why, time.monotonic()
         if self.failing_since_s is None:
-            self.failing_since_s = time.monotonic()
+            self.failing_since_s = self.failed_at_s
             self._contacts.watch()
 
     def doubt(self) -> None:
@@ -65,6 +66,12 @@ class Contact:
     def failing_s(self, now_s: float) -> float:
         """Seconds without an answer; 0 when the last call was answered."""
         return 0.0 if self.failing_since_s is None else max(0.0, now_s - self.failing_since_s)
+
+    def was_asked_again(self) -> bool:
+        """Whether failures are spread over a while; after a single one nobody may have asked since."""
+        return self.failing_since_s is not None and (
+            self.failed_at_s - self.failing_since_s >= self._contacts.cut_off_s / 2
+        )
 
     def renew(self) -> None:
         """Ask the holder for a new client; Kafka has just answered one."""
@@ -95,8 +102,8 @@ class Contacts:
         _everywhere.add(self)
 
     def open(self, client: str, is_behind: Callable[[], bool] | None = None) -> Contact:
-        """Contact of a new client of this kind; it is forgotten with its holder. ``is_behind``: whether records wait that
-        the client does not get; may raise, which says nothing."""
+        """Return the contact of a new client of this kind, kept for as long as its holder keeps it. ``is_behind`` returns
+        True when records wait that the client does not get; it may raise PeerError."""
         made = Contact(self, client, is_behind)
         with self._lock:
             self._known.add(made)
@@ -126,22 +133,31 @@ class Contacts:
             if each.doubted:
                 self._ask_whether_behind(each)
         failing = [each for each in contacts if each.failing_since_s is not None]
-        for each in failing:
-            if not each.blocked and each.failing_s(now_s) >= self.cut_off_s:
+        overdue = [each for each in failing if each.failing_s(now_s) >= self.cut_off_s]
+        for each in overdue:
+            if not each.blocked and each.was_asked_again():
                 each.blocked = True
                 log.warning(
                     'Kafka at "%s": %s has had no answer for %.0f s (%s): a fresh client is tried',
                     *(self.cluster, each.client, each.failing_s(now_s), each.why.strip()),
                 )
-        cut_off = [each for each in failing if each.blocked]
-        if cut_off and now_s >= self._probe_at_s:
+        if overdue and now_s >= self._probe_at_s:
             self._probe_at_s = now_s + PROBE_EVERY_S
             if self._probe():
-                for each in cut_off:
-                    each.renew()
-                names = ", ".join(sorted({each.client for each in cut_off}))
-                log.warning('Kafka at "%s" answers a fresh client: replaced: %s', self.cluster, names)
+                self._end(overdue)
         return bool(failing) or any(each.doubted for each in contacts)
+
+    def _end(self, overdue: Sequence[Contact]) -> None:
+        """Kafka answers: have those that were cut off replaced, and forget failures that nobody repeated."""
+        cut_off = [each for each in overdue if each.blocked]
+        for each in overdue:
+            if each.blocked:
+                each.renew()
+            else:
+                each.answered()
+        if cut_off:
+            names = ", ".join(sorted({each.client for each in cut_off}))
+            log.warning('Kafka at "%s" answers a fresh client: replaced: %s', self.cluster, names)
 
     def _ask_whether_behind(self, contact: Contact) -> None:
         contact.doubted = False

@@ -1,5 +1,6 @@
-"""[edge] Contact of all of a hub's processes with Kafka, as files in the home folder: a process that is cut off cannot tell it
-through the log.
+"""[edge] Contact of all of a hub's processes with Kafka, as files in the home folder.
+
+A process that is cut off cannot write to the log that it is.
 
 Each process writes ``<home>/contact/<process>.json`` every few seconds. The server and ``hub doctor`` read them.
 """
@@ -21,7 +22,7 @@ from hub.runtime import began_of, repeating
 
 FOLDER = "contact"
 WRITE_EVERY_S = 2.0
-# A note that old says nothing of now: its process stands still, or cannot write.
+# The process of a note that is older stands still or cannot write.
 STALE_MS = 30_000
 _MOST_PROCESSES = 100
 _MOST_BYTES = 1 << 20
@@ -76,7 +77,7 @@ def _write(path: Path) -> None:
 
 
 def notes(home: Path, now_ms: int) -> list[Note]:
-    """The notes of processes that run, by their names. Those of others are removed; a file that is no note is left out."""
+    """Return the notes of running processes, by name. Removes notes of ended processes and skips files of another format."""
     found = []
     with contextlib.suppress(OSError):
         for path in sorted((home / FOLDER).glob("*.json"))[:_MOST_PROCESSES]:
@@ -102,7 +103,7 @@ def _read(path: Path, now_ms: int) -> Note | None:
 
 
 def _still_runs(pid: int, began: object) -> bool:
-    """Whether it is the process that wrote the note, and not another one with its number."""
+    """Return False when the process has ended, also when another one has its number now."""
     try:
         return began_of(pid) == began
     except OSError:

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from hub.errors import PeerError
+from hub.kafka import KafkaCluster
 from hub.kafka.contact import Contact, Contacts, reports
 from hub.kafka.contact_notes import STALE_MS, notes, noting
 from hub.observability.contact_series import family
@@ -28,7 +29,7 @@ class Stage:
     def failing(self, client: str, since_s: float) -> Contact:
         made = self.contacts.open(client)
         made.failed("timed out")
-        made.failing_since_s = since_s
+        made.failing_since_s, made.failed_at_s = since_s, since_s + 20.0
         return made
 
 
@@ -52,9 +53,20 @@ def test_an_answer_ends_it_and_the_next_failure_begins_anew() -> None:
     lost = stage.failing("admin", 0.0)
     lost.answered()
     lost.failed("timed out")
-    lost.failing_since_s = 20.0
+    lost.failing_since_s, lost.failed_at_s = 20.0, 40.0
     stage.contacts.step(49.0)
     assert not lost.blocked
+
+
+def test_a_client_that_nobody_asked_again_is_not_cut_off_and_its_failure_is_forgotten() -> None:
+    stage = Stage()
+    once = stage.failing("admin", 0.0)
+    once.failed_at_s = 0.0
+    stage.contacts.step(60.0)
+    assert (once.blocked, stage.probes, once.failing_s(60.0)) == (False, 1, 60.0)
+    stage.well = True
+    stage.contacts.step(62.0)
+    assert (once.renewals, once.failing_s(62.0)) == (0, 0.0)
 
 
 def test_a_reader_that_hears_nothing_is_replaced_only_where_records_wait() -> None:
@@ -121,3 +133,12 @@ def _wait_for(path: Path) -> None:
     while not path.exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_there_is_one_admin_client_until_it_is_renewed() -> None:
+    cluster = KafkaCluster("127.0.0.1:1", 0.1)
+    first = cluster.admin
+    assert cluster.admin is first
+    cluster._contact.renew()
+    second = cluster.admin
+    assert second is not first and cluster.admin is second
