@@ -10,11 +10,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.exception_handlers import http_exception_handler
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.websockets import WebSocket
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
 from hub.access.authenticate import Proxies
@@ -52,6 +54,7 @@ from hub.schema_registry import levels_routes
 from hub.schema_registry import routes as registry_routes
 from hub.schema_registry.client import RegistryClient
 from hub.schema_registry.contracts.rules import RuleRefused
+from hub.schema_registry.exchange import NOT_ALLOWED, NOT_FOUND, answer_type
 from hub.schema_registry.node import Node
 from hub.schema_registry.openapi import with_registry
 from hub.topics import audit_routes, dead_letter_routes, gateway_routes
@@ -104,6 +107,7 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(title="Event hub", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(HubError, on_hub_error)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
+    app.add_exception_handler(HTTPException, on_no_such_route)
     own = app.openapi
     app.openapi = lambda: with_registry(own())  # type: ignore[method-assign]
 
@@ -341,6 +345,19 @@ async def on_hub_error(connection: HTTPConnection, error: Exception) -> JSONResp
     if isinstance(connection, WebSocket):
         await connection.send_denial_response(response)
     return response
+
+
+async def on_no_such_route(request: Request, error: Exception) -> Response:
+    """A path or a method that no route has: the body that Confluent's registry gives, for its clients read it.
+
+    They ask at any path below the root, where the hub's own routes are as well."""
+    assert isinstance(error, HTTPException)
+    body = {404: NOT_FOUND.body, 405: NOT_ALLOWED.body}.get(error.status_code)
+    if body is None:
+        return await http_exception_handler(request, error)
+    accept = request.headers.get("accept", "")
+    kind = "application/json" if "text/html" in accept else answer_type(accept.encode("latin-1")).decode()
+    return Response(body, error.status_code, dict(error.headers or {}), kind)
 
 
 async def on_invalid_request(_request: Request, error: Exception) -> JSONResponse:

@@ -323,6 +323,38 @@ def test_protobuf_that_is_none_or_reaches_out(http: httpx.Client, text: str, say
         assert "root:" not in answer.text and "/tmp/" not in answer.text
 
 
+# ---- paths and methods that no route has
+
+
+def test_a_path_that_is_none_is_answered_as_confluents_registry_does(http: httpx.Client) -> None:
+    for path in (
+        "/nothing",
+        "/subject",
+        "/schema/ids/1",
+        "/v1",
+        "/v1/nothing",
+        "/subjects/s/nothing",
+        "/dek-registry/v1/keks",
+    ):
+        for method in ("GET", "POST"):
+            answer = http.request(method, path)
+            assert answer.status_code == 404, (method, path, answer.text)
+            assert answer.json() == {"error_code": 404, "message": "HTTP 404 Not Found"}
+            assert answer.headers["content-type"] == "application/vnd.schemaregistry.v1+json"
+    for method, path in (
+        ("PUT", "/subjects/s/versions"),
+        ("PATCH", "/config"),
+        ("DELETE", "/topics"),
+        ("PUT", "/health"),
+    ):
+        answer = http.request(method, path)
+        assert answer.status_code == 405, (method, path, answer.text)
+        assert answer.json() == {"error_code": 405, "message": "HTTP 405 Method Not Allowed"}
+        assert "GET" in answer.headers["allow"]
+    page = http.get("/nothing", headers={"Accept": "text/html,*/*;q=0.8"})
+    assert page.headers["content-type"] == "application/json" and page.json()["error_code"] == 404
+
+
 # ---- numbers in paths
 
 

@@ -81,6 +81,12 @@ def parse(text: str, named: Mapping[str, ProtobufSchema] | None = None) -> Proto
     )
 
 
+def field_names(schema: ProtobufSchema) -> list[str]:
+    """The names of the fields of every message at the top of the file; without those of a oneof, as Confluent has it."""
+    fields = [each for message in schema.file.message_type for each in message.field]
+    return [each.name for each in fields if each.proto3_optional or not each.HasField("oneof_index")]
+
+
 @lru_cache(maxsize=256)
 def _linked(
     text: str, beside: tuple[tuple[str, bytes], ...]

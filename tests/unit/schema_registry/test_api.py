@@ -653,6 +653,40 @@ def test_reserved_fields_are_kept_free_where_fields_are_validated(http: Http) ->
     assert "RESERVED_FIELD_REMOVED" in message and "`z`" in message
 
 
+PROTO_AB = 'syntax = "proto3"; message P {int32 a = 1;} message Q {int32 b = 1; oneof one {int32 c = 2;}}'
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "taken", "free"),
+    [
+        (
+            "JSON",
+            '{"type": "object", "properties": {"b": {"type": "object", "properties": {"c": {}}}}}',
+            "b",
+            "c",
+        ),
+        (
+            "JSON",
+            '{"$ref": "#/definitions/A", "definitions": {"A": {"properties": {"c": {}}}}, "properties": {"b": {}}}',
+            "b",
+            "c",
+        ),
+        ("PROTOBUF", PROTO_AB, "a", "z"),
+        ("PROTOBUF", PROTO_AB, "b", "c"),
+    ],
+)
+def test_reserved_fields_are_kept_free_in_every_format(
+    http: Http, form: str, text: str, taken: str, free: str
+) -> None:
+    """At the top: properties of a JSON Schema, fields of each message of a file."""
+    http.ok("PUT", "/config", {"validateFields": True})
+    body = {"schema": text, "schemaType": form, "metadata": {"properties": {"confluent:reserved": taken}}}
+    message = http.fails(409, 40901, "POST", "/subjects/s/versions", body)
+    assert "FIELD_CONFLICTS_WITH_RESERVED_FIELD" in message and f"`{taken}`" in message
+    body["metadata"] = {"properties": {"confluent:reserved": free}}
+    assert http.ok("POST", "/subjects/s/versions", body)["version"] == 1
+
+
 # ---- modes
 
 

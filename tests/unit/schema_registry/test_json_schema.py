@@ -575,9 +575,14 @@ CASES: list[tuple[str, Any, Any, tuple[bool, bool], str]] = [
     ("oneOf to anyOf", one_of(S, I), any_of(S, I), BACK, "COMBINED_TYPE_CHANGED"),
     ("anyOf to oneOf", any_of(S, I), one_of(S, I), FORTH, "COMBINED_TYPE_CHANGED"),
     ("allOf to anyOf", all_of(S, {"enum": ["a"]}), any_of(S, {"enum": ["a"]}), BACK, "COMBINED_TYPE_CHANGED"),
+    ("allOf to anyOf of fewer", all_of(I, S, B), any_of(I, S), BACK, "COMBINED_TYPE_CHANGED"),
+    ("allOf to anyOf of one", all_of(I, S), any_of(S), BACK, "COMBINED_TYPE_CHANGED"),
+    ("allOf to oneOf of one", all_of(I, S), one_of(S), BACK, "COMBINED_TYPE_CHANGED"),
+    ("allOf to oneOf of fewer", all_of(I, S, B), one_of(I, S), NEITHER, "COMBINED_TYPE_CHANGED"),
+    ("oneOf to anyOf of fewer", one_of(I, S, B), any_of(I, S), NEITHER, "SUM_TYPE_NARROWED"),
     ("oneOf one to allOf one", one_of(S), all_of(S), BOTH, SAME),
     ("anyOf one to oneOf two", any_of(S), one_of(I, S), BACK, "SUM_TYPE_NARROWED"),
-    ("anyOf one to allOf two", any_of(S), all_of(I, S), NEITHER, "COMBINED_TYPE_CHANGED"),
+    ("anyOf one to allOf two", any_of(S), all_of(I, S), FORTH, "COMBINED_TYPE_CHANGED"),
     ("not narrowed", {"not": N}, {"not": I}, BACK, "NOT_TYPE_EXTENDED"),
     ("not extended", {"not": I}, {"not": N}, FORTH, "NOT_TYPE_EXTENDED"),
     ("if-then-else is not compared", {"if": S, "then": {}}, {"if": I, "then": S}, BOTH, SAME),
@@ -1047,3 +1052,18 @@ def test_many_reasons_are_cut_short() -> None:
         return schema(opened({f"a{index}": kind for index in range(500)}))
 
     assert len(json_schema.differences(many(S), many(I))) == json_schema_differences.MOST_REASONS
+
+
+@pytest.mark.parametrize(
+    "draft", ["http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema"]
+)
+def test_ten_thousand_references_are_read_in_a_moment(draft: str) -> None:
+    """By drafts since 2019-09 each cost as much as hundreds of others: their meta-schemas refer to themselves dynamically."""
+    properties = {f"p{number}": {"$ref": "#/definitions/A"} for number in range(10_000)}
+    text = json.dumps({"$schema": draft, "definitions": {"A": {"type": "string"}}, "properties": properties})
+    with costs_at_most(30):
+        schema = json_schema.parse(text)
+    assert len(json_schema.field_names(schema)) == 10_000
+    wrong = json.dumps({"$schema": draft, "properties": {"a": {"type": "text"}}})
+    with pytest.raises(InvalidSchema, match="#/properties/a/type"):
+        json_schema.parse(wrong)

@@ -28,7 +28,9 @@ def combined(comparison: Comparison, writer: Shape, reader: Shape) -> Job:
             f"the reader has {len(reads)} rules that must all hold, the writer has {len(wrote)}",
             "remove the rules that were added",
         )
-    elif reader.criterion != "allOf" and len(reads) < len(wrote):
+    elif writer.criterion != "allOf" and len(reads) < len(
+        wrote
+    ):  # fewer that must all hold are easier to meet
         found += comparison.says(
             "SUM_TYPE_NARROWED",
             f"the reader takes {called(reader)}, the writer may write {called(writer)}",
@@ -63,6 +65,8 @@ def combined(comparison: Comparison, writer: Shape, reader: Shape) -> Job:
 
 def _criterion_widened(writer: Shape, reader: Shape, wrote: int, reads: int) -> bool:
     if writer.criterion == reader.criterion or reader.criterion == "anyOf":
+        return True
+    if reads == 1 and writer.criterion == "allOf":
         return True
     return wrote == 1 and (reader.criterion == "oneOf" or reads == 1)
 
