@@ -140,23 +140,6 @@ class Settings(BaseSettings):
         ge=0,
         description="memory beside the heap in which an embedded Spark sorts and groups; what does not fit is spilled. 0: in the heap",
     )
-    isolated_processes: int = Field(
-        2,
-        ge=1,
-        le=32,
-        description="views that ended Spark run in a process each, so that they end no other view; at most this many run at once",
-    )
-    isolated_heap_mb: int = Field(1024, ge=256, description="Java heap of the process of an isolated view")
-    stalled_batch_s: float = Field(
-        300.0,
-        ge=0.0,
-        description="a view is isolated when nothing moves in its batch for this long: no task ends, no record is read. 0: never",
-    )
-    python_memory_mb: int = Field(
-        2048,
-        ge=0,
-        description="address space of each process that runs views' Python functions; beyond it they get a MemoryError. 0: no bound",
-    )
     damaged_rebuilds: int = Field(
         3,
         ge=0,
@@ -264,6 +247,16 @@ class Settings(BaseSettings):
         gt=0.0,
         le=600.0,
         description="longest that rows of views with a `cut` wait in a store for their cut; then they are applied as they come",
+    )
+    largest_batch_mb: int = Field(
+        64,
+        ge=0,
+        le=2_000,
+        description="largest batch of records that a reader unpacks, in MiB once unpacked; a larger one is a dead-letter record, "
+        "by its place and size. 0: there is no bound, and a batch of a few kB may take a process's memory",
+    )
+    largest_record_mb: int = Field(
+        16, ge=1, le=2_000, description="the same of a single record: Spark holds several copies of it"
     )
     kafka_timeout_s: float = Field(15.0, description="longest wait for one Kafka request")
     kafka_cut_off_s: float = Field(

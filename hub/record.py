@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 from hub.errors import CallerError
 
+UNREAD_HEADER = "hub.unread"
+"""In the record that a reader is given in the place of a batch that nobody may unpack: why, in half a sentence."""
+
 # As Kafka has them: a header may have a name and no value.
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -51,6 +54,14 @@ class Record(NamedTuple):
     @property
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
+
+    @property
+    def unread(self) -> str | None:
+        """Why the batch at this offset was not unpacked; None: this is a record as it was written."""
+        if self.key is not None or self.value is not None:
+            return None
+        text = self.header(UNREAD_HEADER)
+        return None if text is None else text.decode(errors="replace")
 
     def header(self, name: str) -> bytes | None:
         """The last header of that name, as Kafka has it: later headers win."""

@@ -53,6 +53,7 @@ SECONDS = {
     "integration/test_mirror_first_commit.py": 48,
     "faults/test_registry_nodes.py": 44,
     "integration/test_alerts.py": 44,
+    "integration/test_large_batches.py": 80,
     "integration/test_delta.py": 40,
     "integration/test_client.py": 38,
     "integration/test_stores.py": 38,

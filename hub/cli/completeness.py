@@ -220,11 +220,11 @@ def _run(topic: str, *, mirrors: bool) -> TopicAudit:
 
 def _audit(settings: Settings, topic: str, *, mirrors: bool) -> Audit:
     from hub.completeness.audit import Audit
-    from hub.kafka import own_cluster, own_connection
+    from hub.kafka import bounds_of, own_cluster, own_connection
     from hub.replication.clusters import access_of
 
     kafka = own_cluster(settings)
-    access = access_of(own_connection(settings), "hub-audit")
+    access = access_of(own_connection(settings), "hub-audit", bounds_of(settings))
     copies = _copies(settings, kafka, topic) if mirrors else []
     return Audit(kafka, access, topic, copies, settings.replication_factor)
 

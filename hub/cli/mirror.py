@@ -152,13 +152,13 @@ def _file(file: Path | None) -> tuple[Path, MirrorsFile]:
 
 
 def _world(file: Path | None) -> _World:
-    from hub.replication.clusters import OWN_REGISTRY, reach_all
+    from hub.replication.clusters import own_environ, reach_all
     from hub.replication.links import checked
 
     path, loaded = _file(file)
     _read.set(loaded)
     settings = load_settings()
-    environ = {**os.environ, OWN_REGISTRY: settings.registry}
+    environ = own_environ(settings)
     return _World(path, checked(loaded), reach_all(loaded, environ, path.parent, settings.kafka_timeout_s))
 
 
@@ -375,7 +375,7 @@ def run(file: FileOption = None) -> None:
     Example: hub mirror run -f mirrors.yaml
     """
     from hub.kafka.contact_notes import note_for_ever
-    from hub.replication.clusters import OWN_REGISTRY
+    from hub.replication.clusters import own_environ
     from hub.replication.worker import run as work
     from hub.runtime import install_stop_signals, log_to_stderr
 
@@ -383,7 +383,7 @@ def run(file: FileOption = None) -> None:
     path, _ = _file(file)
     settings = load_settings()
     note_for_ever(settings.home, f"mirror-{os.getpid()}")
-    environ = {**os.environ, OWN_REGISTRY: settings.registry}
+    environ = own_environ(settings)
     work(path.absolute(), environ, install_stop_signals(), settings.kafka_timeout_s)
 
 

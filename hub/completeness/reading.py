@@ -14,6 +14,7 @@ from typing import NamedTuple
 from hub.completeness.ledger import EVENT_ID_HEADER, Holes, bucket_of, id_of
 from hub.errors import PeerError
 from hub.kafka.batches import APPEND_TIME, Aborted, Batch, CorruptBatch, batches_in, is_intact
+from hub.kafka.unpacked_size import Bounds
 from hub.record import TopicPartition
 from hub.replication import wire
 from hub.replication.reencode import fields_of, records_in
@@ -64,7 +65,7 @@ class Stretch:
                 if batch.next_offset <= position:
                     continue
                 hidden = batch.is_control or aborted
-                records = [] if hidden else _whole(batch, where)
+                records = [] if hidden else _whole(batch, where, self.cluster.access.bounds)
                 if not self._at_ms:
                     self._at_ms = batch.max_timestamp
                 if batch.magic == 2:  # of older formats the first offset is not known before unpacking
@@ -127,11 +128,11 @@ class Stretch:
         self.spots[minute] = self.spots.get(minute, Holes()).plus(holes)
 
 
-def _whole(batch: Batch, where: str) -> list[Seen]:
+def _whole(batch: Batch, where: str, bounds: Bounds) -> list[Seen]:
     """A batch's records: all of them or, where one cannot be read, none. Raises CorruptBatch."""
     timed = not batch.attributes & APPEND_TIME
     try:
-        return [_seen(raw.offset, raw.timestamp_ms, raw.rest, timed) for raw in records_in(batch)]
+        return [_seen(raw.offset, raw.timestamp_ms, raw.rest, timed) for raw in records_in(batch, bounds)]
     except CorruptBatch as error:
         raise CorruptBatch(f"{where}, offset {batch.base_offset}: {error.message}") from None
 

@@ -11,7 +11,7 @@ a transaction the producer is dropped and a new one fences it.
 
 from hub.kafka.cluster import KafkaCluster
 from hub.kafka.groups import GroupMember
-from hub.kafka.own import own_cluster, own_connection
+from hub.kafka.own import bounds_of, own_cluster, own_connection, own_proxy
 from hub.kafka.reader import KafkaReader
 from hub.kafka.writer import KafkaSender, KafkaWriter
 
@@ -21,6 +21,8 @@ __all__ = [
     "KafkaReader",
     "KafkaSender",
     "KafkaWriter",
+    "bounds_of",
     "own_cluster",
     "own_connection",
+    "own_proxy",
 ]

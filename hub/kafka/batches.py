@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -312,11 +312,13 @@ def answer_of(
     limits: Limits = DEFAULT_LIMITS,
     foreign: Sequence[tuple[int, int]] = (),
     anew: bool = False,
+    unpacks_large: Callable[[Batch], bool] = lambda batch: False,
 ) -> Answer:
     """Cut ``buffer[start:end]``, which a broker gave for ``position``, into pieces in order.
 
     ``foreign``: stretches of offsets, ascending, whose batches are left out (they came from the target; a producer's
-    batch is all of one origin). ``anew``: no batch may pass as it is. The first damaged batch ends it: ``corrupt`` says so, and what is before it can be carried.
+    batch is all of one origin). ``anew``: no batch may pass as it is. ``unpacks_large``: a tiny batch for which it is true is not written
+    anew with its neighbours. The first damaged batch ends it: ``corrupt`` says so, and what is before it can be carried.
     """
     answer = Answer(next_offset=position)
     books = Aborted(aborted)
@@ -336,7 +338,9 @@ def answer_of(
                 continue
             rewrite = anew or becomes is not _PASS
             size = batch.size
-            joins = rewrite or (batch.count < limits.tiny_records and size < limits.tiny_bytes)
+            joins = rewrite or (
+                batch.count < limits.tiny_records and size < limits.tiny_bytes and not unpacks_large(batch)
+            )
             if (
                 joins
                 and open_piece is not None

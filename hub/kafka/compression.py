@@ -21,7 +21,7 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES: Final = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 
 _XERIAL: Final = b"\x82SNAPPY\x00"
-_XERIAL_HEAD: Final = _XERIAL + struct.pack(">ii", 1, 1)
+XERIAL_HEAD: Final = _XERIAL + struct.pack(">ii", 1, 1)
 _BLOCK = 65_536
 _LEAST_ROOM, _GUESS = 65_536, 4
 # Magic number, flags (version 1, independent blocks), blocks of 64 KiB at most, and the checksum of those two bytes.
@@ -36,6 +36,11 @@ MOST_BYTES = 512 * 1024 * 1024
 def decompress(codec: int, packed: bytes, most_bytes: int = MOST_BYTES) -> bytes:
     """The bytes that were packed. Raises CorruptBatch for bytes that are not of that codec, or that would be more
     than ``most_bytes``."""
+    return bytes(unpacked_within(codec, packed, most_bytes))
+
+
+def unpacked_within(codec: int, packed: bytes, most_bytes: int) -> bytes | memoryview:
+    """``decompress()`` without the last copy. Raises CorruptBatch as it does."""
     if codec == NONE:
         return packed
     unpacked: bytes | memoryview
@@ -43,7 +48,7 @@ def decompress(codec: int, packed: bytes, most_bytes: int = MOST_BYTES) -> bytes
         if codec == SNAPPY:
             unpacked = _unsnappy(packed, most_bytes)
         elif codec == GZIP:
-            unpacked = zlib.decompressobj(31).decompress(packed, most_bytes + 1)
+            unpacked = _gunzip(packed, most_bytes)
         elif codec in (LZ4, ZSTD):
             unpacked = _unpacked(codec, packed, most_bytes)
         else:
@@ -52,7 +57,21 @@ def decompress(codec: int, packed: bytes, most_bytes: int = MOST_BYTES) -> bytes
         raise CorruptBatch(f"its {NAMES[codec]} cannot be unpacked: {error}") from None
     if len(unpacked) > most_bytes:
         raise CorruptBatch(f"its {NAMES[codec]} unpacks to more than {most_bytes} bytes")
-    return bytes(unpacked)
+    return unpacked
+
+
+def _gunzip(packed: bytes, most_bytes: int) -> bytes:
+    """All members, as Java reads them; one byte more than the limit at most."""
+    parts: list[bytes] = []
+    left = most_bytes + 1
+    while packed and left > 0:
+        member = zlib.decompressobj(31)
+        parts.append(member.decompress(packed, left))
+        left -= len(parts[-1])
+        if not member.eof:
+            break
+        packed = member.unused_data
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _unpacked(codec: int, packed: bytes, most_bytes: int) -> memoryview:
@@ -97,7 +116,7 @@ def _lz4(plain: bytes) -> bytes:
 
 
 def _snappy(plain: bytes) -> bytes:
-    parts = [_XERIAL_HEAD]
+    parts = [XERIAL_HEAD]
     for at in range(0, len(plain), _BLOCK):
         packed = bytes(cramjam.snappy.compress_raw(plain[at : at + _BLOCK]))
         parts += [struct.pack(">i", len(packed)), packed]
@@ -107,7 +126,7 @@ def _snappy(plain: bytes) -> bytes:
 def _unsnappy(packed: bytes, most_bytes: int) -> bytes:
     if not packed.startswith(_XERIAL):
         return _snappy_block(packed, most_bytes)
-    parts, at, total = [], len(_XERIAL_HEAD), 0
+    parts, at, total = [], len(XERIAL_HEAD), 0
     while at < len(packed):
         (size,) = struct.unpack_from(">i", packed, at)
         at += 4

@@ -19,8 +19,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from hub.errors import CallerError, ConfigError, Conflict, HubError, NotFound, PeerError
 from hub.kafka.contact import CUT_OFF_S, Contact, Contacts
 from hub.kafka.door import Barred, Heard, looked_at
+from hub.kafka.read_proxy import ReadProxy, read_proxy
 from hub.kafka.sockets import opened
 from hub.kafka.tokens import tokens_of
+from hub.kafka.unpacked_size import DEFAULT_BOUNDS, Bounds
 from hub.log import WriterFenced
 
 log = logging.getLogger(__name__)
@@ -115,7 +117,7 @@ class Connection:
     """Bootstrap servers and the longest wait for one request; what the readers and writers of a cluster are given.
 
     ``security``: librdkafka's settings for TLS and SASL, by their names. ``cut_off_s``: a client that has had no answer for
-    this long is replaced (contact.py).
+    this long is replaced (contact.py). ``bounds``: of what its readers unpack.
     """
 
     def __init__(
@@ -124,8 +126,10 @@ class Connection:
         timeout_s: float = 15.0,
         security: Mapping[str, str] | None = None,
         cut_off_s: float = CUT_OFF_S,
+        bounds: Bounds = DEFAULT_BOUNDS,
     ) -> None:
         self.bootstrap = bootstrap
+        self.bounds = bounds
         self.timeout_s = timeout_s
         self._security = dict(security or {})
         self._tokens = tokens_of(self._security)
@@ -167,6 +171,19 @@ class Connection:
             "socket.connection.setup.timeout.ms": 5_000,
             **{name.replace("_", "."): value for name, value in more.items()},
         }
+
+    def read_settings(self, part: str, heard: Callable[[KafkaError], None], **more: Any) -> dict[str, Any]:
+        """Return the settings of a consumer that reads through this process's proxy (read_proxy.py).
+
+        ``heard`` receives the client's errors. Errors of authentication go to the proxy's own connections."""
+        made = {
+            name: value for name, value in self.settings(part, **more).items() if name not in self._security
+        }
+        return {**made, "error_cb": heard, **self.proxy.librdkafka()}
+
+    @property
+    def proxy(self) -> ReadProxy:
+        return read_proxy(self.bootstrap, self._security, self._tokens, self.bounds)
 
     @property
     def admin(self) -> AdminClient:

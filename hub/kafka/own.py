@@ -7,6 +7,8 @@ import os
 from hub.config import Settings
 from hub.errors import ConfigError
 from hub.kafka.cluster import KafkaCluster
+from hub.kafka.read_proxy import ReadProxy
+from hub.kafka.unpacked_size import MIB, Bounds
 from hub.security import Connection, secrets_of
 
 
@@ -28,7 +30,17 @@ def own_cluster(settings: Settings, at_most_s: float | None = None) -> KafkaClus
     """
     timeout_s = settings.kafka_timeout_s if at_most_s is None else min(at_most_s, settings.kafka_timeout_s)
     security = own_connection(settings).librdkafka()
-    return KafkaCluster(security.pop("bootstrap.servers"), timeout_s, security, settings.kafka_cut_off_s)
+    bootstrap = security.pop("bootstrap.servers")
+    return KafkaCluster(bootstrap, timeout_s, security, settings.kafka_cut_off_s, bounds_of(settings))
+
+
+def own_proxy(settings: Settings) -> ReadProxy:
+    """Where its readers connect, Spark's among them. Raises ConfigError as above."""
+    return own_cluster(settings).proxy
+
+
+def bounds_of(settings: Settings) -> Bounds:
+    return Bounds(settings.largest_batch_mb * MIB, settings.largest_record_mb * MIB)
 
 
 def check_files(connection: Connection, whose: str) -> None:

@@ -83,7 +83,7 @@ class KafkaReader:
         self._consumer: Consumer | None = self._open()
 
     def _open(self) -> Consumer:
-        return made(Consumer, self.cluster.settings("reader", self._hear, **self._settings))
+        return made(Consumer, self.cluster.read_settings("reader", self._hear, **self._settings))
 
     def assign(self, positions: Positions) -> None:
         self.positions = dict(positions.offsets)

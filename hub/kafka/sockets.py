@@ -9,6 +9,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from kafka.errors import KafkaError
 from kafka.net.sasl import get_sasl_mechanism
@@ -19,6 +20,14 @@ _NO_SASL_HERE = 34  # ILLEGAL_SASL_STATE
 _CLIENT = b"hub.admin"
 _MOST_BYTES = 1 << 20
 _MOST_STEPS = 8
+
+
+class Pipe(Protocol):
+    """As much of a socket as a conversation needs."""
+
+    def sendall(self, data: bytes, /) -> None: ...
+
+    def recv(self, size: int, /) -> bytes: ...
 
 
 class Bearer(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is not typed here
@@ -69,7 +78,7 @@ def opened(
     return made
 
 
-def asked(connection: socket.socket, request: bytes, most_bytes: int) -> bytes:
+def asked(connection: Pipe, request: bytes, most_bytes: int) -> bytes:
     """The answer's frame to a request with its header. Raises OSError; ConnectionResetError when the broker hangs up."""
     connection.sendall(struct.pack(">i", len(request)) + request)
     (size,) = struct.unpack(">i", _exactly(connection, 4))
@@ -78,7 +87,7 @@ def asked(connection: socket.socket, request: bytes, most_bytes: int) -> bytes:
     return _exactly(connection, size)
 
 
-def _exactly(connection: socket.socket, size: int) -> bytes:
+def _exactly(connection: Pipe, size: int) -> bytes:
     parts: list[bytes] = []
     while size:
         part = connection.recv(min(size, 1 << 16))
@@ -91,17 +100,24 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 def secured(plain: socket.socket, host: str, said: Mapping[str, str]) -> socket.socket:
     """The same with TLS. Raises OSError."""
+    return _context(said).wrap_socket(plain, server_hostname=host)
+
+
+def tls_context(said: Mapping[str, str]) -> ssl.SSLContext | None:
+    """TLS as the settings say; None: they want none. Raises OSError."""
+    return _context(said) if said.get("security.protocol", "PLAINTEXT").upper().endswith("SSL") else None
+
+
+def _context(said: Mapping[str, str]) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=said.get("ssl.ca.location"))
     context.check_hostname = said.get("ssl.endpoint.identification.algorithm") != "none"
     certificate = said.get("ssl.certificate.location")
     if certificate is not None:
         context.load_cert_chain(certificate, said.get("ssl.key.location"), said.get("ssl.key.password"))
-    return context.wrap_socket(plain, server_hostname=host)
+    return context
 
 
-def let_in(
-    connection: socket.socket, host: str, said: Mapping[str, str], tokens: Callable[[], str] | None
-) -> None:
+def let_in(connection: Pipe, host: str, said: Mapping[str, str], tokens: Callable[[], str] | None) -> None:
     """Say who comes, and be taken for it. Raises OSError: NotOffered, NotWanted, MayNotEnter among them; PeerError without token."""
     name = said.get("sasl.mechanism", "PLAIN")
     mechanisms_of(connection, name)
@@ -111,7 +127,7 @@ def let_in(
         raise MayNotEnter(f"{name}: {error}") from None
 
 
-def mechanisms_of(connection: socket.socket, wanted: str) -> list[str]:
+def mechanisms_of(connection: Pipe, wanted: str) -> list[str]:
     """What the broker offers, ``wanted`` among it, which is agreed on. Raises OSError: NotOffered, NotWanted among them."""
     text = wanted.encode()
     shaken = asked(connection, request_header(_HANDSHAKE) + struct.pack(">h", len(text)) + text, _MOST_BYTES)
@@ -125,7 +141,7 @@ def mechanisms_of(connection: socket.socket, wanted: str) -> list[str]:
 
 
 def _authenticated(
-    connection: socket.socket,
+    connection: Pipe,
     host: str,
     name: str,
     said: Mapping[str, str],

@@ -607,7 +607,7 @@ class Applier:
         for record in records:
             version = version_of(record)
             if record.key is None:
-                raise unreadable(record, "it has no key")
+                raise unreadable(record, record.unread or "it has no key")
             if record.key not in newest or newest[record.key][0] < version:
                 newest[record.key] = (version, record)
         kept = list(newest.values())

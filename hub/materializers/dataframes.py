@@ -33,8 +33,8 @@ from hub.materializers.formats import Reading, reading_of
 from hub.materializers.shape import META, ORIGIN, Entry, Shape, SourceShape, steps
 from hub.materializers.spark_text import first_of, literal, one_of, quoted, struct
 from hub.materializers.view import CHANGELOG_PREFIX
-from hub.record import Positions
-from hub.topics.dead_letter import REPLAY_FOR, REPLAY_LETTER, REPLAY_OF
+from hub.record import UNREAD_HEADER, Positions
+from hub.topics.dead_letter import REPLAY_FOR, REPLAY_LETTER, REPLAY_OF, UNREAD
 
 UNKNOWN_SCHEMA = "HUB-UNKNOWN-SCHEMA"
 DLQ_SUFFIX = ".dlq"
@@ -92,6 +92,8 @@ class Answered:
 
 
 # Whether an event is a replay, before anything else is asked of its headers: most events have some, and are none.
+# The record that stands for a batch that is not unpacked (hub/kafka/bounded_frames.py) has neither key nor value.
+_IS_UNREAD = f"_deleted AND key IS NULL AND coalesce(array_contains(_headers.key, '{UNREAD_HEADER}'), FALSE)"
 # No lambda here or below: Spark compiles no stage in which one is.
 _IS_REPLAY = f"array_contains(headers.key, '{REPLAY_LETTER}')"
 
@@ -102,9 +104,9 @@ def taken_by(events: DataFrame, view: str) -> DataFrame:
     return events.where(f"IF({_IS_REPLAY}, {mine}, TRUE)")
 
 
-def _header_text(name: str) -> str:
+def _header_text(name: str, headers: str = "headers") -> str:
     """The header's text; null when there is none (an index of -1 is null). A replay has each of its headers once."""
-    return f"CAST(headers.value[array_position(headers.key, '{name}') - 1] AS STRING)"
+    return f"CAST({headers}.value[array_position({headers}.key, '{name}') - 1] AS STRING)"
 
 
 def _place(events: DataFrame) -> str:
@@ -241,7 +243,10 @@ def _entry(entry: Entry, given: Input, fits: str) -> str:
 
 def _reason(inputs: Sequence[Input], answered: Answered) -> str:
     """Why an event cannot be taken; null when it can. Fails the query on a schema id that it cannot judge."""
-    cases = [("_topic IS NULL", "''")]
+    cases = [
+        ("_topic IS NULL", "''"),
+        (_IS_UNREAD, f"concat('{UNREAD}', {_header_text(UNREAD_HEADER, '_headers')})"),
+    ]
     for given in inputs:
         tombstone = "CAST(NULL AS STRING)"
         if given.source.order is not None and not given.source.order_is_time:

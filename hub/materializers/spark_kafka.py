@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from hub.config import Settings
-from hub.kafka import own_connection
+from hub.kafka import own_connection, own_proxy
 from hub.kafka.java_client import ALLOWED_URLS, allowed_urls, java_client
 from hub.materializers.progress import Mode
 
@@ -29,6 +29,8 @@ _SINK = {
 }
 # So many bytes of a partition are not waited with.
 _GATHERED = 65_536
+# By default in Kafka 4 only: when none of the brokers that it knows answers, the servers named here are asked again.
+_RECOVERY = {"metadata.recovery.strategy": "rebootstrap"}
 _SECRETS = "(?i)secret|password|token|access[.]?key|jaas|keystore|private key"
 REDACTED: Mapping[str, str] = {
     "spark.redaction.regex": _SECRETS,
@@ -54,7 +56,7 @@ def reading(settings: Settings, mode: Mode = "live") -> Mapping[str, str]:
     else:
         fetching = {"kafka.fetch.max.wait.ms": "50"}
     return {
-        **_reaching(settings),
+        **(_through_proxy(settings) if _is_here(settings) else _reaching(settings)),
         "kafka.isolation.level": "read_committed",
         "kafka.request.timeout.ms": "10000",
         "kafka.default.api.timeout.ms": "15000",
@@ -69,15 +71,20 @@ def writing(settings: Settings, mode: Mode = "live") -> Mapping[str, str]:
     return {**_reaching(settings), **_SINK, "kafka.linger.ms": str(linger_ms)}
 
 
+def _is_here(settings: Settings) -> bool:
+    """Whether Spark's tasks run on this machine. Those of a cluster cannot reach the proxy, and read from the brokers."""
+    return settings.spark_master.startswith("local")
+
+
+def _through_proxy(settings: Settings) -> dict[str, str]:
+    """No batch reaches Spark that unpacks to more than its heap holds: its own client has no bound."""
+    return {f"kafka.{name}": value for name, value in {**own_proxy(settings).java(), **_RECOVERY}.items()}
+
+
 def _reaching(settings: Settings) -> dict[str, str]:
     connection = own_connection(settings)
-    security = java_client(connection, here=settings.spark_master.startswith("local"))
-    said = {
-        "bootstrap.servers": ",".join(connection.bootstrap),
-        # By default in Kafka 4 only: when none of the brokers that it knows answers, the servers named here are asked again.
-        "metadata.recovery.strategy": "rebootstrap",
-        **security,
-    }
+    security = java_client(connection, here=_is_here(settings))
+    said = {"bootstrap.servers": ",".join(connection.bootstrap), **_RECOVERY, **security}
     return {f"kafka.{name}": value for name, value in said.items()}
 
 

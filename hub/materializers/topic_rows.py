@@ -180,6 +180,9 @@ class Topics:
                     code="HUB-1452",
                 )
             scanned.events += 1
+            if record.unread is not None:
+                scanned.unreadable += 1
+                continue
             try:
                 value = self._value(record.value, table.read_as)
                 whole = self._value(record.value, None) if VALUE in kinds else None

@@ -108,7 +108,7 @@ def assess(
     """What a reader's recent samples (oldest first) and its own words mean at ``now_ms``."""
     if engine.state in ("failed", "stopped"):
         return Assessment(LagState.STOPPED, _said(engine))
-    if engine.state in ("retrying", "isolated"):
+    if engine.state == "retrying":
         return Assessment(LagState.STALLED, _said(engine))
     if not window:
         why = engine.reason if engine.state == "unknown" else None

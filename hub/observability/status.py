@@ -248,7 +248,6 @@ def _spoken(reader: Reader) -> Verdict | None:
         "failed": LagState.STOPPED,
         "stopped": LagState.STOPPED,
         "retrying": LagState.STALLED,
-        "isolated": LagState.STALLED,
     }
     state = states.get(reader.said or "")
     if state is None:

@@ -31,6 +31,7 @@ from hub.errors import Conflict, HubError, NotFound, PeerError
 from hub.kafka.batches import (
     DEFAULT_LIMITS,
     Aborted,
+    Batch,
     CorruptBatch,
     Limits,
     Piece,
@@ -40,6 +41,7 @@ from hub.kafka.batches import (
     next_sequence,
     patch,
 )
+from hub.kafka.unpacked_size import DEFAULT_BOUNDS, Bounds, may_unpack_to_more, unread_reason
 from hub.log import WriterFenced
 from hub.record import Record, TopicPartition
 from hub.replication import wire
@@ -105,6 +107,7 @@ class EngineSettings:
     hold_bytes: int = 32 * 1024 * 1024
     hold_lag: int = 10_000
     limits: Limits = DEFAULT_LIMITS
+    bounds: Bounds = DEFAULT_BOUNDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -882,7 +885,17 @@ class BatchEngine:
             limits = Limits(limits.tiny_records, limits.tiny_bytes, limits.merged_bytes, each.largest)
         foreign = self._foreign.get(each.tp, ())
         anew = each.tp.topic in self._shapers
-        answer = answer_of(part.buffer, part.start, part.end, floor, part.aborted, limits, foreign, anew)
+        answer = answer_of(
+            part.buffer,
+            part.start,
+            part.end,
+            floor,
+            part.aborted,
+            limits,
+            foreign,
+            anew,
+            lambda batch: may_unpack_to_more(batch, self.settings.bounds.record_bytes),
+        )
         for piece in answer.pieces:
             last = piece.batches[-1]
             staged = _Staged(
@@ -1124,8 +1137,11 @@ class BatchEngine:
 
     def _rewritten(self, each: _Partition, piece: Piece, floor: int) -> list[NewBatch] | None:
         shaper = self._shapers.get(each.tp.topic)
+        batches = self._without_unread(each, piece.batches)
+        if not batches:
+            return []
         try:
-            made = (shaper or self._reencoder).reencode(piece.batches, floor, each.largest)
+            made = (shaper or self._reencoder).reencode(batches, floor, each.largest)
         except (CorruptBatch, RecordTooLarge, Unshapable) as error:
             each.failed = type(error)(f"{_named(each.tp)} in the source, {error.message}", hint=error.hint)
             each.staged.clear()
@@ -1134,6 +1150,20 @@ class BatchEngine:
         for first, end in stretches(shaper.unreadable if shaper is not None else ()):
             each.gaps.append(Gap(self.link, *each.tp, each.topic_id, first, end, "skipped", now_ms))
         return made
+
+    def _without_unread(self, each: _Partition, batches: list[Batch]) -> list[Batch]:
+        """Those that may be unpacked. The others cannot be judged or written anew by anybody: they are left out, told as gaps."""
+        kept: list[Batch] = []
+        for batch in batches:
+            why = unread_reason(batch, self.settings.bounds)
+            if why is None:
+                kept.append(batch)
+                continue
+            first, end = batch.base_offset, batch.next_offset
+            log.error("%s: offsets [%d, %d) are left out: %s", _named(each.tp), first, end, why)
+            now_ms = int(time.time() * 1000)
+            each.gaps.append(Gap(self.link, *each.tp, each.topic_id, first, end, "skipped", now_ms))
+        return kept
 
     def _count(self, each: _Partition, records: int, size: int) -> None:
         transaction = self._open()

@@ -7,6 +7,7 @@ of the hub's own topics), the wire's for batches. TLS and SASL go to both alike.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,12 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
-from hub.config import without_credentials
+from hub.config import Settings, without_credentials
 from hub.errors import ConfigError, HubError, NotFound, PeerError
 from hub.kafka import KafkaCluster
 from hub.kafka.acls import TopicRule
 from hub.kafka.own import check_files
 from hub.kafka.tokens import Tokens
+from hub.kafka.unpacked_size import DEFAULT_BOUNDS, MIB, Bounds
 from hub.log import Reader, TopicDescription
 from hub.record import Positions, Record
 from hub.replication.board import STATUS_CONFIG, STATUS_TOPIC, Board
@@ -50,6 +52,7 @@ _OWN: Mapping[str, tuple[int, Mapping[str, str]]] = {
 _MOST_REPLICAS = 3
 # Beside the variables of the environment: the address of the hub's own server, with who asks it.
 OWN_REGISTRY = "hub.registry"
+_LARGEST_BATCH, _LARGEST_RECORD = "hub.largest_batch_mb", "hub.largest_record_mb"
 REFUSED = "HUB-3012"
 _POLL = 5_000
 
@@ -74,7 +77,25 @@ def reach(
     security = how.librdkafka()
     bootstrap = security.pop("bootstrap.servers")
     registry = registry_of(name, file.clusters[name].registry, environ)
-    return Reached(name, KafkaCluster(bootstrap, timeout_s, security), access_of(how), registry)
+    bounds = _bounds_in(environ)
+    kafka = KafkaCluster(bootstrap, timeout_s, security, bounds=bounds)
+    return Reached(name, kafka, access_of(how, bounds=bounds), registry)
+
+
+def own_environ(settings: Settings) -> dict[str, str]:
+    """The process's environment, with what mirrors take from the hub's settings."""
+    bounds = {
+        _LARGEST_BATCH: str(settings.largest_batch_mb),
+        _LARGEST_RECORD: str(settings.largest_record_mb),
+    }
+    return {**os.environ, OWN_REGISTRY: settings.registry, **bounds}
+
+
+def _bounds_in(environ: Mapping[str, str]) -> Bounds:
+    batch, record = environ.get(_LARGEST_BATCH), environ.get(_LARGEST_RECORD)
+    if batch is None or record is None:
+        return DEFAULT_BOUNDS
+    return Bounds(int(batch) * MIB, int(record) * MIB)
 
 
 def registry_of(cluster: str, url: str | None, environ: Mapping[str, str]) -> str | None:
@@ -132,11 +153,13 @@ def name_by_id(
     return None, silent
 
 
-def access_of(how: Connection, client_id: str = "hub-mirror") -> ClusterAccess:
+def access_of(
+    how: Connection, client_id: str = "hub-mirror", bounds: Bounds = DEFAULT_BOUNDS
+) -> ClusterAccess:
     """The same for the wire's connections."""
     tls, sasl = how.tls, how.sasl
     made = ClusterAccess(
-        bootstrap=",".join(how.bootstrap), security_protocol=how.protocol, client_id=client_id
+        bootstrap=",".join(how.bootstrap), security_protocol=how.protocol, client_id=client_id, bounds=bounds
     )
     if tls is not None:
         made = replace(

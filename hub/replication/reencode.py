@@ -26,7 +26,9 @@ from hub.kafka.batches import (
     CorruptBatch,
     batches_in,
 )
+from hub.kafka.bounded_frames import unread_record
 from hub.kafka.compression import MOST_BYTES, NONE, compress, decompress
+from hub.kafka.unpacked_size import DEFAULT_BOUNDS, Bounds, unread_reason
 from hub.record import NewRecord
 from hub.replication.offset_map import Run
 
@@ -125,11 +127,20 @@ def fitting(records: Sequence[RawRecord], codec: int, largest_bytes: int) -> Ite
 # ---- records out of batches
 
 
-def records_in(batch: Batch) -> Iterator[RawRecord]:
-    """The records of a batch of any format, ascending. Raises CorruptBatch."""
+def records_in(batch: Batch, bounds: Bounds = DEFAULT_BOUNDS) -> Iterator[RawRecord]:
+    """The records of a batch of any format, ascending; of one that may not be unpacked one record that stands for all, the same
+    for the same bytes in every cluster (hub/kafka/bounded_frames.py). Raises CorruptBatch."""
+    why = unread_reason(batch, bounds)
+    if why is not None:
+        return iter([_stand_in(batch, why)])
     if batch.magic < 2:
         return _legacy_records(batch)
     return _records(batch)
+
+
+def _stand_in(batch: Batch, why: str) -> RawRecord:
+    same = f"{why}; CRC-32C of its records {crc32c(batch.view[HEADER_BYTES:]):08x}"
+    return RawRecord(batch.base_offset, batch.max_timestamp, 0, unread_record(same))
 
 
 def _records(batch: Batch) -> Iterator[RawRecord]:

@@ -181,7 +181,10 @@ class ShardRun(threading.Thread):
             link=self.shard.link,
             shard=self.shard.number,
             partitions=partitions,
-            settings=settings_of(self.link.mirror, self.shards_here, self.shards_of_link),
+            settings=replace(
+                settings_of(self.link.mirror, self.shards_here, self.shards_of_link),
+                bounds=self.source.kafka.bounds,
+            ),
             foreign=foreign,
             shapers=self._shapers(topics),
             schemas_first=self._await_schemas if wish.schemas_first else None,

@@ -292,7 +292,7 @@ def committed_records(
             position = max(position, batch.next_offset)
             if aborted or batch.is_control:
                 continue
-            for raw in records_in(batch):
+            for raw in records_in(batch, cluster.access.bounds):
                 if before <= raw.offset < end:
                     yield raw
         if position == before and part.last_stable >= 0 and part.last_stable <= position:

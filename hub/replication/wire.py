@@ -44,6 +44,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from hub.errors import CallerError, HubError, PeerError
 from hub.kafka.sockets import Bearer
+from hub.kafka.unpacked_size import DEFAULT_BOUNDS, Bounds
 from hub.log import WriterFenced
 from hub.record import TopicPartition
 
@@ -164,6 +165,7 @@ def translated(code: int, doing: str, message: str | None = None) -> HubError | 
 class ClusterAccess:
     """Where a cluster is and how one gets in; the settings' names are Kafka's. ``token`` gives an OAuth bearer token
     when asked. Times in seconds. ``silence_s``: for so long a broker may send nothing before it is given up, see ``Patience``.
+    ``bounds``: of what is unpacked of its batches.
     """
 
     bootstrap: str
@@ -178,6 +180,7 @@ class ClusterAccess:
     ssl_key_password: str | None = field(default=None, repr=False)
     ssl_check_hostname: bool = True
     client_id: str = "hub-mirror"
+    bounds: Bounds = DEFAULT_BOUNDS
     connect_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
     silence_s: float = 10.0

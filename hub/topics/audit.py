@@ -27,7 +27,15 @@ MOST_PRODUCERS = 50
 OTHER = "other"
 
 Reason = Literal[
-    "framing", "unknown_schema", "foreign_schema", "undecodable", "rest", "too_deep", "rule", "policy"
+    "framing",
+    "unknown_schema",
+    "foreign_schema",
+    "undecodable",
+    "rest",
+    "too_deep",
+    "too_large",
+    "rule",
+    "policy",
 ]
 Mode = Literal["off", "report", "quarantine"]
 
@@ -63,7 +71,7 @@ def judge(
     """
     value = record.value
     if value is None:
-        return None
+        return None if record.unread is None else Violation("too_large", f"it is not read: {record.unread}")
     if len(value) < 5 or value[0] != 0:
         if len(value) >= 5:
             said = f"the first byte is {value[0]}, not 0"

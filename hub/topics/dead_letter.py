@@ -38,10 +38,15 @@ Kind = Literal["view", "audit", "late"]
 State = Literal["open", "repaired", "replayed", "dismissed"]
 STATES: tuple[State, ...] = ("open", "repaired", "replayed", "dismissed")
 
+TOO_LARGE = "too_large"
+UNREAD = "it is not read: "
+"""How the reason of a dead-letter record begins whose event nobody unpacked; the batch and its size follow."""
+
 # What a view says of an event -> the word that it is counted under.
 _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), word)
     for pattern, word in (
+        (UNREAD, TOO_LARGE),
         (r"not in the Confluent wire format", "framing"),
         (r"its bytes do not fit its schema id", "undecodable"),
         (r"its schema id \d+ is no record schema", "unknown_schema"),
@@ -57,7 +62,7 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )
 # Of these it is the bytes that are wrong: no view can have taken the event.
-EVERYWHERE = frozenset({"framing", "undecodable", "unknown_schema"})
+EVERYWHERE = frozenset({TOO_LARGE, "framing", "undecodable", "unknown_schema"})
 OTHER = "other"
 # Headers are anybody's: names are cut where those of Kafka's topics end, and what Kafka counts in has so many digits at most.
 _MOST_NAME, _MOST_WORD, _MOST_COUNTED = 249, 100, 50
@@ -198,6 +203,8 @@ def folded(records: Iterable[Record], before: Ledger | None = None) -> dict[Plac
     """The last entry of each letter. A record without value takes what was done back."""
     found = dict(before or {})
     for record in records:
+        if record.unread is not None:
+            continue
         if record.value is None:
             key = orjson.loads(record.key or b"{}")
             found.pop(Place(key["topic"], key["partition"], key["offset"]), None)
@@ -439,6 +446,12 @@ def replay(
         raise CallerError(
             f"dead letter {letter.at} does not say where it is from",
             hint="publish its event yourself, and dismiss it",
+        )
+    if letter.reason == TOO_LARGE and not found.is_repaired:
+        raise CallerError(
+            f"dead letter {letter.at} has no value to replay: nobody unpacked its event",
+            hint="publish the event yourself in smaller records, and dismiss the dead letter; or raise largest_batch_mb and "
+            "largest_record_mb in hub.yaml, and build the view anew",
         )
     headers = [each for each in letter.headers if not each[0].startswith("hub.replay.")]
     headers += [(REPLAY_OF, str(letter.first).encode()), (REPLAY_LETTER, str(letter.at).encode())]

@@ -89,7 +89,9 @@ def message(
         record.offset,
         record.timestamp_ms,
         part(record.key, reading_of, most),
-        part(record.value, reading_of, most),
+        part(record.value, reading_of, most)
+        if record.unread is None
+        else Part("null", "", "not read", 0, problem=f"it is not read: {record.unread}"),
         tuple((_clean(name[:200]), part(value, None, most)) for name, value in record.headers[:MOST_HEADERS]),
         max(0, len(record.headers) - MOST_HEADERS),
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 from awscrt.checksums import crc32c
 from confluent_kafka import Producer
@@ -23,6 +24,7 @@ from hub.embedded import KafkaNode
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
 from hub.kafka import KafkaCluster, KafkaReader
 from hub.kafka.sockets import asked
+from hub.kafka.unpacked_size import Bounds
 from hub.log import Cluster, Reader, Writer, WriterFenced
 from hub.materializers.engine import keep_short
 from hub.materializers.progress import PROGRESS_CONFIG
@@ -58,6 +60,14 @@ def topic(cluster: KafkaCluster, request: pytest.FixtureRequest) -> Topic:
 @pytest.fixture
 def reader(cluster: KafkaCluster) -> Iterator[KafkaReader]:
     made = cluster.reader()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def unbounded(kafka: str) -> Iterator[KafkaReader]:
+    """A reader that unpacks whatever its client does."""
+    made = KafkaCluster(kafka, 15.0, bounds=Bounds(batch_bytes=0)).reader()
     yield made
     made.close()
 
@@ -294,9 +304,11 @@ def test_an_error_in_one_partition_loses_no_record_of_the_others(
 
 
 def test_a_batch_that_cannot_be_unpacked_is_said_and_may_be_passed(
-    cluster: KafkaCluster, topic: Topic, reader: KafkaReader
+    cluster: KafkaCluster, topic: Topic, unbounded: KafkaReader
 ) -> None:
-    """A few KB of zstd that inflate beyond what librdkafka takes: brokers let it in, and it fails at every read."""
+    """A few KB of zstd that inflate beyond what librdkafka takes: brokers let it in, and it fails at every read, where no bound
+    keeps it back."""
+    reader = unbounded
     name = topic()
     writer = cluster.writer()
     writer.append([NewRecord(name, b"k", b"before")])
@@ -316,6 +328,61 @@ def test_a_batch_that_cannot_be_unpacked_is_said_and_may_be_passed(
     assert poison.value.code == "HUB-3021"
     reader.assign(Positions.of([(name, 0, reader.position().get(TopicPartition(name, 0)) + 1)]))
     assert [record.value for record in read(reader, cluster.end_offsets([name]))] == [b"after"]
+
+
+@pytest.mark.parametrize("codec", ["zstd", "gzip", "lz4", "snappy"])
+def test_a_batch_that_is_too_large_once_unpacked_is_one_record_that_says_so(
+    cluster: KafkaCluster, topic: Topic, reader: KafkaReader, codec: str
+) -> None:
+    """To every reader: SQL over the topic, its page and the auditor pass it too."""
+    name = topic(**{"max.message.bytes": "8000000"})
+    writer = cluster.writer()
+    writer.append([NewRecord(name, b"k", b"before")])
+    for size in (110_000_000, 20_000_000):  # a large batch, and one within the bound with a large record
+        bomb = Producer(
+            cluster.settings("test", compression_type=codec, message_max_bytes=200_000_000, linger_ms=0)
+        )
+        bomb.produce(name, bytes(size), b"k", partition=0)
+        assert bomb.flush(60) == 0
+    writer.append([NewRecord(name, b"k", b"after")])
+    end = cluster.end_offsets([name])
+    memory = psutil.Process().memory_info().rss
+    reader.assign(Positions.of([(name, 0, 0)]))
+    found = read(reader, end)
+    assert psutil.Process().memory_info().rss < memory + 200_000_000
+    assert [(record.offset, record.value) for record in found] == [
+        (0, b"before"),
+        (1, None),
+        (2, None),
+        (3, b"after"),
+    ]
+    assert [record.unread is None for record in found] == [True, False, False, True]
+    assert f"bytes ({codec}), unpacks to" in (found[1].unread or "")
+    assert "has a record of 20,000,0" in (found[2].unread or "")
+    for start in (2, 3):
+        reader.assign(Positions.of([(name, 0, start)]))
+        assert [record.offset for record in read(reader, end)] == list(range(start, 4))
+
+    browsed = Browser(cluster, NoSchemas()).find(Wanted(name))
+    assert [(each.offset, each.value.problem[:16]) for each in browsed.messages] == [
+        (3, ""),
+        (2, "it is not read: "),
+        (1, "it is not read: "),
+        (0, ""),
+    ]
+    auditor = Auditor(cluster, OneSchema(f"{name}-value"), lambda _: "report")
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while auditor.step() == 0 or auditor.tallies[TopicPartition(name, 0)].position < 4:
+            assert time.monotonic() < deadline
+        tally = auditor.tallies[TopicPartition(name, 0)]
+        assert (tally.checked, tally.unread) == (4, "")
+        assert {reason: count for (reason, _), count in tally.violations.items()} == {
+            "framing": 2,
+            "too_large": 2,
+        }
+    finally:
+        auditor.close()
 
 
 def produce_raw(bootstrap: str, topic: str, header: bytes) -> None:

@@ -24,7 +24,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka_nodes import often_cleaned, own_node
 from patience import patient
-from pipeline import wait_until
+from pipeline import records_of, wait_until
 from secured_node import PASSWORD, USER, SecuredNode, give
 
 from hub.config import Settings
@@ -41,6 +41,7 @@ from hub.replication.checkpoint import (
     MAP_CONFIG,
     MAP_TOPIC,
     Checkpoint,
+    Gap,
     MapRecord,
     checkpoint_of,
     map_record_of,
@@ -48,6 +49,7 @@ from hub.replication.checkpoint import (
     offset_map,
 )
 from hub.replication.reencode import Fields, RawRecord, batch_of, fields_of, records_in, rest_of
+from hub.replication.shape import NoSchemas, Shape, Shaper
 from hub.replication.wire import (
     EARLIEST,
     READ_COMMITTED,
@@ -759,6 +761,65 @@ def test_small_batches_that_inflate_a_thousandfold_arrive_whole(pair: Callable[.
     assert (progress.records, progress.batches_rewritten) == (12, 12)
     (found,) = topic.check().values()
     assert {len(fields.value or b"") for _, _, fields in found} == {5_000_000}
+
+
+def bomb(pair: Pair, codec: str, partition: int) -> int:
+    """100 MiB of zeros as one compressed record. Returns its offset."""
+    found: list[int] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": pair.source,
+            "compression.type": codec,
+            "message.max.bytes": 200_000_000,
+            "batch.size": 200_000_000,
+        }
+    )
+    producer.produce(
+        pair.topic,
+        bytes(100 << 20),
+        b"bomb",
+        partition=partition,
+        on_delivery=lambda error, message: found.append(message.offset()),
+    )
+    assert producer.flush(60) == 0
+    return found[0]
+
+
+def test_batches_that_nobody_may_unpack_pass_or_are_a_told_gap(pair: Callable[..., Pair]) -> None:
+    """They pass where batches do; where records are looked at, they are left out, and all others come."""
+    passed, ruled = pair(partitions=2), pair(partitions=2)
+    bombs: dict[Pair, list[tuple[TopicPartition, int]]] = {passed: [], ruled: []}
+    for each in (passed, ruled):
+        fill(each, 1_000, seed=26)
+        for number, codec in enumerate(("zstd", "gzip", "lz4")):
+            tp = each.tps[number % 2]
+            bombs[each].append((tp, bomb(each, codec, tp.partition)))
+            fill(each, 500, seed=27 + number)
+    for each in (passed, ruled):
+        engine = each.engine()
+        if each is ruled:  # each record is looked at
+            engine = BatchEngine(
+                ClusterAccess(bootstrap=each.source),
+                ClusterAccess(bootstrap=each.target),
+                link=each.link,
+                shard=0,
+                partitions=each.tps,
+                shapers={each.topic: Shaper(Shape(each.topic), NoSchemas())},
+            )
+        try:
+            progress = done(engine)
+            assert all(row.error is None for row in progress)
+        finally:
+            engine.close()
+    assert sum(len(records) for records in passed.check().values()) == 2_503
+    there = settled(ruled.target, ruled.tps)
+    assert sum(len(records) for records in there.values()) == 2_500
+    marks = records_of(KafkaCluster(ruled.target), CHECKPOINTS_TOPIC)
+    gaps = [each for each in map(checkpoint_of, marks) if isinstance(each, Gap) and each.link == ruled.link]
+    assert sorted((TopicPartition(gap.topic, gap.partition), gap.first) for gap in gaps) == sorted(
+        bombs[ruled]
+    )
+    assert all((gap.end, gap.reason) == (gap.first + 1, "skipped") for gap in gaps)
 
 
 def test_a_damaged_batch_stops_its_partition_and_no_other(

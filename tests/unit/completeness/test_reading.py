@@ -14,13 +14,14 @@ from hub.completeness.reading import Seen, Stretch
 from hub.kafka.batches import CorruptBatch
 from hub.record import NewRecord, TopicPartition
 from hub.replication.reencode import batch_of_new
-from hub.replication.wire import Cluster, Fetched
+from hub.replication.wire import Cluster, ClusterAccess, Fetched
 
 PLACE = TopicPartition("t", 0)
 
 
 class Named:
     name = "test"
+    access = ClusterAccess(bootstrap="")
 
 
 def batch(base: int, values: Sequence[bytes], span: int | None = None, headers: bool = False) -> bytearray:

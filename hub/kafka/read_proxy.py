@@ -1,0 +1,340 @@
+"""[edge] asyncio: the proxy on this machine through which the hub's consumers read, so that none unpacks what is too large.
+
+Kafka's clients unpack a batch whole or record by record, whatever it unpacks to: a batch of 3 kB takes a JVM's heap, and librdkafka
+bounds zstd only. No setting of theirs changes that. So they do not connect to the brokers, but to this proxy in the hub's own
+process, which looks at each batch of a Fetch answer before its reader gets it (``bounded_frames.py``, ``unpacked_size.py``)::
+
+    librdkafka, Spark ─ 127.0.0.1, a port for each broker ─▶ ReadProxy ─ the cluster's TLS and SASL ─▶ broker
+
+Requests and all other answers pass as they are. One thread with one event loop serves all connections; unpacking is left to other
+threads. Where the cluster wants TLS or SASL, a client has to show a password of this process, which nobody else on the
+machine knows: the proxy's rights are the hub's. Answers wait nowhere: at most one frame of a connection is in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import secrets
+import socket
+import struct
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, field
+
+from hub.errors import HubError
+from hub.kafka import bounded_frames as frames
+from hub.kafka.batches import Batch, CorruptBatch
+from hub.kafka.sockets import let_in, tls_context
+from hub.kafka.unpacked_size import Bounds, Judgement, NeedsUnpacking, described, judged
+from hub.record import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_HERE = "127.0.0.1"
+_USER = "hub"
+_CONNECT_S = 10.0
+_MOST_REQUEST_BYTES = 16 << 20
+_MOST_ANSWER_BYTES = 256 << 20
+_BUFFER_BYTES = 4 << 20
+_REMEMBERED = 10_000  # judgements of batches that had to be unpacked
+_UNKNOWN_API = -1
+
+Security = Mapping[str, str]
+
+
+class _Closed(Exception):
+    """The connection ends: the client asked for what it may not, or a frame makes no sense."""
+
+
+class ReadProxy:
+    """Serves a cluster's brokers at ports of this machine until the process ends. ``security``: librdkafka's settings."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        security: Security,
+        tokens: Callable[[], str] | None,
+        bounds: Bounds,
+    ) -> None:
+        self._security, self._tokens, self._bounds = dict(security), tokens, bounds
+        secured = self._security.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT"
+        self._password = secrets.token_urlsafe(24) if secured else None
+        self._known: OrderedDict[tuple[TopicPartition, int, int, bool], Judgement] = OrderedDict()
+        self._said: set[tuple[TopicPartition, int]] = set()
+        self._ports: dict[tuple[str, int], int] = {}
+        self._lock = threading.Lock()
+        self._loop = asyncio.new_event_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        threading.Thread(target=self._loop.run_forever, name="read-proxy", daemon=True).start()
+        self.bootstrap = ",".join(":".join(map(str, self.place(*each))) for each in _addresses(bootstrap))
+
+    def librdkafka(self) -> dict[str, str]:
+        """The settings of a client of librdkafka's that reads through it."""
+        return {
+            "bootstrap.servers": self.bootstrap,
+            **self._sasl(),
+            **self._named("sasl.username", "sasl.password"),
+        }
+
+    def java(self) -> dict[str, str]:
+        """The settings of Kafka's Java client."""
+        found = {"bootstrap.servers": self.bootstrap, **self._sasl()}
+        if self._password is not None:
+            module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+            found["sasl.jaas.config"] = f'{module} required username="{_USER}" password="{self._password}";'
+        return found
+
+    def _sasl(self) -> dict[str, str]:
+        if self._password is None:
+            return {"security.protocol": "PLAINTEXT"}
+        return {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+
+    def _named(self, user: str, password: str) -> dict[str, str]:
+        return {} if self._password is None else {user: _USER, password: self._password}
+
+    def place(self, host: str, port: int) -> tuple[str, int]:
+        """The address of the proxy that stands for a broker's; made when it is asked for the first time."""
+        with self._lock:
+            own = self._ports.get((host, port))
+            if own is None:
+                listening = socket.create_server((_HERE, 0), backlog=512)
+                own = self._ports[host, port] = int(listening.getsockname()[1])
+                self._loop.call_soon_threadsafe(self._listen, listening, host, port)
+        return _HERE, own
+
+    def _listen(self, listening: socket.socket, host: str, port: int) -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._serve(_Stream(reader, writer), host, port)
+
+        async def listen() -> None:
+            await asyncio.start_server(serve, sock=listening, limit=_BUFFER_BYTES)
+
+        task = self._loop.create_task(listen())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, client: _Stream, host: str, port: int) -> None:
+        broker: _Stream | None = None
+        try:
+            broker = await self._reach(host, port)
+            if self._password is not None:
+                await self._let_in(client, broker)
+            await self._pass_on(client, broker)
+        except (_Closed, OSError, EOFError, struct.error, IndexError, ValueError, CorruptBatch) as error:
+            if str(error):
+                log.debug("read proxy for %s:%d: %s: %s", host, port, type(error).__name__, error)
+        finally:
+            client.close()
+            if broker is not None:
+                broker.close()
+
+    # ---- the broker's side
+
+    async def _reach(self, host: str, port: int) -> _Stream:
+        """A connection to the broker, let in. Raises OSError."""
+        context = tls_context(self._security)
+        named = host if context is not None else None
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                reader, writer = await asyncio.open_connection(
+                    host, port, ssl=context, server_hostname=named, limit=_BUFFER_BYTES
+                )
+        except TimeoutError:
+            raise OSError(f"no connection in {_CONNECT_S:g} s") from None
+        broker = _Stream(reader, writer)
+        if not self._security.get("security.protocol", "").upper().startswith("SASL"):
+            return broker
+        try:
+            socket_like = _Blocking(self._loop, broker)
+            await asyncio.to_thread(let_in, socket_like, host, self._security, self._tokens)
+        except (OSError, TimeoutError, FutureTimeout, HubError) as error:
+            broker.close()
+            log.warning("the broker %s:%d does not let its readers in: %s", host, port, error)
+            raise OSError(str(error)) from None
+        return broker
+
+    # ---- the client's side
+
+    async def _let_in(self, client: _Stream, broker: _Stream) -> None:
+        """SaslHandshake and SaslAuthenticate with PLAIN (RFC 4616). Raises _Closed for who does not know the password."""
+        while True:
+            frame = await client.frame(_MOST_REQUEST_BYTES)
+            api, version, correlation, at = _head(frame)
+            if api == frames.API_VERSIONS:
+                await broker.send(_sized(frame))
+                answer = await broker.frame(_MOST_ANSWER_BYTES)
+                frames.cap_versions(answer, version)
+                await client.send(_sized(answer))
+            elif api == frames.SASL_HANDSHAKE:
+                plain = b"\x00\x05PLAIN"
+                await client.send(_sized(struct.pack(">ihi", correlation, 0, 1) + plain))
+            elif api == frames.SASL_AUTHENTICATE and version <= frames.CAPS[frames.SASL_AUTHENTICATE]:
+                (size,) = struct.unpack_from(">i", frame, at)
+                words = bytes(frame[at + 4 : at + 4 + max(0, size)]).split(b"\x00")
+                if not hmac.compare_digest(words[-1], (self._password or "").encode()):
+                    log.warning("somebody on this machine asked to read through the hub without its password")
+                    raise _Closed("not the password")
+                lifetime = struct.pack(">q", 0) if version >= 1 else b""
+                await client.send(_sized(struct.pack(">ihhi", correlation, 0, -1, 0) + lifetime))
+                return
+            else:
+                raise _Closed(f"request {api} before who asks is known")
+
+    async def _pass_on(self, client: _Stream, broker: _Stream) -> None:
+        asked: deque[tuple[int, int, int]] = deque()  # correlation, api, version: answers come in their order
+        sides = [
+            asyncio.create_task(self._requests(client, broker, asked)),
+            asyncio.create_task(self._answers(client, broker, asked)),
+        ]
+        try:
+            done, _ = await asyncio.wait(sides, return_when=asyncio.FIRST_COMPLETED)
+            for side in done:
+                side.result()
+        finally:
+            for side in sides:
+                side.cancel()
+            await asyncio.gather(*sides, return_exceptions=True)
+
+    async def _requests(self, client: _Stream, broker: _Stream, asked: deque[tuple[int, int, int]]) -> None:
+        while True:
+            frame = await client.frame(_MOST_REQUEST_BYTES)
+            api, version, correlation, _ = _head(frame)
+            asked.append((correlation, api, version))
+            await broker.send(_sized(frame))
+
+    async def _answers(self, client: _Stream, broker: _Stream, asked: deque[tuple[int, int, int]]) -> None:
+        while True:
+            frame = await broker.frame(_MOST_ANSWER_BYTES)
+            (correlation,) = struct.unpack_from(">i", frame)
+            expected, api, version = asked.popleft() if asked else (correlation, _UNKNOWN_API, 0)
+            if correlation != expected:
+                raise _Closed(f"answer {correlation} where {expected} was expected")
+            await client.send(await self._changed(frame, api, version))
+
+    async def _changed(self, frame: bytearray, api: int, version: int) -> list[bytes | memoryview]:
+        if api == frames.FETCH:
+            return await self._fetched(frame, version)
+        if api == frames.API_VERSIONS:
+            frames.cap_versions(frame, version)
+        elif api == frames.METADATA:
+            return _sized(frames.with_brokers(frame, version, self.place))
+        elif api == frames.FIND_COORDINATOR:
+            return _sized(frames.with_coordinator(frame, version, self.place))
+        return _sized(frame)
+
+    # ---- batches
+
+    async def _fetched(self, frame: bytearray, version: int) -> list[bytes | memoryview]:
+        if not self._bounds.batch_bytes:
+            return _sized(frame)
+        try:
+            pieces = frames.bounded(frame, version, self._bounds, self._by_its_headers)
+        except NeedsUnpacking:
+            pieces = await asyncio.to_thread(frames.bounded, frame, version, self._bounds, self._by_unpacking)
+        return _sized(frame) if pieces is None else _sized(*pieces)
+
+    def _by_its_headers(self, tp: TopicPartition, batch: Batch, exact: bool) -> Judgement:
+        known = self._known.get((tp, batch.base_offset, batch.crc, exact))
+        return known or self._judged(tp, batch, exact, may_unpack=False)
+
+    def _by_unpacking(self, tp: TopicPartition, batch: Batch, exact: bool) -> Judgement:
+        place = (tp, batch.base_offset, batch.crc, exact)
+        known = self._known.get(place)
+        if known is not None:
+            return known
+        found = self._judged(tp, batch, exact, may_unpack=True)
+        with self._lock:
+            self._known[place] = found
+            while len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        return found
+
+    def _judged(self, tp: TopicPartition, batch: Batch, exact: bool, *, may_unpack: bool) -> Judgement:
+        found = judged(batch, self._bounds, exact=exact, may_unpack=may_unpack)
+        if found.why is not None:
+            found = found._replace(why=described(batch, found))
+            self._say(tp, batch.base_offset, found.why or "")
+        return found
+
+    def _say(self, tp: TopicPartition, offset: int, why: str) -> None:
+        if (tp, offset) not in self._said and len(self._said) < _REMEMBERED:
+            self._said.add((tp, offset))
+            log.warning('topic "%s" partition %d offset %d is not read: %s', *tp, offset, why)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """A connection whose bytes are frames: a length of four bytes and so many more."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def frame(self, most_bytes: int) -> bytearray:
+        """Raises _Closed, EOFError, OSError."""
+        (size,) = struct.unpack(">i", await self.reader.readexactly(4))
+        if not 4 <= size <= most_bytes:
+            raise _Closed(f"a frame of {size} bytes")
+        return bytearray(await self.reader.readexactly(size))
+
+    async def send(self, pieces: list[bytes | memoryview]) -> None:
+        self.writer.writelines(pieces)
+        await self.writer.drain()
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            self.writer.close()
+
+
+@dataclass(slots=True)
+class _Blocking:
+    """As much of a socket as ``sockets.let_in`` asks for, used in another thread than the loop's."""
+
+    loop: asyncio.AbstractEventLoop
+    stream: _Stream
+    timeout_s: float = field(default=_CONNECT_S)
+
+    def sendall(self, data: bytes) -> None:
+        asyncio.run_coroutine_threadsafe(self.stream.send([data]), self.loop).result(self.timeout_s)
+
+    def recv(self, size: int) -> bytes:
+        got: Future[bytes] = asyncio.run_coroutine_threadsafe(self.stream.reader.read(size), self.loop)
+        return got.result(self.timeout_s)
+
+
+def _head(frame: bytearray) -> tuple[int, int, int, int]:
+    """(api, version, correlation, where the body begins) of a request without tagged fields in its header."""
+    api, version, correlation, client = struct.unpack_from(">hhih", frame)
+    return api, version, correlation, 10 + max(0, client)
+
+
+def _sized(*pieces: bytes | bytearray | memoryview) -> list[bytes | memoryview]:
+    return [struct.pack(">i", sum(map(len, pieces))), *(memoryview(piece) for piece in pieces)]
+
+
+def _addresses(bootstrap: str) -> list[tuple[str, int]]:
+    found = []
+    for each in bootstrap.split(","):
+        host, _, port = each.strip().rpartition(":")
+        found.append((host.strip("[]"), int(port)) if host and port.isdecimal() else (each.strip(), 9092))
+    return found
+
+
+_proxies: dict[tuple[str, tuple[tuple[str, str], ...], Bounds], ReadProxy] = {}
+_making = threading.Lock()
+
+
+def read_proxy(
+    bootstrap: str, security: Security, tokens: Callable[[], str] | None, bounds: Bounds
+) -> ReadProxy:
+    """The process's proxy for a cluster: one for all its readers."""
+    of = (bootstrap, tuple(sorted(security.items())), bounds)
+    with _making:
+        if of not in _proxies:
+            _proxies[of] = ReadProxy(bootstrap, security, tokens, bounds)
+        return _proxies[of]
