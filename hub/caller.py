@@ -57,7 +57,13 @@ class Forbidden(CallerError):
     code = "HUB-1702"
 
 
-class TooManyFailures(CallerError):
+class TooMany(CallerError):
+    """One caller asks for more than its share; ``details["retry_after"]``: seconds after which to try again."""
+
+    code = "HUB-1705"
+
+
+class TooManyFailures(TooMany):
     """Too many wrong passwords from one address."""
 
     code = "HUB-1703"
@@ -124,6 +130,11 @@ def reads_view(name: str) -> bool:
 
 def sees_subject(name: str) -> bool:
     return CALLER.get() is None or may(Action.describe, Resource(Kind.subject, name))
+
+
+def sees_schema(subjects: Callable[[], Iterable[str]]) -> bool:
+    """Whether who asks sees one of the subjects that have a schema, and so the schema; ``subjects`` is called only for callers."""
+    return CALLER.get() is None or any(sees_subject(each) for each in subjects())
 
 
 def reads_all(topics: Iterable[str] = (), views: Iterable[str] = ()) -> None:

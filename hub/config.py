@@ -10,6 +10,7 @@ import re
 from base64 import b64encode
 from ipaddress import ip_network
 from pathlib import Path
+from socket import gethostname
 from typing import Any, Self
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -22,6 +23,7 @@ from pydantic_settings import (
 )
 
 from hub.home_key import OWN, own_password, read_key
+from hub.hosts import checked_host
 from hub.security import Sasl, TlsOrNot
 from hub.yaml import load_mapping
 
@@ -83,6 +85,19 @@ class Settings(BaseSettings):
         le=1_000_000,
         description="most connections to the server at once, of browsers, clients and streams; more are answered 503",
     )
+    subscriptions_per_caller: int = Field(
+        500,
+        ge=1,
+        le=1_000_000,
+        description="most subscriptions to views at once of one caller: who is signed in, else an address; more are answered 429",
+    )
+    queries_per_caller: int = Field(
+        16,
+        ge=1,
+        le=1_000_000,
+        description="most SQL queries at once of one caller, those that wait too; more are answered 429. Half of those that run "
+        "at the same time may be one caller's",
+    )
     registry_url: str | None = Field(None, description="None: the hub's own server")
 
     token: str | None = Field(
@@ -96,6 +111,13 @@ class Settings(BaseSettings):
     metrics_open: bool = Field(
         False, description="GET /metrics for everybody, also where access is controlled"
     )
+    allowed_hosts: list[str] = Field(
+        default_factory=list,
+        max_length=100,
+        description="names under which browsers reach the server, such as hub.example.com or *.example.com, besides addresses, "
+        "localhost, `http_host`, this machine's name and that of `registry_url`; others are answered 421. With access.yaml "
+        "only where names are said here",
+    )
     proxy_header: str | None = Field(
         None,
         pattern=r"^[A-Za-z0-9-]{1,100}$",
@@ -105,7 +127,8 @@ class Settings(BaseSettings):
         default_factory=list,
         max_length=100,
         description="addresses or networks of proxies in front, such as 10.0.0.7 or 10.1.0.0/16: believed are X-Forwarded-For, "
-        "X-Forwarded-Proto and `proxy_header` from there. Without them all behind a proxy are one address to the sign-in",
+        "X-Forwarded-Proto and `proxy_header` from there, 127.0.0.1 too only if named. Without them all behind a proxy are one "
+        "address to the sign-in",
     )
 
     store_url: str | None = Field(
@@ -292,6 +315,11 @@ class Settings(BaseSettings):
                 raise ValueError(f'connect_urls: "{shown}" is no address such as http://connect:8083')
         return urls
 
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _hosts_are_names(cls, names: list[str]) -> list[str]:
+        return [checked_host(each) for each in names]
+
     @field_validator("proxy_addresses")
     @classmethod
     def _addresses_are_some(cls, addresses: list[str]) -> list[str]:
@@ -334,6 +362,13 @@ class Settings(BaseSettings):
         """Base URL of the hub's own server, as this machine reaches it."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.http_host, self.http_host)
         return f"http://[{host}]:{self.http_port}" if ":" in host else f"http://{host}:{self.http_port}"
+
+    @property
+    def own_names(self) -> list[str]:
+        """Names of the server that need no mention in ``allowed_hosts``: as bound, this machine's, that of ``registry_url``."""
+        registry = urlsplit(self.registry_url).hostname if self.registry_url else None
+        names = (self.http_host, gethostname(), registry or "")
+        return [name.lower().rstrip(".") for name in names if name]
 
     @property
     def registry(self) -> str:

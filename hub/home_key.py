@@ -10,6 +10,7 @@ import hmac
 import os
 import secrets
 from pathlib import Path
+from stat import S_IMODE, S_ISLNK
 
 from hub.errors import ConfigError
 
@@ -17,6 +18,24 @@ NAME = "access.key"
 _BYTES = 32
 # The user name under which a home's own processes ask the server.
 OWN = "_hub"
+
+
+def make_private(home: Path, *, shared: bool = False) -> None:
+    """Make the home, for the hub's own account alone: 0700 and 0600, also what stands in an older one; what this process and its
+    children write later, too. ``shared``: with its group, where a cluster's executors keep state in it. Raises OSError.
+
+    Only the folder itself and what stands directly in it is changed: nobody else gets past these.
+    """
+    closed = 0o007 if shared else 0o077
+    os.umask(closed)
+    home.mkdir(parents=True, exist_ok=True)
+    for path in (home, *home.iterdir()):
+        try:
+            found = path.lstat()
+            if not S_ISLNK(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & closed:
+                path.chmod(S_IMODE(found.st_mode) & ~closed)
+        except FileNotFoundError:
+            continue  # a draft, removed meanwhile
 
 
 def read_key(home: Path) -> bytes | None:

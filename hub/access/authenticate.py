@@ -21,10 +21,12 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from hub.access.decide import ANONYMOUS, Principal
+from hub.access.ended import EndedSessions
 from hub.access.live import LiveAccess, Rules
 from hub.access.secrets import (
     SALT_BYTES,
     TOKEN_PREFIX,
+    ends_at_s,
     fits_password,
     hash_of_password,
     hash_of_token,
@@ -91,10 +93,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Who asks, and by which way: ``password``, ``token``, ``session``, ``proxy`` or ``nobody``."""
+    """Who asks, and by which way: ``password``, ``token``, ``session`` (with its text), ``proxy`` or ``nobody``."""
 
     who: Principal
     way: str
+    session: str = ""
 
 
 @dataclass
@@ -104,6 +107,7 @@ class Authenticator:
     access: LiveAccess
     key: bytes
     proxies: Proxies = Proxies()
+    ended: EndedSessions | None = None
     now_s: Callable[[], float] = time.time
     steady_s: Callable[[], float] = time.monotonic  # how long ago it was, whatever becomes of the clock
     _passwords: Throttle = field(default_factory=Throttle)
@@ -131,13 +135,31 @@ class Authenticator:
             raise Unauthenticated(f'"{scheme[:20]}" is not spoken here: Basic and Bearer are', hint=_HINT)
         session = asked.cookies.get(COOKIE)
         if session and (name := self._in_session(session, rules)):
-            return Known(rules.user(name), "session")
+            return Known(rules.user(name), "session", session)
         return Known(ANONYMOUS, "nobody")
 
     async def signed_in(self, name: str, password: str, address: str, rules: Rules) -> str:
         """A new session for who knows the password. Raises as ``known`` does."""
         who = await self._by_password(name, password, address, rules)
-        return session_of(who.name, int(self.now_s()) + SESSION_S, self._proof(who.name, rules), self.key)
+        ends_at = int(self.now_s()) + SESSION_S
+        return session_of(who.name, ends_at, self._proof(who.name, rules), self.key, secrets.token_hex(8))
+
+    def sign_out(self, session: str, rules: Rules) -> None:
+        """End the session, wherever a copy of it is. Nothing for a text that is none. Blocks; raises PeerError."""
+        if self.ended is None or not self._in_session(session, rules):
+            return
+        try:
+            self.ended.end(session, ends_at_s(session), self.now_s())
+        except OSError as error:
+            raise PeerError(
+                f"the session is over on this server only: {error.strerror}",
+                hint="the hub's home cannot be written; sign out again when it can",
+                code="HUB-3071",
+            ) from None
+
+    def goes_on(self, known: Known) -> bool:
+        """Whether the session by which somebody was known was not signed out since; True for all other ways."""
+        return not known.session or self.ended is None or not self.ended.has(known.session)
 
     # ---- the ways
 
@@ -213,7 +235,8 @@ class Authenticator:
         name = name_in_session(text)
         if name is None or name not in rules.file.users:
             return None
-        return name if session_holds(text, self.now_s(), self._proof(name, rules), self.key) else None
+        holds = session_holds(text, self.now_s(), self._proof(name, rules), self.key)
+        return name if holds and not (self.ended is not None and self.ended.has(text)) else None
 
     def _proof(self, name: str, rules: Rules) -> str:
         user = rules.file.users.get(name)
@@ -222,7 +245,7 @@ class Authenticator:
     # ---- failures
 
     def _may_try(self, address: str, throttle: Throttle) -> None:
-        wait_s = throttle.wait_s(_neighbourhood(address), self.steady_s())
+        wait_s = throttle.wait_s(neighbourhood(address), self.steady_s())
         if wait_s:
             error = TooManyFailures(
                 "too many wrong passwords or tokens from this address", hint=f"try again in {wait_s} s"
@@ -231,12 +254,12 @@ class Authenticator:
             raise error
 
     def _wrong(self, whom: str, address: str, throttle: Throttle) -> Unauthenticated:
-        throttle.failed(_neighbourhood(address), self.steady_s())
+        throttle.failed(neighbourhood(address), self.steady_s())
         log.warning("sign-in refused for %r from %s", whom, address)
         return Unauthenticated(_WRONG, hint=_HINT)
 
 
-def _neighbourhood(address: str) -> str:
+def neighbourhood(address: str) -> str:
     """What counts as one address: of IPv6 a /64, which one customer has."""
     asked = _parsed(address)
     if isinstance(asked, IPv6Address):

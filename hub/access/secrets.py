@@ -1,7 +1,7 @@
 """[core] Secrets as access.yaml keeps them, and sessions as browsers keep them. Salt, tokens and time come in as arguments.
 
 A password is kept as ``scrypt$<log2 n>$<r>$<p>$<salt>$<hash>`` (RFC 7914), a token, which nobody can guess, as
-``sha256$<hash>``. A session is ``<name>.<ends at, s>.<signature>``, signed (HMAC-SHA256) with the key of the hub's home and with
+``sha256$<hash>``. A session is ``<name>.<ends at, s>-<nonce>.<signature>``, signed (HMAC-SHA256) with the key of the hub's home and with
 what the file says of the user: a new password ends every session.
 """
 
@@ -64,9 +64,10 @@ def fits_password(password: str, line: str) -> bool:
     return hmac.compare_digest(_text(_scrypt(password, _bytes(found[4]), log2_n, r, p)), found[5])
 
 
-def session_of(name: str, ends_at_s: int, proof: str, key: bytes) -> str:
-    """A session's text. ``proof``: what the file says of the user."""
-    said = f"{_text(name.encode())}.{ends_at_s}"
+def session_of(name: str, ends_at_s: int, proof: str, key: bytes, nonce: str = "0") -> str:
+    """A session's text. ``proof``: what the file says of the user. ``nonce``: hexadecimal; it tells apart two sessions of one user
+    and second, of which one may be ended."""
+    said = f"{_text(name.encode())}.{ends_at_s}-{nonce}"
     return f"{said}.{_signature(said, proof, key)}"
 
 
@@ -84,10 +85,15 @@ def name_in_session(text: str) -> str | None:
 def session_holds(text: str, now_s: float, proof: str, key: bytes) -> bool:
     """Whether the session was signed here and goes on."""
     said, _, signature = text.rpartition(".")
-    ends = said.rpartition(".")[2]
+    ends = said.rpartition(".")[2].partition("-")[0]
     if not hmac.compare_digest(signature.encode(), _signature(said, proof, key).encode()):
         return False
     return ends.isascii() and ends.isdecimal() and now_s < int(ends)
+
+
+def ends_at_s(session: str) -> int:
+    """When a session that holds ends by itself, epoch seconds."""
+    return int(session.rpartition(".")[0].rpartition(".")[2].partition("-")[0])
 
 
 def _signature(said: str, proof: str, key: bytes) -> str:

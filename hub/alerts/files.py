@@ -112,6 +112,7 @@ Label = Annotated[str, AfterValidator(_label)]
 Secret = Annotated[str, AfterValidator(_secret)]
 Address = Annotated[str, AfterValidator(_address)]
 DurationMs = Annotated[int, BeforeValidator(_duration)]
+SecondsMs = Annotated[int, BeforeValidator(_duration), Field(ge=1_000)]
 Match = dict[Label, str | list[str]]
 
 
@@ -199,14 +200,14 @@ class RouteNode(_Said):
     goes_on: bool = Field(False, alias="continue")
     by: list[Label] | None = None
     wait: DurationMs | None = None
-    repeat: DurationMs | None = Field(None, ge=1_000)
+    repeat: SecondsMs | None = None
 
 
 class RuleNode(_Said):
     for_: DurationMs | None = Field(None, alias="for")
     keep: DurationMs | None = None
     severity: Severity | None = None
-    limit: DurationMs | None = Field(None, ge=1_000)
+    limit: SecondsMs | None = None
     off: bool = False
 
 

@@ -28,7 +28,7 @@ from hub.api.docs import add_docs
 from hub.api.guard import Door, Guard
 from hub.api.hands import Hands
 from hub.api.web import ledgered, mirrors_of
-from hub.caller import Forbidden, TooManyFailures, Unauthenticated
+from hub.caller import Forbidden, TooMany, Unauthenticated
 from hub.completeness import canary_routes
 from hub.completeness import routes as completeness_routes
 from hub.completeness.audit import write_entries
@@ -39,6 +39,7 @@ from hub.completeness.follow import Follower
 from hub.completeness.receipts import Receipts
 from hub.config import Settings
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError
+from hub.hosts import Hosts, UnknownHost
 from hub.kafka import KafkaCluster, own_cluster, own_connection
 from hub.materializers import query_routes, version_routes
 from hub.materializers import routes as view_routes
@@ -57,6 +58,7 @@ from hub.schema_registry.contracts.rules import RuleRefused
 from hub.schema_registry.exchange import NOT_ALLOWED, NOT_FOUND, answer_type
 from hub.schema_registry.node import Node
 from hub.schema_registry.openapi import with_registry
+from hub.shares import Shares
 from hub.topics import audit_routes, dead_letter_routes, gateway_routes
 from hub.topics import routes as topic_routes
 from hub.topics.auditor import Results
@@ -75,7 +77,8 @@ REGISTRY_WAIT_S = 10.0
 STATUS_OF: tuple[tuple[type[HubError], int], ...] = (
     (Unauthenticated, 401),
     (Forbidden, 403),
-    (TooManyFailures, 429),
+    (TooMany, 429),
+    (UnknownHost, 421),
     (NotFound, 404),
     (Conflict, 409),
     (RuleRefused, 422),
@@ -89,7 +92,10 @@ def create_app(settings: Settings) -> FastAPI:
 
     access = LiveAccess(settings.project, required=settings.require_access)
     proxies = Proxies(settings.proxy_header or "", tuple(settings.proxy_addresses))
-    door = Door(access, settings.home, proxies, settings.metrics_open)
+    hosts = Hosts.of([*settings.own_names, *settings.allowed_hosts])
+    door = Door(
+        access, settings.home, proxies, settings.metrics_open, hosts, hosts_said=bool(settings.allowed_hosts)
+    )
     reads = QuickReads()
 
     @asynccontextmanager
@@ -300,7 +306,10 @@ async def add_views(
     opened.callback(task.cancel)
     news.start()
     opened.push_async_callback(run_in_threadpool, news.stop)
-    app.include_router(view_routes.create_router(store, watcher, settings.query_timeout_ms, news.over))
+    shares = Shares(settings.subscriptions_per_caller, "subscriptions", "subscriptions_per_caller")
+    app.include_router(
+        view_routes.create_router(store, watcher, settings.query_timeout_ms, news.over, shares=shares)
+    )
     app.include_router(version_routes.create_router(store, cluster))
     return watcher
 
@@ -314,7 +323,13 @@ async def add_queries(
     topics = Topics(cluster, RegistryClient(settings.registry))
     app.include_router(
         query_routes.create_router(
-            queries, watcher.store, watcher, topics, settings.project, settings.query_timeout_ms
+            queries,
+            watcher.store,
+            watcher,
+            topics,
+            settings.project,
+            settings.query_timeout_ms,
+            shares=Shares(settings.queries_per_caller, "queries", "queries_per_caller"),
         )
     )
     return partial(query_routes.rows_of, queries, topics)
@@ -340,7 +355,7 @@ async def on_hub_error(connection: HTTPConnection, error: Exception) -> JSONResp
     """The error as an answer; instead of the upgrade when a WebSocket was asked for."""
     assert isinstance(error, HubError)
     status = status_of(error)
-    headers = {"Retry-After": "1"} if status == 503 else None
+    headers = {"Retry-After": error.details.get("retry_after", "1")} if status in (429, 503) else None
     response = JSONResponse(body_of(error), status, headers)
     if isinstance(connection, WebSocket):
         await connection.send_denial_response(response)

@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
-from hub.observability.web.page import render
+from hub.observability.web.page import html
 
 _METHODS = ("get", "post", "put", "delete", "patch")
 _OTHERS = "server"
@@ -37,7 +37,7 @@ def add_docs(app: FastAPI) -> None:
         document = app.openapi()
         abouts = {each["name"]: each.get("description", "") for each in document.get("tags", ())}
         groups = [(tag, abouts.get(tag, ""), found) for tag, found in grouped(document).items()]
-        return HTMLResponse(render("docs.html", title=document["info"]["title"], groups=groups))
+        return html("docs.html", title=document["info"]["title"], groups=groups)
 
 
 def grouped(document: Mapping[str, Any]) -> dict[str, list[Operation]]:

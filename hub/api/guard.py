@@ -19,14 +19,17 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.websockets import WebSocket
 from starlette.requests import cookie_parser
 
-from hub.access.authenticate import Asked, Authenticator, Known, Proxies
+from hub.access.authenticate import Asked, Authenticator, Known, Proxies, neighbourhood
 from hub.access.decide import ANONYMOUS, Principal, has_any
+from hub.access.ended import EndedSessions
 from hub.access.live import LiveAccess, Rules
 from hub.api.route_rules import Rule, rule_of
-from hub.caller import CALLER, Forbidden, TooManyFailures, Unauthenticated, require
+from hub.caller import CALLER, Forbidden, TooMany, Unauthenticated, require
 from hub.errors import HubError, NotFound
 from hub.home_key import make_key
+from hub.hosts import Hosts, UnknownHost
 from hub.observability.web.page import html, is_of, takes_html
+from hub.shares import ASKER
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +54,23 @@ class Door:
         home: Path,
         proxies: Proxies = Proxies(),
         metrics_open: bool = False,
+        hosts: Hosts | None = None,
+        *,
+        hosts_said: bool = False,
     ) -> None:
         self.access, self.metrics_open = access, metrics_open
+        self._hosts, self._hosts_said = hosts, hosts_said
         self._home, self.proxies = home, proxies
 
     @cached_property
     def authenticator(self) -> Authenticator:
-        return Authenticator(self.access, make_key(self._home), self.proxies)
+        return Authenticator(self.access, make_key(self._home), self.proxies, EndedSessions(self._home))
+
+    def require_host(self, host: str) -> None:
+        """Raise UnknownHost for a request that is for another name's server. With an access.yaml a page of another name has
+        nobody's session, so there names are checked where the settings say some."""
+        if self._hosts is not None and (self.access.rules is None or self._hosts_said):
+            self._hosts.require(host)
 
     def ready(self) -> None:
         """Have the key and all that costs a moment, before the first request. Blocks; raises ConfigError."""
@@ -91,6 +104,10 @@ class Guard:
             return await self.app(scope, receive, send)
         come_through(scope, self.door.proxies)
         rules = self.door.access.rules
+        try:
+            self.door.require_host(_host_of(scope))
+        except UnknownHost as error:
+            return await self._refuse(error, NOBODY, rules, scope, receive, send)
         if rules is None:
             return await self._uncontrolled(scope, receive, send)
         found = self._rule(scope)
@@ -102,13 +119,15 @@ class Guard:
             rule, given = self._admitted(found, known, scope, asked, rules)
         except HubError as error:
             return await self._refuse(error, known, rules, scope, receive, send)
+        share = ASKER.set(_asker(known, asked))
         before = CALLER.set(None if rule.whole else rules.caller(known.who, can_leave=known.way == "session"))
         try:
             await self.app(scope, receive, self._watched(send, rule, given, known, rules))
         except _Over:
-            log.info("a stream of %r was ended: access.yaml has changed", known.who.name)
+            log.info("a stream of %r was ended: access.yaml has changed, or they signed out", known.who.name)
         finally:
             CALLER.reset(before)
+            ASKER.reset(share)
 
     async def _uncontrolled(self, scope: Scope, receive: Receive, send: Send) -> None:
         """While there is no file. Who reaches the port was meant, and not the sites whose pages they look at."""
@@ -117,10 +136,13 @@ class Guard:
                 _sent_here(asked_of(scope), NOBODY.way)
         except Forbidden as error:
             return await self._refuse(error, NOBODY, None, scope, receive, send)
+        share = ASKER.set(_asker(NOBODY, asked_of(scope)))
         try:
             await self.app(scope, receive, self._until_controlled(send, scope))
         except _Over:
             log.info("a stream of nobody known was ended: there is an access.yaml now")
+        finally:
+            ASKER.reset(share)
 
     def _until_controlled(self, send: Send, scope: Scope) -> Send:
         """What is sent once there is a file is sent to who would be let in now."""
@@ -176,6 +198,9 @@ class Guard:
                     await _end(message, send)
                     raise _Over
                 judged[0] = now
+            if not self.door.authenticator.goes_on(known):
+                await _end(message, send)
+                raise _Over
             if message["type"] == "http.response.start" and not rule.is_open:
                 # The next one who asks a cache may be somebody else.
                 message = {
@@ -194,6 +219,15 @@ class Guard:
             await WebSocket(scope, receive, send).send_denial_response(response)
         else:
             await response(scope, receive, send)
+
+
+def _asker(known: Known, asked: Asked) -> str:
+    """Whose share of the server a request takes; none of the hub's own processes."""
+    if known.who.kind == "own":
+        return ""
+    return (
+        f"{known.who.kind} {known.who.name}" if known.who.name else f"address {neighbourhood(asked.address)}"
+    )
 
 
 def _sent_here(asked: Asked, way: str) -> None:
@@ -271,6 +305,14 @@ def come_through(scope: Scope, proxies: Proxies) -> None:
         scope["scheme"] = ("wss" if secure else "ws") if scope["type"] == "websocket" else by.decode()
 
 
+def _host_of(scope: Scope) -> str:
+    """The header Host; "" for a request without one, and for /health, which tells nothing."""
+    if scope["path"] == "/health":
+        return ""
+    found = next((value for name, value in scope["headers"] if name == b"host"), b"")
+    return str(found.decode("latin-1"))
+
+
 def asked_of(scope: Scope) -> Asked:
     """Its headers, cookies and address."""
     headers: dict[str, list[str]] = {}
@@ -306,7 +348,7 @@ def refusal(error: HubError, scope: Scope, known: Known, rules: Rules | None) ->
     headers = asked_of(scope).headers
     status = status_of(error)
     path, query = scope["path"], scope.get("query_string", b"").decode("latin-1")
-    more = {"Retry-After": error.details["retry_after"]} if isinstance(error, TooManyFailures) else {}
+    more = {"Retry-After": error.details["retry_after"]} if isinstance(error, TooMany) else {}
     by_browser = "sec-fetch-mode" in headers
     if status == 401:
         # A browser would ask for the password in a window of its own, and never forget it.
@@ -350,10 +392,12 @@ def page_of(
 
 
 def status_of(error: HubError) -> int:
-    if isinstance(error, TooManyFailures):
+    if isinstance(error, TooMany):
         return 429
     if isinstance(error, Unauthenticated):
         return 401
+    if isinstance(error, UnknownHost):
+        return 421
     if isinstance(error, Forbidden):
         return 403
     return 404 if isinstance(error, NotFound) else 503

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
 
 from hub.access.authenticate import COOKIE, SESSION_S
@@ -53,6 +54,9 @@ def create_router(door: Door) -> APIRouter:
     @router.post("/sign-out", include_in_schema=False)
     async def sign_out(request: Request) -> Response:
         await posted(request)
+        rules, session = door.access.rules, request.cookies.get(COOKIE)
+        if rules is not None and session:
+            await run_in_threadpool(door.authenticator.sign_out, session, rules)
         response = RedirectResponse("/sign-in", 303, {"Cache-Control": "no-store"})
         response.delete_cookie(COOKIE, path="/", httponly=True, samesite="lax")
         return response

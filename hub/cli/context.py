@@ -24,6 +24,7 @@ from pydantic_settings import (
 from hub.cli.output import note
 from hub.config import Settings
 from hub.errors import ConfigError, nearest
+from hub.home_key import make_private
 from hub.security import Sasl, Tls, is_secret
 
 # What is read of a project, by the end of its name.
@@ -47,6 +48,18 @@ def load_settings(**flags: Any) -> Settings:
     if not running or (chosen and settings.project.resolve() != Path(running["project"])):
         return settings
     return _read(Path(running["project"]), given, running)
+
+
+def open_home(settings: Settings) -> None:
+    """Make the home, private to this account, as ``hub.home_key.make_private`` does. Raises ConfigError (HUB-1113)."""
+    try:
+        make_private(settings.home, shared=not settings.spark_master.startswith("local"))
+    except OSError as error:
+        raise ConfigError(
+            f'home folder "{settings.home}" cannot be made ({error.strerror})',
+            hint="name another one: hub --home FOLDER, or HUB_HOME",
+            code="HUB-1113",
+        ) from None
 
 
 def where_to_find(settings: Settings) -> dict[str, str]:

@@ -7,9 +7,8 @@ import threading
 
 from hub.access.files import ACCESS_FILE
 from hub.cli.access import open_to_others
-from hub.cli.context import load_settings
+from hub.cli.context import load_settings, open_home
 from hub.config import Settings
-from hub.errors import ConfigError
 from hub.home_key import make_key
 from hub.kafka.contact_notes import note_for_ever
 from hub.runtime import collect_rarely, install_stop_signals, log_to_stderr
@@ -45,9 +44,9 @@ def serve() -> None:
         timeout_graceful_shutdown=2,
         # They say nothing but "ping".
         ws_max_size=1 << 12,
-        # With proxy_addresses the guard reads what proxies say: it has to know who is connected, too. Without them it is
-        # uvicorn's way: a proxy on this machine is believed, or those that FORWARDED_ALLOW_IPS names.
-        proxy_headers=not settings.proxy_addresses,
+        # The guard alone reads what proxies say, and only those that `proxy_addresses` names: uvicorn believes everybody on this
+        # machine, so whoever writes another X-Forwarded-For each time could try as many passwords as they like.
+        proxy_headers=False,
     )
     uvicorn.Server(config).run()
 
@@ -85,14 +84,7 @@ def _begin(service: str | None, process: str) -> Settings:
     """``service``: what its traces call it, where they are sent anywhere; ``process``: its name among the hub's."""
     log_to_stderr()
     settings = load_settings()
-    try:
-        settings.home.mkdir(parents=True, exist_ok=True)  # as ``hub up`` does: the store is a file in it
-    except OSError as error:
-        raise ConfigError(
-            f'home folder "{settings.home}" cannot be made ({error.strerror})',
-            hint="name another one: hub --home FOLDER, or HUB_HOME",
-            code="HUB-1113",
-        ) from None
+    open_home(settings)
     # Each process reads it once: whoever starts first makes it, so that access can be controlled later.
     make_key(settings.home)
     note_for_ever(settings.home, process)

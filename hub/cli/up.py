@@ -20,7 +20,7 @@ from typing import Annotated
 
 import typer
 
-from hub.cli.context import environment_of, load_settings, where_to_find
+from hub.cli.context import environment_of, load_settings, open_home, where_to_find
 from hub.cli.output import download_bar, note
 from hub.config import Settings
 from hub.embedded import KafkaNode, check_disk, check_memory, check_port, ensure_jars, find_java, make_archive
@@ -56,6 +56,7 @@ def start(
     schemas. Call from the main thread, after ``make_ready``. Whatever fails, what was started is stopped again: Conflict
     (this home runs already), PeerError (a process does not get ready), KeyboardInterrupt (``stop`` was set).
     """
+    open_home(settings)
     supervisor = Supervisor(settings.home, say, where_to_find(settings))
     try:
         began_at = time.monotonic()

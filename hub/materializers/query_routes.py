@@ -12,8 +12,9 @@ import csv
 import io
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -46,6 +47,7 @@ from hub.materializers.stores.queries import EVENTS, Answer, EventTable, Queries
 from hub.materializers.stores.sql import Store
 from hub.materializers.tokens import POSITION_HEADER
 from hub.materializers.topic_rows import DEFAULT_EVENTS, MOST_EVENTS, Scanned, Topics
+from hub.shares import ASKER, Shares
 
 DEFAULT_ROWS = 1_000
 _LONGEST_MS = 60_000
@@ -84,10 +86,12 @@ def create_router(
     topics: Topics,
     project: Path,
     query_timeout_ms: int,
+    *,
+    shares: Shares | None = None,
 ) -> APIRouter:
     """The routes over one store and one cluster; saved queries are read from ``project`` when they are asked for."""
     router = APIRouter(tags=["queries"])
-    gate = _Gate(_AT_ONCE, _WAITING)
+    gate = _Gate(_AT_ONCE, _WAITING, shares)
 
     async def answered(body: QueryBody, request: Request, hub_position: str | None) -> Response:
         try:
@@ -298,33 +302,54 @@ class _Gate:
     """So many queries at once, so many that wait; more are refused while there is still time to say so. Who waits for rows to
     come (a token, a cut) is admitted and holds no slot: other queries run meanwhile."""
 
-    def __init__(self, at_once: int, waiting: int) -> None:
+    def __init__(self, at_once: int, waiting: int, shares: Shares | None = None) -> None:
         self._free = asyncio.Semaphore(at_once)
         self._threads = anyio.CapacityLimiter(at_once * 2)
         self._most = at_once + waiting
         self._inside = 0
+        self._shares = shares
+        # Of each caller half of the slots at once, so that another one's query never waits for all of theirs.
+        self._own: dict[str, asyncio.Semaphore] = {}
+        self._half = max(1, at_once // 2)
+        self._asking: Counter[str] = Counter()
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
+        if self._shares is not None:
+            self._shares.require()
         if self._inside >= self._most:
             raise self._busy()
         self._inside += 1
         try:
-            yield
+            with nullcontext() if self._shares is None else self._shares.held():
+                yield
         finally:
             self._inside -= 1
 
     @asynccontextmanager
     async def slot(self, deadline: float) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(max(0.001, deadline - time.monotonic())):
-                await self._free.acquire()
-        except TimeoutError:
-            raise self._busy() from None
-        try:
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(max(0.001, deadline - time.monotonic())):
+                    if self._shares is not None and (asker := ASKER.get()):
+                        await held.enter_async_context(self._half_of(asker))
+                    await held.enter_async_context(self._free)
+            except TimeoutError:
+                raise self._busy() from None
             yield
+
+    @asynccontextmanager
+    async def _half_of(self, asker: str) -> AsyncIterator[None]:
+        """One of the slots that may be this caller's at the same time."""
+        own = self._own.setdefault(asker, asyncio.Semaphore(self._half))
+        self._asking[asker] += 1
+        try:
+            async with own:
+                yield
         finally:
-            self._free.release()
+            self._asking[asker] -= 1
+            if not self._asking[asker]:
+                del self._asking[asker], self._own[asker]
 
     async def run(self, work: Callable[[], T]) -> T:
         return await anyio.to_thread.run_sync(work, limiter=self._threads)

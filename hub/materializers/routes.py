@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import anyio.to_thread
@@ -39,6 +40,7 @@ from hub.materializers.tokens import POSITION_HEADER, row_covers, wanted
 from hub.materializers.version_routes import recomputed, shown_versions
 from hub.materializers.view import EXPIRY_PREFIX, changelog_of
 from hub.record import Positions
+from hub.shares import Shares
 from hub.tracing import ACTIVE, spans
 
 _LONGEST_WAIT_MS = 60_000
@@ -54,8 +56,10 @@ def create_router(
     watcher: Watcher,
     query_timeout_ms: int,
     newest: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
+    *,
+    shares: Shares | None = None,
 ) -> APIRouter:
-    """The routes of one store. ``newest``: its progress records, with what is newer in the log."""
+    """The routes of one store. ``newest``: its progress records, with what is newer in the log. ``shares``: of subscriptions."""
     router = APIRouter(tags=["views"])
     counts = RowCounts(store)
 
@@ -110,6 +114,8 @@ def create_router(
     ) -> AsyncGenerator[Event, None]:
         """A subscription; what is wrong with it is said while there is still a status to say it with."""
         table = await anyio.to_thread.run_sync(_table, store, view)
+        if shares is not None:
+            shares.require()
         if sum(watcher.subscribers_by_view().values()) >= _MOST_SUBSCRIBERS:
             raise PeerError(
                 f"server: {_MOST_SUBSCRIBERS} subscribers follow views already",
@@ -118,7 +124,8 @@ def create_router(
             )
         parse_event_id(last)
         filters = tuple(_filters(table, query, _OWN_OF_CHANGES))
-        return subscribe(store, watcher, Wanted(view, filters, snapshot, covered), last)
+        events = subscribe(store, watcher, Wanted(view, filters, snapshot, covered), last)
+        return events if shares is None else _counted(events, shares)
 
     @router.get("/views/{view}/changes")
     async def changes(
@@ -183,6 +190,14 @@ def create_router(
         return min(wait_ms, _LONGEST_WAIT_MS) / 1000
 
     return router
+
+
+async def _counted(events: AsyncGenerator[Event, None], shares: Shares) -> AsyncGenerator[Event, None]:
+    """Yield the events, and count the subscription to its caller's share meanwhile."""
+    with shares.held():
+        async with aclosing(events):
+            async for event in events:
+                yield event
 
 
 def _filters(table: ViewTable, query: QueryParams, own: tuple[str, ...]) -> list[Condition]:

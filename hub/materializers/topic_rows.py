@@ -19,6 +19,7 @@ from uuid import UUID
 
 import orjson
 
+from hub.caller import sees_schema
 from hub.errors import NotFound, PeerError
 from hub.log import ReadableLog
 from hub.materializers.avro_shape import AvroType
@@ -71,6 +72,8 @@ class Schemas(Protocol):
     def versions(self, subject: str) -> list[RegisteredSchema]: ...
 
     def source(self, schema_id: int) -> Source: ...
+
+    def subjects_of(self, schema_id: int) -> frozenset[str]: ...
 
 
 @dataclass(slots=True)
@@ -168,6 +171,7 @@ class Topics:
         }
         rows: list[list[Any]] = []
         weight = 0
+        seen: dict[int, bool] = {}
         for record in self._records(table.name, ranges, running):
             if since_ms is not None and record.timestamp_ms < since_ms:
                 continue  # a broker may find the batch that has the time; and times go back and forth
@@ -184,8 +188,8 @@ class Topics:
                 scanned.unreadable += 1
                 continue
             try:
-                value = self._value(record.value, table.read_as)
-                whole = self._value(record.value, None) if VALUE in kinds else None
+                value = self._value(record.value, table.read_as, seen)
+                whole = self._value(record.value, None, seen) if VALUE in kinds else None
                 rows.append([_cell(name, kinds, record, whole if name == VALUE else value) for name in names])
             except (Broken, Undecodable, InvalidSchema, NotFound, TypeError, ValueError, ArithmeticError):
                 scanned.unreadable += 1
@@ -234,14 +238,19 @@ class Topics:
         finally:
             reader.close()
 
-    def _value(self, value: bytes | None, read_as: int | None) -> Any:
-        """The event as the schema of that id reads it; None: as it was written."""
+    def _value(self, value: bytes | None, read_as: int | None, seen: dict[int, bool]) -> Any:
+        """The event as the schema of that id reads it; None: as it was written. ``seen``: which schemas who asks may see, asked once
+        a reading. Raises NotFound for another's, as for none."""
         if value is None:
             return None
         try:
             schema_id, _ = unframe(value)
         except Undecodable:
             return orjson.loads(value)
+        if schema_id not in seen:
+            seen[schema_id] = sees_schema(lambda: self.schemas.subjects_of(schema_id))
+        if not seen[schema_id]:
+            raise NotFound(f"schema {schema_id} does not exist")
         decode = self._decoders.get((schema_id, read_as))
         if decode is None:
             decode = self._decoder(schema_id, read_as)

@@ -279,7 +279,9 @@ class NodeModel(BaseModel):
     model_config = _Strict
 
     compatibility: Level | None = None
-    formats: Annotated[list[SchemaKind] | None, BeforeValidator(_as_list), Field(min_length=1)] = None
+    formats: Annotated[Annotated[list[SchemaKind], Field(min_length=1)] | None, BeforeValidator(_as_list)] = (
+        None
+    )
     fields: dict[
         Annotated[str, AfterValidator(_path)],
         Annotated[list[FieldWord], BeforeValidator(_as_list), Field(min_length=1)],
@@ -291,8 +293,8 @@ class NodeModel(BaseModel):
         Annotated[str, AfterValidator(regex)], Annotated[list[str], BeforeValidator(_nothing("optional"))]
     ] = Field(default_factory=dict)
     freeze: bool | None = None
-    registrars: Annotated[list[str] | None, BeforeValidator(_as_list), Field(min_length=1)] = None
-    max_fields: Annotated[int | None, BeforeValidator(_unlimited), Field(ge=1)] = None
+    registrars: Annotated[Annotated[list[str], Field(min_length=1)] | None, BeforeValidator(_as_list)] = None
+    max_fields: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_unlimited)] = None
     severity: Severities = Field(default_factory=Severities)
     override: Annotated[Overrides, BeforeValidator(_for_all)] = Field(default_factory=Overrides)
 

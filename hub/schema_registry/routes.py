@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.routing import Route
 
-from hub.caller import CALLER, HUB, Action, Forbidden, Kind, Resource, Unauthenticated, require, sees_subject
+from hub.caller import CALLER, HUB, Action, Forbidden, Unauthenticated, require, sees_schema, sees_subject
 from hub.errors import CallerError, HubError, PeerError
 from hub.schema_registry import subject_names as names
 from hub.schema_registry.access_rules import RULES, On, place_of
@@ -255,17 +256,19 @@ class Api:
         elif on is On.hub:
             require(action, HUB)
 
-    def _seen(self, stored: SchemaStored) -> SchemaStored:
-        """The schema of an id, for who may see a subject that has it. Raises Forbidden, Unauthenticated."""
+    def _seen(self, stored: SchemaStored, asked: object) -> SchemaStored:
+        """The schema of an id by a use of it that who asks may see. Raises Refused 40403 where there is none, as for an id that
+        does not exist: who may not see it does not learn that it does. ``asked``: the id or GUID of the request."""
         if CALLER.get() is None or sees_subject(stored.subject):
             return stored
         around = names.joined(names.context_of(stored.subject), "")
         uses = self.node.read(
             lambda registry: registry.uses_of(stored.schema_id, subject=around or None, deleted=True)
         )
-        if not any(sees_subject(each.subject) for each in uses):
-            require(Action.describe, Resource(Kind.subject, stored.subject))
-        return stored
+        for each in uses:
+            if sees_subject(each.subject):
+                return each
+        raise schema_not_found(asked)
 
     def _find(self, call: Call) -> tuple[str, dict[str, Handler]] | None:
         segments = call.segments
@@ -341,7 +344,13 @@ class Api:
 
         def ids(registry: Registry) -> list[int]:
             stored = registry.version(subject, call.params[1], deleted=True)
-            return registry.referenced_by(stored.subject, stored.version, deleted=deleted)
+            found = registry.referenced_by(stored.subject, stored.version, deleted=deleted)
+            around = names.joined(names.context_of(stored.subject), "") or None
+
+            def subjects(schema_id: int) -> list[str]:
+                return [each.subject for each in registry.uses_of(schema_id, subject=around, deleted=True)]
+
+            return [each for each in found if sees_schema(lambda each=each: subjects(each))]  # type: ignore[misc]
 
         return Answer.of(call.page(self.node.read(ids)))
 
@@ -448,7 +457,7 @@ class Api:
         schema_id, subject = _schema_id(call.params[0]), call.optional("subject")
         if not call.text("format") and not call.flag("fetchMaxId"):
             return self._by_id(call, schema_id, subject)
-        stored = self._seen(self.node.read(lambda registry: registry.by_id(schema_id, subject)))
+        stored = self._seen(self.node.read(lambda registry: registry.by_id(schema_id, subject)), schema_id)
         text = self._text(call, stored)
         max_id = (
             self.node.read(lambda registry: registry.max_id(subject)) if call.flag("fetchMaxId") else None
@@ -456,7 +465,7 @@ class Api:
         return Answer.of(schema(stored, text=text, with_place=_is_named(subject), max_id=max_id))
 
     def _by_id(self, call: Call, schema_id: int, subject: str | None) -> Answer:
-        stored = self._seen(self.node.read(lambda registry: registry.by_id(schema_id, subject)))
+        stored = self._seen(self.node.read(lambda registry: registry.by_id(schema_id, subject)), schema_id)
         if _is_named(subject):
             return Answer.of(schema(stored, with_place=True))
         key = ("id", (names.context_of(stored.subject), schema_id))
@@ -486,7 +495,7 @@ class Api:
 
     def _of_id(self, call: Call) -> SchemaStored:
         schema_id, subject = _schema_id(call.params[0]), call.optional("subject")
-        return self._seen(self.node.read(lambda registry: registry.by_id(schema_id, subject)))
+        return self._seen(self.node.read(lambda registry: registry.by_id(schema_id, subject)), schema_id)
 
     def _uses(self, call: Call) -> list[SchemaStored]:
         self._of_id(call)
@@ -500,20 +509,30 @@ class Api:
         return sorted(seen, key=lambda each: (each.subject, each.version))
 
     def schema_of_guid(self, call: Call) -> Answer:
-        def first(registry: Registry) -> SchemaStored:
-            context, schema_id = registry.ids_of_guid(call.params[0])[0]
-            return registry.contexts[context].ids[schema_id]
-
-        stored = self._seen(self.node.read(first))
+        stored = self._of_guid(call.params[0])[0]
         if call.text("format"):
             return Answer.of(schema(stored, text=self._text(call, stored)))
         return self._kept(("guid", call.params[0]), stored, schema).answer(call, _FOR_EVER)
 
     def ids_of_guid(self, call: Call) -> Answer:
-        found = self.node.read(lambda registry: registry.ids_of_guid(call.params[0]))
-        for context, schema_id in found:
-            self._seen(self.node.read(lambda registry, c=context, i=schema_id: registry.contexts[c].ids[i]))  # type: ignore[misc]
-        return Answer.of([{"context": context, "id": schema_id} for context, schema_id in found])
+        found = self._of_guid(call.params[0])
+        return Answer.of(
+            [{"context": names.context_of(each.subject), "id": each.schema_id} for each in found]
+        )
+
+    def _of_guid(self, guid: str) -> list[SchemaStored]:
+        """The schemas of a GUID that who asks may see, one a context. Raises Refused 40403 where there are none."""
+
+        def every(registry: Registry) -> list[SchemaStored]:
+            return [registry.contexts[context].ids[number] for context, number in registry.ids_of_guid(guid)]
+
+        found: list[SchemaStored] = []
+        for each in self.node.read(every):
+            with suppress(Refused):
+                found.append(self._seen(each, guid))
+        if not found:
+            raise schema_not_found(guid)
+        return found
 
     # ---- settings and modes
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hub.caller import sees_topic
+from hub.caller import CALLER, sees_topic
 from hub.errors import CallerError, HubError, NotFound, PeerError, nearest
 from hub.log import ReadableLog, Reader
 from hub.record import Positions, Record, TopicPartition
@@ -35,10 +35,13 @@ _WHOLE = 200_000  # characters of a message that is asked for alone
 
 
 class Schemas(Protocol):
-    """What is asked of the registry; both may raise PeerError."""
+    """What is asked of the registry; each may raise PeerError."""
 
     def source(self, schema_id: int) -> Source:
         """Raises NotFound."""
+
+    def sees(self, schema_id: int) -> bool:
+        """Whether who asks may see a subject that has the schema; True for an id that does not exist."""
 
     def registered(self, schema_id: int, topic: str) -> tuple[str, int] | None:
         """A subject and version that have it; the topic's own when there is one."""
@@ -113,7 +116,9 @@ class Browser:
     log: ReadableLog
     schemas: Schemas
     bounds: Bounds = field(default_factory=Bounds)
-    _readings: Bounded[tuple[int, str], Reading] = field(default_factory=lambda: Bounded(500))
+    _readings: Bounded[tuple[int, str, tuple[str, int] | None], Reading] = field(
+        default_factory=lambda: Bounded(500)
+    )
 
     def find(self, wanted: Wanted) -> Found:
         """Raises NotFound for a topic or partition that does not exist, CallerError, PeerError."""
@@ -152,20 +157,25 @@ class Browser:
         return Positions({tp: begins.get(tp) for tp, _ in ends}), ends
 
     def _reading(self, schema_id: int, topic: str) -> Reading | None:
-        known = self._readings.get((schema_id, topic))
+        """None for an id that the registry does not have, and for one that who asks may not see."""
+        if not self.schemas.sees(schema_id):
+            return None
+        # Which subject has it is told by what who asks may see, so it is no part of what is kept for all.
+        place = None if CALLER.get() is None else self.schemas.registered(schema_id, topic)
+        known = self._readings.get((schema_id, topic, place))
         if known is not None:
             return known
         try:
             source = self.schemas.source(schema_id)
         except NotFound:
             return None
-        place = self.schemas.registered(schema_id, topic) or (None, None)
-        schema = Schema(schema_id, source.schema_type, *place)
+        at = place or self.schemas.registered(schema_id, topic) or (None, None)
+        schema = Schema(schema_id, source.schema_type, *at)
         try:
             made = Reading(schema, decoder_of(source, exact=True))
         except InvalidSchema as error:
             made = Reading(schema, None, f"its schema cannot be used: {error.message[:300]}")
-        self._readings.put((schema_id, topic), made)
+        self._readings.put((schema_id, topic, place), made)
         return made
 
 

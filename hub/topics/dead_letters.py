@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from hub.caller import sees_topic
+from hub.caller import sees_schema, sees_topic
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.log import Cluster, Reader, TopicDescription, Writer
 from hub.record import NewRecord, Positions, Record, TopicPartition
@@ -751,6 +751,8 @@ class DeadLetters:
 
     def _source(self, schema_id: int) -> Source | None:
         try:
+            if not sees_schema(lambda: self.registry.subjects_of(schema_id)):
+                return None
             return self.registry.source(schema_id)
         except HubError as error:
             if error.retriable:

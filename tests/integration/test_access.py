@@ -4,6 +4,7 @@ computed and applied against the protected registry, streams that end when what 
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,12 +21,15 @@ from ports import free_ports
 from processes import HubProcess, Server, call_hub, run_hub
 
 from hub.access.secrets import hash_of_password, hash_of_token
+from hub.access.throttle import MOST_FAILURES
 from hub.api.route_rules import ROUTES
 from hub.client import Hub
 from hub.config import Settings
 from hub.errors import CallerError
 from hub.kafka import KafkaCluster
+from hub.record import NewRecord
 from hub.schema_registry.client import RegistryClient
+from hub.schema_registry.codec import encode, parsed
 
 PASSWORD, TOKEN, TILL = "correct horse", "hubt_of-checkout", "hubt_of-till"
 ORDER = {
@@ -139,13 +143,16 @@ def test_a_schema_is_read_by_its_id_by_who_sees_a_subject_that_has_it(guarded: G
     root = RegistryClient(guarded.url.replace("//", f"//root:{PASSWORD}@".replace(" ", "%20")))
     ana = RegistryClient(guarded.url.replace("//", f"//ana:{PASSWORD}@".replace(" ", "%20")))
     hidden = root.register(f"{guarded.secret}-value", json.dumps({**ORDER, "name": "Salary"}))
-    with pytest.raises(CallerError, match="may not describe"):
-        ana.schema(hidden)
+    hidden_from(guarded, hidden)
     both = root.register(f"{guarded.secret}-value", json.dumps({**ORDER, "name": "Salary", "doc": "x"}))
     assert both != hidden
     assert root.register(f"{guarded.orders}-key", json.dumps({**ORDER, "name": "Salary", "doc": "x"})) == both
     assert "Salary" in ana.schema(both)
     assert ana.subjects_of(both) == {f"{guarded.orders}-key"}
+    # The use that is told is one that ana may see, whichever subject she asks for.
+    for asked in ("", f"?subject={guarded.secret}-value", f"?subject={guarded.orders}-key"):
+        told = httpx2.get(f"{guarded.url}/schemas/ids/{both}{asked}", auth=("ana", PASSWORD))
+        assert told.status_code == 200 and guarded.secret not in told.text
     # Not by an alias, not by another context, not by a reference.
     aliased = f"{guarded.orders}.alias-value"
     root._ask("PUT", f"/config/{aliased}", {"alias": f"{guarded.secret}-value"})
@@ -158,6 +165,83 @@ def test_a_schema_is_read_by_its_id_by_who_sees_a_subject_that_has_it(guarded: G
     with httpx2.Client(base_url=guarded.url, auth=("checkout", TOKEN)) as checkout:
         answer = checkout.post(f"/subjects/{guarded.orders}-value/versions", json=refers)
     assert answer.status_code == 403 and guarded.secret in answer.text
+
+
+def test_whoever_writes_another_forwarded_address_each_time_is_one_address(guarded: Guarded) -> None:
+    """From this machine too: only proxies that the settings name are believed."""
+    told = []
+    with httpx2.Client(base_url=guarded.url, timeout=60) as http:
+        for number in range(MOST_FAILURES + 2):
+            # Another user each time: what is remembered of one password must not be what answers.
+            headers = {"X-Forwarded-For": f"198.51.100.{number}"}
+            told.append(http.get("/topics", auth=("ana", f"guess {number}"), headers=headers).status_code)
+            wait = http.get("/topics", auth=("ana", f"guess {number}"), headers=headers).headers.get(
+                "Retry-After"
+            )
+    assert told[0] == 401 and told[-1] == 429 and wait is not None
+    time.sleep(int(wait) + 1)  # those who come after this test are of this address, too
+
+
+def hidden_from(guarded: Guarded, hidden: int) -> None:
+    """To ana the id is one that does not exist: the same answer, byte by byte, of every route that takes an id."""
+    with (
+        httpx2.Client(base_url=guarded.url, auth=("root", PASSWORD), timeout=60) as root,
+        httpx2.Client(base_url=guarded.url, auth=("ana", PASSWORD), timeout=60) as ana,
+    ):
+        guid = root.get(f"/schemas/ids/{hidden}").json()["guid"]
+        unknown, no_guid = hidden + 900_000, "00000000-0000-4000-8000-000000000000"
+        for path in (
+            *(
+                "/schemas/ids/{}",
+                "/schemas/ids/{}?fetchMaxId=true",
+                "/schemas/ids/{}?subject=x",
+                "/schemas/ids/{}/schema",
+            ),
+            *(
+                "/schemas/ids/{}/subjects",
+                "/schemas/ids/{}/subjects?deleted=true",
+                "/schemas/ids/{}/versions",
+            ),
+            *("/schemas/guids/{}", "/schemas/guids/{}/ids"),
+        ):
+            there, not_there = (guid, no_guid) if "guids" in path else (hidden, unknown)
+            assert root.get(path.format(there)).status_code in (200, 404)
+            kept, missing = ana.get(path.format(there)), ana.get(path.format(not_there))
+            assert kept.status_code == missing.status_code == 404, path
+            assert kept.content == missing.content.replace(str(not_there).encode(), str(there).encode()), path
+            assert {**kept.headers, "content-length": ""} == {**missing.headers, "content-length": ""} | {
+                "date": kept.headers.get("date", "")
+            }, path
+
+
+def test_bytes_with_the_id_of_a_hidden_schema_do_not_show_it(guarded: Guarded) -> None:
+    root = RegistryClient(guarded.url.replace("//", f"//root:{PASSWORD}@".replace(" ", "%20")))
+    schema = {**ORDER, "name": "Bonus", "fields": [{"name": "bonus_of", "type": "string"}]}
+    hidden = root.register(f"{guarded.secret}-value", json.dumps(schema))
+    cluster = KafkaCluster(guarded.settings.bootstrap, 15.0)
+    writer = cluster.writer(f"{guarded.mark}.writer")
+    value = encode(hidden, parsed(schema), {"bonus_of": "marked"})
+    writer.append([NewRecord(guarded.orders, b"framed", value, (), 1_700_000_000_000, 0)])
+    writer.close()
+
+    def asked(name: str, path: str) -> str:
+        answer = httpx2.get(
+            f"{guarded.url}{path}", auth=(name, PASSWORD), headers={"Accept": "text/html"}, timeout=60
+        )
+        return f"{answer.status_code} {answer.text}"
+
+    page = f"/topics/{guarded.orders}/messages"
+    wait_until(lambda: "bonus_of" in asked("root", page), 60.0, lambda: asked("root", page)[:2_000])
+    told = asked("ana", page)
+    assert told.startswith("200") and "framed" in told
+    for word in ("bonus_of", "Bonus", guarded.secret):
+        assert word not in told
+    sql = {"sql": f'SELECT _value FROM "{guarded.orders}"', "events": 1000}
+    rows = {
+        name: httpx2.post(f"{guarded.url}/query", json=sql, auth=(name, PASSWORD), timeout=60).text
+        for name in ("root", "ana")
+    }
+    assert "bonus_of" in rows["root"] and "bonus_of" not in rows["ana"], rows
 
 
 PLACES = sorted(template for template, methods in ROUTES.items() if "GET" in methods and "{" not in template)

@@ -481,6 +481,9 @@ class NoSchemas:
     def source(self, schema_id: int) -> Source:
         raise NotFound("none")
 
+    def sees(self, schema_id: int) -> bool:
+        return True
+
     def registered(self, schema_id: int, topic: str) -> tuple[str, int] | None:
         return None
 

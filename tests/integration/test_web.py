@@ -135,6 +135,26 @@ def test_a_file_that_is_odd_yaml_is_no_error_of_the_pages(
     time.sleep(1.2)
 
 
+def test_a_page_of_a_name_that_now_leads_here_reads_nothing(hub_server: str, topic: str) -> None:
+    """DNS rebinding: to a browser its site is this server."""
+    with httpx2.Client(base_url=hub_server, timeout=60) as http:
+        for path in (
+            "/topics",
+            f"/topics/{topic}/messages",
+            "/subjects",
+            "/views",
+            "/api/overview",
+            "/metrics",
+        ):
+            for host in ("evil.example", f"evil.example:{hub_server.rpartition(':')[2]}"):
+                answer = http.get(path, headers={"Host": host})
+                assert answer.status_code == 421 and topic not in answer.text, path
+                assert "allowed_hosts" in answer.text
+            assert http.get(path, headers={"Host": "localhost"}).status_code != 421
+        wrote = http.post(f"/topics/{topic}/records", json={"key": "k"}, headers={"Host": "evil.example"})
+        assert wrote.status_code == 421
+
+
 def test_new_messages_are_pushed(settings: Settings, hub_server: str, topic: str) -> None:
     cluster = KafkaCluster(settings.bootstrap, 10.0)
     opened = threading.Event()

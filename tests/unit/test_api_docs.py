@@ -17,7 +17,7 @@ from hub.config import Settings
 @pytest.fixture
 def client(tmp_path: Path) -> TestClient:
     """Not entered: nothing is opened, and the registry is described all the same."""
-    app = create_app(Settings(home=tmp_path, project=tmp_path))
+    app = create_app(Settings(home=tmp_path, project=tmp_path, allowed_hosts=["testserver"]))
     router = APIRouter(tags=["test"])
 
     @router.get("/things/{thing}")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -344,7 +345,13 @@ def signed_in(client: TestClient, who: tuple[str, str] = BOB, to: str = "/topics
     return client.post("/sign-in", data=form, headers=SAME)
 
 
-def test_a_page_leads_to_the_sign_in_page_and_back(fresh: TestClient) -> None:
+def another_server(folder: Path) -> TestClient:
+    app = create_app(settings_of(folder))
+    app.add_api_route("/topics", lambda: {"as": getattr(CALLER.get(), "name", None)})
+    return TestClient(app, base_url="http://hub.test", follow_redirects=False)
+
+
+def test_a_page_leads_to_the_sign_in_page_and_back(fresh: TestClient, tmp_path: Path) -> None:
     sent = fresh.get("/topics?q=a", headers=PAGE)
     assert (sent.status_code, sent.headers["location"]) == (303, "/sign-in?next=%2Ftopics%3Fq%3Da")
     assert 'value="/topics?q=a"' in fresh.get(sent.headers["location"], headers=PAGE).text
@@ -353,9 +360,21 @@ def test_a_page_leads_to_the_sign_in_page_and_back(fresh: TestClient) -> None:
     cookie = back.headers["set-cookie"]
     assert "HttpOnly" in cookie and "SameSite=lax" in cookie and "battery" not in cookie
     assert fresh.get("/topics").json() == {"as": "bob"}
+    copied = fresh.cookies["hub_session"]
     out = fresh.post("/sign-out", headers=SAME)
     assert out.headers["location"] == "/sign-in"
     assert fresh.get("/topics").status_code == 401
+    # A copy of the cookie has ended, too: here, at another server of this home, and after a restart.
+    other = signed_in(fresh).cookies["hub_session"]
+    for client in (fresh, another_server(tmp_path), another_server(tmp_path)):
+        client.cookies.clear()
+        assert client.get("/topics", headers={"Cookie": f"hub_session={copied}"}).status_code == 401
+        assert client.get("/topics", headers={"Cookie": f"hub_session={other}"}).json() == {"as": "bob"}
+    assert stat.S_IMODE((tmp_path / "home" / "sessions.ended").stat().st_mode) == 0o600
+    # Nobody fills the file with what was never a session.
+    size = (tmp_path / "home" / "sessions.ended").stat().st_size
+    fresh.post("/sign-out", headers={**SAME, "Cookie": "hub_session=Ym9i.1.x"})
+    assert (tmp_path / "home" / "sessions.ended").stat().st_size == size
 
 
 @pytest.mark.parametrize(
@@ -595,6 +614,50 @@ def test_a_session_is_for_https_alone_where_a_proxy_has_it(
     assert ("Secure" in cookie) == secure
 
 
+def test_a_request_for_another_name_is_refused_where_nobody_has_to_sign_in(tmp_path: Path) -> None:
+    app = create_app(settings_of(tmp_path, registry_url="http://server:8088"))
+    app.add_api_route("/here", nothing, methods=["GET", "POST"])
+    client = TestClient(app, raise_server_exceptions=False)
+    for host in (
+        "127.0.0.1:1",
+        "localhost:1",
+        "hub.localhost",
+        "[::1]:1",
+        "192.0.2.7",
+        "server:8088",
+        "SERVER.",
+    ):
+        assert client.get("/here", headers={"Host": host}).status_code == 200, host
+    for host in (
+        "evil.example",
+        "evil.example:1",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "server.evil",
+    ):
+        answer = client.get("/here", headers={"Host": host})
+        assert answer.status_code == 421, host
+        assert "allowed_hosts" in answer.json()["hint"]
+        assert client.post("/here", headers={"Host": host}).status_code == 421
+        assert client.get("/health", headers={"Host": host}).status_code == 200
+    page = client.get("/here", headers={**PAGE, "Host": "<b>evil.example"})
+    assert page.status_code == 421 and "<b>evil" not in page.text
+    # With a file a page of another name has nobody's session; names that are said are checked there, too.
+    (tmp_path / "access.yaml").write_text(FILE)
+    for settings, status in (
+        (settings_of(tmp_path), 401),
+        (settings_of(tmp_path, allowed_hosts=["*.example"]), 421),
+    ):
+        closed = TestClient(create_app(settings), raise_server_exceptions=False)
+        assert closed.get("/topics", headers={"Host": "evil.test"}).status_code == status
+        assert closed.get("/topics", headers={"Host": "hub.example"}).status_code == 401
+
+
+def test_a_name_with_a_port_is_no_setting(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="without a port"):
+        settings_of(tmp_path, allowed_hosts=["hub.example.com:8088"])
+
+
 def test_a_header_without_addresses_is_no_setting(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="belong together"):
         settings_of(tmp_path, proxy_header="X-User")
@@ -606,7 +669,7 @@ def test_a_header_without_addresses_is_no_setting(tmp_path: Path) -> None:
 def test_without_a_file_everything_is_as_it_was_and_a_file_closes_the_door(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(app_module, "REGISTRY_WAIT_S", 0.1)
-        with TestClient(create_app(settings_of(tmp_path))) as client:
+        with TestClient(create_app(settings_of(tmp_path, allowed_hosts=["testserver"]))) as client:
             assert client.get("/api/overview").status_code == 200
             assert client.get("/sign-in", follow_redirects=False).headers["location"] == "/"
             (tmp_path / "access.yaml").write_text(FILE)

@@ -28,6 +28,9 @@ class Schemas:
             raise NotFound(f"schema {schema_id}")
         return Source.of("AVRO", json.dumps(SCHEMA))
 
+    def sees(self, schema_id: int) -> bool:
+        return True
+
     def registered(self, schema_id: int, topic: str) -> tuple[str, int] | None:
         return (f"{topic}-value", 3) if schema_id == 7 else None
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 from hub.alerts.desk import Known as KnownAlerts
 from hub.alerts.engine import Silence
 from hub.alerts.matching import Matchers
+from hub.caller import sees_schema, sees_subject
 from hub.errors import NotFound, PeerError
 from hub.observability.consumers import LagRow
 from hub.observability.health import Health
@@ -131,8 +132,16 @@ class NodeSchemas:
         except Refused as refused:
             raise NotFound(refused.message) from None
 
+    def sees(self, schema_id: int) -> bool:
+        def subjects() -> list[str]:
+            uses = ask(self.node, lambda registry: registry.uses_of(schema_id, deleted=True))
+            return [each.subject for each in uses]
+
+        return sees_schema(subjects)
+
     def registered(self, schema_id: int, topic: str) -> tuple[str, int] | None:
         uses = ask(self.node, lambda registry: registry.uses_of(schema_id, deleted=True))
+        uses = [each for each in uses if sees_subject(each.subject)]
         own = [each for each in uses if each.subject in (f"{topic}-value", f"{topic}-key")]
         first = next(iter([*own, *uses]), None)
         return None if first is None else (first.subject, first.version)

@@ -1,0 +1,106 @@
+"""[shell] Sessions that were signed out: a file of the home that every server on it reads, so that a copied cookie ends, too.
+
+``sessions.ended`` has a line a session: when it would have ended by itself (epoch seconds), and the hash of its text. A line
+is appended under a lock and read by who looks next; lines of sessions that are over anyway are dropped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+log = logging.getLogger(__name__)
+
+FILE = "sessions.ended"
+_TIDY_AT = 1_000  # lines
+
+
+class EndedSessions:
+    """Of one home. Thread safe. ``has`` costs a system call; a file that cannot be read leaves what is known."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / FILE
+        self._ended: dict[str, int] = {}
+        self._read: tuple[int, int] = (0, 0)  # the file's inode, and how many bytes of it are read
+        self._lock = threading.Lock()
+
+    def has(self, session: str) -> bool:
+        """Whether the session was signed out, by any server of this home."""
+        with self._lock:
+            self._refresh()
+            return _mark(session) in self._ended
+
+    def end(self, session: str, ends_at_s: int, now_s: float) -> None:
+        """Sign it out, for good. Blocks; raises OSError when it cannot be written: it has ended in this process then."""
+        with self._lock:
+            self._ended[_mark(session)] = ends_at_s
+            with _appending(self._path) as handle:
+                self._refresh()
+                handle.write(f"{ends_at_s} {_mark(session)}\n".encode())
+                handle.flush()
+                os.fsync(handle.fileno())
+                if len(self._ended) > _TIDY_AT and min(self._ended.values()) < now_s:
+                    self._tidy(now_s)
+
+    def _refresh(self) -> None:
+        try:
+            found = self._path.stat()
+            inode, size = self._read
+            if (found.st_ino, found.st_size) == (inode, size):
+                return
+            start = size if found.st_ino == inode and found.st_size > size else 0
+            with self._path.open("rb") as opened:
+                opened.seek(start)
+                text = opened.read()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            log.error(
+                "%s cannot be read: sessions that were ended elsewhere go on here: %s", self._path, error
+            )
+            return
+        whole = text[: text.rfind(b"\n") + 1]
+        for line in whole.decode("ascii", "replace").splitlines():
+            ends, _, mark = line.partition(" ")
+            if ends.isdecimal() and mark:
+                self._ended[mark] = int(ends)
+        self._read = (found.st_ino, start + len(whole))
+
+    def _tidy(self, now_s: float) -> None:
+        """Write the file anew without the sessions that are over. The caller holds the file's lock."""
+        self._ended = {mark: ends for mark, ends in self._ended.items() if ends > now_s}
+        draft = self._path.with_suffix(".draft")
+        draft.touch(0o600)
+        draft.write_text("".join(f"{ends} {mark}\n" for mark, ends in self._ended.items()))
+        draft.replace(self._path)
+
+
+@contextmanager
+def _appending(path: Path) -> Iterator[BinaryIO]:
+    """Open the file for appending, alone: of several servers one writes at a time."""
+    while True:
+        handle = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if _is_still(path, handle):
+            break
+        os.close(handle)  # written anew meanwhile
+    with os.fdopen(handle, "ab") as opened:
+        yield opened
+
+
+def _is_still(path: Path, handle: int) -> bool:
+    try:
+        return path.stat().st_ino == os.fstat(handle).st_ino
+    except FileNotFoundError:
+        return False
+
+
+def _mark(session: str) -> str:
+    return hashlib.sha256(session.encode()).hexdigest()

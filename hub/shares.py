@@ -1,0 +1,60 @@
+"""[core] How many of something one caller may hold at once, so that nobody takes all there is.
+
+A caller is who is signed in, or, where nobody is, an address (of IPv6 a /64). The guard in front of the server says who it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from hub.caller import TooMany
+
+# "user ana", "address 10.0.0.7"; "" is the hub itself, which has no limit.
+ASKER: ContextVar[str] = ContextVar("asker", default="")
+
+AGAIN_S = 5
+
+
+@dataclass
+class Shares:
+    """``most`` at once of each caller. ``what``: in the plural; ``setting``: its name in hub.yaml. For one event loop."""
+
+    most: int
+    what: str
+    setting: str
+    _held: Counter[str] = field(default_factory=Counter)
+
+    def require(self) -> None:
+        """Raise TooMany when who asks holds all of their share."""
+        asker = ASKER.get()
+        if asker and self._held[asker] >= self.most:
+            raise self._refusal(asker)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold one more while the block runs; whether there is one is asked before, with ``require``."""
+        asker = ASKER.get()
+        if not asker:
+            yield
+            return
+        self._held[asker] += 1
+        try:
+            yield
+        finally:
+            self._held[asker] -= 1
+            if not self._held[asker]:
+                del self._held[asker]
+
+    def _refusal(self, asker: str) -> TooMany:
+        """Why this caller gets no more."""
+        error = TooMany(
+            f"{asker}: {self.most} {self.what} at once are the most of one caller",
+            hint=f"end one of them, or raise {self.setting} in hub.yaml",
+            code="HUB-1705",
+        )
+        error.details = {"retry_after": str(AGAIN_S)}
+        return error
