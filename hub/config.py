@@ -289,6 +289,12 @@ class Settings(BaseSettings):
         description="a client of Kafka that has had no answer for so long is asked no more, and replaced as soon as Kafka "
         "answers a fresh one",
     )
+    start_timeout_s: float = Field(
+        90.0,
+        gt=0.0,
+        le=3_600.0,
+        description="how long each process may take to start before `hub up` goes on without it; it is tried on",
+    )
     query_timeout_ms: int = Field(5_000, description="longest wait of a read-your-writes query by default")
 
     @field_validator("stores")

@@ -1,7 +1,8 @@
 """[edge] The loop around processes: back-off, stop signals, and children that never outlive their parent.
 
-A ``Supervisor`` owns one home folder. It starts children in order, each when the one before is ready, starts again
-(with back-off) what dies, and stops all in reverse order. Who holds the lock on ``hub.pid`` is the running hub; the
+A ``Supervisor`` owns one home folder. It starts children in order, each when the one before is ready or has taken its time,
+starts again (with back-off) what dies, and stops all in reverse order. A child that does not get ready in time is *missing*: the
+others run, and it is tried on. Who holds the lock on ``hub.pid`` is the running hub; the
 file names its processes with the moments they started, so that ``hub down`` never hits a stranger with a recycled pid.
 """
 
@@ -26,11 +27,12 @@ from typing import IO
 
 import psutil
 
-from hub.errors import Conflict, HubError, PeerError
+from hub.errors import Conflict, HubError
 
 log = logging.getLogger(__name__)
 
 STEP_S = 0.1
+PROGRESS_EVERY_S = 5.0
 LOG_LIMIT_BYTES = 20_000_000
 
 
@@ -148,7 +150,8 @@ class Child:
     """A process to keep running.
 
     ``command`` makes the command line anew for each start and may raise a HubError, ``ready`` tells whether the
-    process does its work; ``stop_timeout_s`` is what it gets between SIGTERM and SIGKILL.
+    process does its work; after ``ready_timeout_s`` the others do not wait for it any more; ``stop_timeout_s`` is what it gets
+    between SIGTERM and SIGKILL.
     """
 
     name: str
@@ -166,6 +169,7 @@ class _Running:
     backoff: Backoff
     started_at_s: float
     restart_at_s: float | None = None
+    begun_at_s: float = field(default_factory=time.monotonic)  # of its first process
 
 
 class Supervisor:
@@ -189,39 +193,87 @@ class Supervisor:
         self._logs.mkdir(parents=True, exist_ok=True)
         self._lock = _hold(self.pid_file)
         self.healthy = False
+        self.missing: set[str] = set()
+        """Children that did not get ready in their time, and are not yet."""
+        self._started = False
+        self._asked_at_s = 0.0
         self._write_pids()
 
-    def start(self, child: Child, stop: threading.Event | None = None) -> None:
-        """Start the child and wait until it is ready. Raises PeerError (HUB-3020) when it ends or takes too long,
-        KeyboardInterrupt when ``stop`` is set meanwhile."""
+    def start(self, child: Child, stop: threading.Event | None = None) -> bool:
+        """Start the child and wait until it is ready, for ``ready_timeout_s`` at most; what it does meanwhile is said. False when
+        it is missing then; it is looked after all the same. Raises KeyboardInterrupt when ``stop`` is set meanwhile, and
+        HubError when there is no command to start it with."""
         running = _Running(child, self._spawn(child), Backoff(), time.monotonic())
         self._running[child.name] = running
         self._write_pids()
-        deadline = time.monotonic() + child.ready_timeout_s
+        if self._wait(running, stop):
+            return True
+        self.missing.add(child.name)
+        self._say(
+            f"{child.name} is not ready after {child.ready_timeout_s:g} s: {self._last_words(child)}; "
+            f"the others run without it, and it is tried on; its log: {self.log_of(child.name)}"
+        )
+        return False
+
+    def wait_for_missing(self, stop: threading.Event | None = None) -> None:
+        """Wait until all children that were started are ready, and say what is waited for. Raises KeyboardInterrupt."""
+        for name in sorted(self.missing):
+            while not self._wait(self._running[name], stop):
+                pass
+            self._found(name)
+
+    def _wait(self, running: _Running, stop: threading.Event | None) -> bool:
+        """Wait for one child for its time, and look after all of them."""
+        child, began_s = running.child, time.monotonic()
+        tell_at_s = began_s + PROGRESS_EVERY_S
         while not child.ready():
             if stop is not None and stop.is_set():
                 raise KeyboardInterrupt
-            ended = running.process.poll()
-            if ended is not None or time.monotonic() > deadline:
-                what = "does not get ready" if ended is None else f"ended with {describe_exit(ended)}"
-                raise PeerError(
-                    f'process "{child.name}" {what}: {last_line(self.log_of(child.name))}',
-                    hint=f"its log: {self.log_of(child.name)}",
-                    code="HUB-3020",
+            self.step()
+            now_s = time.monotonic()
+            if now_s - began_s > child.ready_timeout_s:
+                return False
+            if now_s >= tell_at_s:
+                tell_at_s = now_s + PROGRESS_EVERY_S
+                self._say(
+                    f"  {child.name:<13} starting for {now_s - running.begun_at_s:.0f} s: {self._last_words(child)}"
                 )
             time.sleep(0.05)
+        return True
+
+    def _last_words(self, child: Child) -> str:
+        return last_line(self.log_of(child.name))
+
+    def _found(self, name: str) -> None:
+        self.missing.discard(name)
+        took_s = time.monotonic() - self._running[name].begun_at_s
+        self._say(f"{name} is ready, after {took_s:.0f} s")
 
     def step(self) -> None:
         """Look at every child once: start again what ended, after its pause."""
         for running in self._running.values():
             self._look_after(running)
 
+    def _ask_missing(self) -> None:
+        """Once a second, for to ask may take a while."""
+        if not self.missing or time.monotonic() < self._asked_at_s + 1.0:
+            return
+        self._asked_at_s = time.monotonic()
+        for name in sorted(self.missing):
+            if self._running[name].child.ready():
+                self._found(name)
+        if not self.missing:
+            self.healthy = True
+        self._write_pids()
+
     def run(self, stop: threading.Event, work: Callable[[], None] = lambda: None) -> None:
-        """Supervise until ``stop`` is set, calling ``work`` about ten times a second in between."""
-        self.healthy = True
+        """Supervise until ``stop`` is set, calling ``work`` about ten times a second in between. It is healthy while no child
+        is missing."""
+        self._started, self.healthy = True, not self.missing
         self._write_pids()
         while not stop.wait(STEP_S):
             self.step()
+            self._ask_missing()
             work()
 
     def stop(self) -> None:
@@ -293,7 +345,14 @@ class Supervisor:
     def _write_pids(self) -> None:
         processes = {"supervisor": _identity(os.getpid())}
         processes |= {name: _identity(pid) for name, pid in self.pids().items()}
-        text = json.dumps({"healthy": self.healthy, "processes": processes, "found_by": self._found_by})
+        text = json.dumps(
+            {
+                "healthy": self.healthy,
+                "processes": processes,
+                "found_by": self._found_by,
+                "missing": sorted(self.missing) if self._started else [],
+            }
+        )
         # In place, not renamed: the lock is on this very file. One write over all that was there, and nothing cut off
         # before: who reads meanwhile finds a hub, and a disk that is full has the room.
         there = os.fstat(self._lock.fileno()).st_size
@@ -302,11 +361,13 @@ class Supervisor:
 
 @dataclass(frozen=True, slots=True)
 class RunningHub:
-    """What ``hub.pid`` says, less the processes that are gone or are somebody else's by now."""
+    """What ``hub.pid`` says, less the processes that are gone or are somebody else's by now. ``missing``: those without which
+    it runs, once all were started."""
 
     healthy: bool
     processes: Mapping[str, psutil.Process]
     found_by: Mapping[str, str]
+    missing: tuple[str, ...] = ()
 
 
 def running_hub(home: Path) -> RunningHub | None:
@@ -323,7 +384,10 @@ def running_hub(home: Path) -> RunningHub | None:
             same = began == [began_of(pid)] if began else abs(process.create_time() - started_at) < 0.5
             if same and process.status() != psutil.STATUS_ZOMBIE:
                 alive[name] = process
-    return RunningHub(content["healthy"], alive, content.get("found_by", {})) if alive else None
+    if not alive:
+        return None
+    missing = tuple(content.get("missing", ()))
+    return RunningHub(content["healthy"], alive, content.get("found_by", {}), missing)
 
 
 def check_unused(home: Path) -> None:

@@ -16,7 +16,7 @@ import typer
 from hub.cli.context import load_settings
 from hub.cli.output import note
 from hub.config import Settings
-from hub.errors import ConfigError, HubError, PeerError
+from hub.errors import ConfigError, HubError
 
 if TYPE_CHECKING:
     from hub.demo.customers import Event
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hub.schema_registry.client import RegistryClient
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-_FIRST_ROW_S = 180.0
+_PROGRESS_EVERY_S = 10.0
 
 app = typer.Typer(
     help="See live events become a view: start everything with sample data.",
@@ -211,11 +211,15 @@ def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def _first_row(settings: Settings, view: str, stop: threading.Event, step: Callable[[], None]) -> str:
-    """The key of a row, once the view has one and has caught up. Raises KeyboardInterrupt when stopped before, PeerError."""
+    """Return the key of a row, once the view has one; says every ten seconds what is waited for. Raises KeyboardInterrupt when
+    ``stop`` is set before."""
     import httpx2
 
+    from hub.runtime import last_line
+
     url = f"{settings.url}/views/{view}"
-    deadline = time.monotonic() + _FIRST_ROW_S
+    began_s = time.monotonic()
+    tell_at_s = began_s + _PROGRESS_EVERY_S
     with _spinner("Spark computes the view"):
         while not stop.wait(0.2):
             step()
@@ -226,11 +230,10 @@ def _first_row(settings: Settings, view: str, stop: threading.Event, step: Calla
                 found = []
             if found:
                 return str(found[0]["key"])
-            if time.monotonic() > deadline:
-                raise PeerError(
-                    f'view "{view}": no row after {_FIRST_ROW_S:.0f} s',
-                    hint=f"why: hub view ls, and the log {settings.logs / 'materializer.log'}",
-                )
+            if (now_s := time.monotonic()) >= tell_at_s:
+                tell_at_s = now_s + _PROGRESS_EVERY_S
+                log = settings.logs / "materializer.log"
+                note(f"  {view} has no row after {now_s - began_s:.0f} s; the materializer: {last_line(log)}")
     raise KeyboardInterrupt
 
 

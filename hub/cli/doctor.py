@@ -105,6 +105,9 @@ def _processes(settings: Settings) -> Finding:
     hub = running_hub(settings.home)
     if hub is None:
         return Finding("processes", Verdict.off, f"no hub runs on {settings.home}", "hub up")
+    if hub.missing:
+        fix = f"it is tried on; see {settings.logs}/<name>.log"
+        return Finding("processes", Verdict.fail, f"not ready yet: {', '.join(hub.missing)}", fix)
     if not hub.healthy:
         return Finding("processes", Verdict.ok, "the hub is starting or stopping")
     names = ", ".join(f"{name} {process.pid}" for name, process in hub.processes.items())
@@ -160,7 +163,7 @@ def _their_kafka(settings: Settings) -> Finding:
 
 
 def _contact(settings: Settings) -> Finding:
-    """Of the hub's processes on this machine, by what each wrote last."""
+    """Check which of the hub's processes on this machine Kafka answers."""
     from hub.kafka.contact_notes import notes
 
     found = notes(settings.home, time.time_ns() // 1_000_000)

@@ -16,6 +16,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from http.client import HTTPException
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -39,7 +40,6 @@ from hub.runtime import (
     stop_hub,
 )
 
-DETACHED_TIMEOUT_S = 900.0
 _STOPPED_S = 60.0
 CHECK_S = 5.0
 
@@ -47,24 +47,32 @@ CHECK_S = 5.0
 def start(
     settings: Settings,
     stop: threading.Event,
-    prepare: Callable[[], None] = lambda: None,
+    prepare: Callable[[], None] | None = None,
     say: Callable[[str], None] = note,
 ) -> Supervisor:
     """Start every process of the hub and wait until each does its work; the caller then calls ``run`` and ``stop``.
 
-    ``prepare`` runs when Kafka and the server answer and nothing reads yet: the place to apply topics and register
-    schemas. Call from the main thread, after ``make_ready``. Whatever fails, what was started is stopped again: Conflict
-    (this home runs already), PeerError (a process does not get ready), KeyboardInterrupt (``stop`` was set).
+    A process that is not ready within ``start_timeout_s`` is left to start on while the others run. ``prepare`` runs when Kafka and
+    the server answer, however long that takes, and nothing reads yet: the place to apply topics and register schemas.
+    Call from the main thread, after ``make_ready``. What was started is stopped again when this raises: Conflict
+    (this home runs already), HubError (nothing to start a process with, or ``prepare`` failed), KeyboardInterrupt (``stop``
+    was set).
     """
     open_home(settings)
     supervisor = Supervisor(settings.home, say, where_to_find(settings))
     try:
         began_at = time.monotonic()
         for child in children(settings):
-            if child.name == "applier":
+            if child.name == "applier" and prepare is not None:
+                supervisor.wait_for_missing(stop)
                 prepare()
             _start_one(supervisor, child, stop, say)
-        say(f"All processes run, after {time.monotonic() - began_at:.1f} s.")
+        if supervisor.missing:
+            say(
+                f"Running without {', '.join(sorted(supervisor.missing))}, which starts on. hub doctor tells more."
+            )
+        else:
+            say(f"All processes run, after {time.monotonic() - began_at:.1f} s.")
     except BaseException as error:
         supervisor.stop()
         # A terminal's Ctrl-C also ends the programs that are waited for: that these failed is no news.
@@ -124,11 +132,16 @@ def children(settings: Settings) -> list[Child]:
     """The processes of a hub in the order they start; every one gets the very same settings."""
     environment = environment_of(settings)
 
+    limit_s = settings.start_timeout_s
+
     def own(command: str, name: str, ready: Callable[[], bool] = lambda: True) -> Child:
-        return Child(name, lambda: [sys.executable, "-m", "hub.cli", *command.split()], ready, environment)
+        line = [sys.executable, "-m", "hub.cli", *command.split()]
+        return Child(name, lambda: line, ready, environment, limit_s)
 
     node = KafkaNode(settings)
-    kafka = [Child("kafka", node.prepare, node.ready)] if settings.embedded_kafka else []
+    kafka = (
+        [Child("kafka", node.prepare, node.ready, ready_timeout_s=limit_s)] if settings.embedded_kafka else []
+    )
     server = own("serve", "server", lambda: answers_health(settings.url))
     views = [own("apply-changelogs", "applier"), own("materialize", "materializer")]
     mirrors = (
@@ -150,8 +163,8 @@ def _start_one(
     supervisor: Supervisor, child: Child, stop: threading.Event, say: Callable[[str], None]
 ) -> None:
     began_at = time.monotonic()
-    supervisor.start(child, stop)
-    say(f"  {child.name:<13} up after {time.monotonic() - began_at:.1f} s")
+    if supervisor.start(child, stop):
+        say(f"  {child.name:<13} up after {time.monotonic() - began_at:.1f} s")
 
 
 def up(
@@ -187,9 +200,10 @@ def down() -> None:
 
 
 def _detach(settings: Settings) -> None:
-    """Start ``hub up`` as a process of its own and wait until it says that all is well.
+    """Start ``hub up`` as a process of its own and wait until it says that all is well; its progress is shown.
 
-    Raises Conflict (HUB-1920) before it touches the log of a hub that runs on this home."""
+    Raises Conflict (HUB-1920) before it touches the log of a hub that runs on this home, and PeerError (HUB-3020) when a
+    process is missing: the others run, and go on running."""
     check_unused(settings.home)
     make_ready(settings)
     log = settings.logs / "hub.log"
@@ -203,12 +217,17 @@ def _detach(settings: Settings) -> None:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    deadline = time.monotonic() + DETACHED_TIMEOUT_S
+    deadline = time.monotonic() + settings.start_timeout_s * (len(children(settings)) + 1)
+    shown = 0
     try:
         while time.monotonic() < deadline:
-            if _is_ready(running_hub(settings.home), process.pid):
+            hub = running_hub(settings.home)
+            shown = _show_progress(log, shown)
+            if _is_ready(hub, process.pid):
                 note(f"Runs (pid {process.pid}): {settings.url}/   Stop: hub down")
                 return
+            if hub is not None and hub.missing:
+                break
             if process.poll() is not None:
                 said = [line for line in log.read_text().splitlines() if line.startswith(("Error", "Hint"))]
                 raise ConfigError("\n".join(said) or last_line(log), hint=f"the log: {log}", code="HUB-1122")
@@ -217,8 +236,25 @@ def _detach(settings: Settings) -> None:
         note("Stopping what was started ...")  # a session of its own: no Ctrl-C reaches it
         end(process, _STOPPED_S)
         raise
-    process.terminate()
-    raise PeerError("the hub does not get ready", hint=f"the log: {log}", code="HUB-3020")
+    without = (
+        f"runs without {', '.join(hub.missing)}" if hub is not None and hub.missing else "is not ready yet"
+    )
+    raise PeerError(
+        f"the hub {without} (pid {process.pid})",
+        hint=f"it goes on starting: hub doctor tells what is missing, hub down stops it; the log: {log}",
+        code="HUB-3020",
+    )
+
+
+def _show_progress(log: Path, shown: int) -> int:
+    """Print the lines of the log that say what is waited for, from byte ``shown`` on; returns where it ends."""
+    with log.open("rb") as file:
+        file.seek(shown)
+        *lines, rest = file.read().split(b"\n")
+        for line in lines:
+            if b" starting for " in line or b" is not ready after " in line:
+                note(line.decode(errors="replace"))
+        return file.tell() - len(rest)
 
 
 def _is_ready(hub: RunningHub | None, pid: int) -> bool:

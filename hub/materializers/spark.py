@@ -187,7 +187,7 @@ def open_session(
     conf["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] = str(max(5, settings.realtime_gather_ms // 2))
     conf |= settings.spark_conf
     conf |= spark_kafka.of_executors(settings)
-    gateway = start_spark_gateway(settings, java, jars, conf, log=log)
+    gateway = start_spark_gateway(settings, java, jars, conf, settings.start_timeout_s, log=log)
     gateway.install()
     try:
         session = SparkSession.builder.appName("hub").getOrCreate()
