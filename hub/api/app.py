@@ -27,6 +27,7 @@ from hub.api.dashboard import add_dashboard, seen_desk
 from hub.api.docs import add_docs
 from hub.api.guard import Door, Guard
 from hub.api.hands import Hands
+from hub.api.heard import around
 from hub.api.web import ledgered, mirrors_of
 from hub.caller import Forbidden, TooMany, Unauthenticated
 from hub.completeness import canary_routes
@@ -49,6 +50,7 @@ from hub.materializers.store_news import StoreNews
 from hub.materializers.stores.queries import Queries
 from hub.materializers.stores.sql import Store
 from hub.materializers.topic_rows import Topics
+from hub.observability.contact_watch import ContactWatch
 from hub.replication.clusters import access_of
 from hub.replication.mirrors import MIRRORS_FILE
 from hub.schema_registry import levels_routes
@@ -154,6 +156,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, read
     watcher = await add_views(app, settings, cluster, news, opened)
     reads.open(watcher.store)
     opened.push_async_callback(reads.close)
+    contact = opened.enter_context(ContactWatch(settings.home, settings.kafka_cut_off_s).running())
     ask = await add_queries(app, settings, cluster, watcher, opened)
     desk = make_desk(settings, cluster) if settings.alerts else None
     seen = seen_desk(desk, watcher.store) if desk is not None else None
@@ -179,7 +182,9 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, read
         mirrors=mirrors,
         canary=lambda: canary_body(canaries),
         newest=news.over,
+        contact=contact,
     )
+    news.around = around(settings, watcher.store, contact, lambda: watched.collector.kafka_error)
     if desk is not None and seen is not None:
         probes = None if canaries is None else canaries.rows
         add_alerts(app, desk, seen, ask, sources_of(settings, *watched, ledger, mirrors, probes), opened)
@@ -310,7 +315,7 @@ async def add_views(
     app.include_router(
         view_routes.create_router(store, watcher, settings.query_timeout_ms, news.over, shares=shares)
     )
-    app.include_router(version_routes.create_router(store, cluster))
+    app.include_router(version_routes.create_router(store, cluster, news.over))
     return watcher
 
 

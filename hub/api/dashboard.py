@@ -76,17 +76,21 @@ def add_dashboard(
     desk: SeenDesk | None = None,
     mirrors: Mirrors | None = None,
     canary: Callable[[], Mapping[str, Any] | None] = lambda: None,
-    newest: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
+    newest: Callable[[Mapping[str, Any]], dict[str, Any]] = dict,
+    contact: ContactWatch | None = None,
 ) -> Watched:
     """The page at ``/``, its JSON and metrics (with others' ``counters``), kept fresh until ``opened`` is closed; with a
     registry ``node`` all other pages, too. Returns what measures."""
-    views = StoreViews(store, subscribers)
+    views = StoreViews(store, subscribers, newest)
     cluster = own_cluster(settings, KAFKA_TIMEOUT_S)
     workers = opened.enter_context(ConnectWorkers(settings.connect_urls).running())
-    contact = opened.enter_context(ContactWatch(settings.home, settings.kafka_cut_off_s).running())
     collector = opened.enter_context(
         Collector(
-            cluster, views, settings.bootstrap, connect=workers.known, cut_off=contact.cut_off
+            cluster,
+            views,
+            settings.bootstrap,
+            connect=workers.known,
+            cut_off=tuple if contact is None else contact.cut_off,
         ).running()
     )
     health = opened.enter_context(
@@ -121,7 +125,7 @@ def add_dashboard(
             *latency.families(),
             *health_series.families(health.known()),
             *proof_series.families(collector.records, wall_clock_ms()),
-            contact_series.family(contact.known),
+            contact_series.family(() if contact is None else contact.known),
             *families(),
             span_series(collector.records, wall_clock_ms()),
         )
@@ -173,13 +177,14 @@ class StoreViews:
 
     store: Store
     open_subscriptions: Callable[[], Mapping[str, int]] = dict
+    newest: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
 
     def __post_init__(self) -> None:
         self._counts = RowCounts(self.store)
 
     def progress(self) -> Mapping[str, Mapping[str, Any]]:
         """As the store has them; ``sources`` is what its rows cover, which may be less than what was computed."""
-        records: dict[str, Any] = self.store.progress()
+        records: dict[str, Any] = self.newest(self.store.progress())
         tables = self.store.served_tables()
         served: dict[str, str] = {}
         for view in self.store.names():

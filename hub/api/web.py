@@ -154,7 +154,7 @@ class StoreFacts:
         return stored(self.store, view, self.newest(self.store.progress()))
 
     def versions(self, view: str) -> Mapping[str, Any]:
-        return view_versions(self.store, view)
+        return view_versions(self.store, view, self.newest)
 
     def kept(self) -> Mapping[str, Kept]:
         told, tables = self.newest(self.store.progress()), self.store.served_tables()

@@ -32,6 +32,7 @@ from hub.errors import CallerError, HubError, HubFault, NotFound, PeerError
 from hub.log import Cluster, Reader, tombstones_kept_ms
 from hub.materializers.cut_hold import Hold, Standing
 from hub.materializers.cuts import CUT, GroupCut, cut_of
+from hub.materializers.engine_reports import PREFIX as ENGINE
 from hub.materializers.latency import MOST_ROWS, Due, Latencies, latest_event
 from hub.materializers.progress import PROGRESS_TOPIC, Progress, ViewState, progress_of, seen_record
 from hub.materializers.row_decoder import DecodedRow, RowDecoder, provenance, unreadable
@@ -549,6 +550,8 @@ class Applier:
         if record.key is None:
             return
         key = record.key.decode(errors="replace")
+        if key.startswith(ENGINE):
+            return  # the server hears it from the log: what stands in a store may be old
         name = key.partition(":")[2]
         try:
             said = None if record.value is None else orjson.loads(record.value)

@@ -64,6 +64,7 @@ from hub.materializers.progress import (
     ViewState,
     progress_of,
 )
+from hub.materializers.pulse import Pulse, folder_of
 from hub.materializers.shape import META, Shape, shape
 from hub.materializers.slots import Slots, local_slots
 from hub.materializers.span_counts import telling
@@ -128,7 +129,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     """Run every view of the project until ``stop`` is set. When Spark's JVM is gone the process ends at once: its
     supervisor starts it again, and the checkpoints say where it was."""
     cluster = own_cluster(settings)
-    cluster.wait_ready(60.0)
+    cluster.wait_ready(settings.start_timeout_s)
     _ensure_topic(cluster, PROGRESS_TOPIC, 1, PROGRESS_CONFIG, settings)
     keep_short(cluster, PROGRESS_TOPIC, PROGRESS_CONFIG)
     ledger = Ledger(cluster, cluster.writer())
@@ -140,6 +141,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     runners: Runners = {}
     remover = _Remover(settings, cluster, registry, ledger)
     cuts = Cuts(cluster, cluster.writer(), settings.live_events_per_batch, settings.trigger_ms / 1000)
+    pulse = Pulse(cluster.writer(), folder_of(settings.project))
     in_step = threading.Thread(target=cuts.run, args=(stop,), name="cuts", daemon=True)
     folder = ViewFolder(settings.project)
     versions_at = counted_at = looked_at = 0.0
@@ -147,9 +149,11 @@ def run(settings: Settings, stop: threading.Event) -> None:
     try:
         in_step.start()
         opened.enter_context(telling(cluster, "hub-materializer"))
+        opened.enter_context(pulse.running())
         while not stop.is_set():
             files = folder.files()
             ledger.own = frozenset(path.stem for path in files)
+            pulse.tell(ledger.own)
             wanted = [(path, suffix) for path in files for suffix in ledger.suffixes(path.stem)]
             for key in wanted:
                 if key not in runners or not runners[key].alive:

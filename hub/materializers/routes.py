@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -39,6 +39,7 @@ from hub.materializers.stores.sql import Store, StoredRow, ViewTable
 from hub.materializers.tokens import POSITION_HEADER, row_covers, wanted
 from hub.materializers.version_routes import recomputed, shown_versions
 from hub.materializers.view import EXPIRY_PREFIX, changelog_of
+from hub.materializers.view_states import Newest
 from hub.record import Positions
 from hub.shares import Shares
 from hub.tracing import ACTIVE, spans
@@ -55,7 +56,7 @@ def create_router(
     store: Store,
     watcher: Watcher,
     query_timeout_ms: int,
-    newest: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
+    newest: Newest = dict,
     *,
     shares: Shares | None = None,
 ) -> APIRouter:
@@ -68,7 +69,7 @@ def create_router(
         """Every view: its state, rows, how fresh it is, and what it is fed from."""
         told = newest(store.progress())
         return _json(
-            {"views": [describe(counts, name, told) for name in known_views(store) if sees_view(name)]}
+            {"views": [describe(counts, name, told) for name in known_views(store, told) if sees_view(name)]}
         )
 
     @router.get("/api/audit/views")
@@ -87,7 +88,7 @@ def create_router(
         ``order=city,-points`` sorts by declared indexes, ``fields=name,city`` shows these; ``next`` begins the next page. With
         ``after=<position token>`` (or the header Hub-Position) the first page has that write, or the answer is 503 with the lag.
         """
-        table = await anyio.to_thread.run_sync(_table, store, view)
+        table = await anyio.to_thread.run_sync(_table, store, view, newest)
         types = _types(table)
         filters = [each.as_tuple() for each in _filters(table, request.query_params, _OWN)]
         limit = limit_of(request.query_params.get("limit"))
@@ -113,7 +114,7 @@ def create_router(
         view: str, query: QueryParams, snapshot: bool, covered: bool, last: str | None
     ) -> AsyncGenerator[Event, None]:
         """A subscription; what is wrong with it is said while there is still a status to say it with."""
-        table = await anyio.to_thread.run_sync(_table, store, view)
+        table = await anyio.to_thread.run_sync(_table, store, view, newest)
         if shares is not None:
             shares.require()
         if sum(watcher.subscribers_by_view().values()) >= _MOST_SUBSCRIBERS:
@@ -173,7 +174,7 @@ def create_router(
         try:
             row, covered = await _wait(store, watcher, view, key, token, _timeout(timeout_ms))
         except NotFound:
-            await anyio.to_thread.run_sync(_table, store, view)  # says it with the nearest name
+            await anyio.to_thread.run_sync(_table, store, view, newest)  # says it with the nearest name
             raise
         if row is None or row.values is None:
             was = "was deleted" if row is not None else "does not exist"
@@ -284,9 +285,9 @@ def _behind(view: str, covered: Positions, token: Positions) -> PeerError:
     return error
 
 
-def known_views(store: Store) -> list[str]:
-    """Views that have a table or have said something about themselves."""
-    said = [key.removeprefix("state:") for key in store.progress() if key.startswith("state:")]
+def known_views(store: Store, told: Mapping[str, Any]) -> list[str]:
+    """Return the names of views that have a table or a state in ``told``, the progress records."""
+    said = [key.removeprefix("state:") for key in told if key.startswith("state:")]
     return sorted({*store.names(), *said})
 
 
@@ -372,14 +373,15 @@ async def _topics(store: Store, view: str) -> frozenset[str]:
     return frozenset({*progress.get("sources", {}), *state.get("sources", {}).values()})
 
 
-def _table(store: Store, view: str) -> ViewTable:
+def _table(store: Store, view: str, newest: Newest = dict) -> ViewTable:
     """Raises NotFound with the nearest name, PeerError for a view that runs and has no rows yet."""
     try:
         return store.view(view)
     except NotFound as error:
-        known = known_views(store)
+        told = newest(store.progress())
+        known = known_views(store, told)
         if view in known:
-            state: Mapping[str, Any] = store.progress().get(f"state:{view}", {})
+            state: Mapping[str, Any] = told.get(f"state:{view}", {})
             raise PeerError(
                 f'view "{view}" has no rows yet: it is {state.get("state", "starting")}',
                 hint=state.get("reason") or "its first batch makes them",

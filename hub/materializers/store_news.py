@@ -1,23 +1,30 @@
-"""[shell] What the stores' applier said last, heard from the log: also of the store that serves, when it takes nothing.
+"""[shell] Follow ``_hub.progress`` in the server: what the materializer and the stores' applier said last, whoever stands.
 
-Lists show what the serving store knows, and it knows what was applied into it. One that is full or held by somebody can
-be read and not written: by its own words it would be live for ever, as far as it was when that began. So the server follows
-the records ``store:<name>`` of ``_hub.progress`` itself, in a thread, and what it hears counts instead of what the store has.
+Lists show what the serving store knows, and it knows what was applied into it. One that is full, held by somebody, or whose
+applier stands can be read and is not written: by its own records its views would be live for ever. So the server
+follows the records ``store:``, ``state:``, ``progress:`` and ``engine:`` itself, in a thread; what it hears counts instead of what
+the store has, and ``over`` judges the states of views with it (view_states.py).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import orjson
 
+from hub.config import SERVING
 from hub.errors import HubError
 from hub.log import Cluster, Reader
+from hub.materializers.engine_reports import KEY, EngineReport, engine_report_of
 from hub.materializers.progress import PROGRESS_TOPIC
 from hub.materializers.store_reports import PREFIX
+from hub.materializers.view_states import SILENT_S, Links, judged
+from hub.record import Positions, Record
 from hub.runtime import Backoff
 
 log = logging.getLogger(__name__)
@@ -29,12 +36,41 @@ class Log(Cluster, Protocol):
     def follower(self) -> Reader: ...
 
 
+_FOLLOWED = (PREFIX, "state:", "progress:")
+TOLD = "told:"
+"""Prefix of the keys under which ``over`` gives the records ``progress:`` as the log has them; the store's own are those that its rows
+cover."""
+
+
+@dataclass(frozen=True)
+class Around:
+    """What the server knows beside the log, each asked when it is needed: the tables that are served, why Kafka does not answer,
+    what is known of the materializer's process, and which views have a file in the project's folder."""
+
+    served: Callable[[], Mapping[str, str]] = dict
+    kafka: Callable[[], str | None] = lambda: None
+    process: Callable[[], str] = lambda: "whether its process runs is not known"
+    files: Callable[[], frozenset[str] | None] = lambda: None
+    folder: str = ""
+
+
+@dataclass
+class _Engine:
+    """The materializer as it was heard: its last report, and when this process got it (monotonic)."""
+
+    report: EngineReport | None = None
+    heard_s: float = field(default_factory=time.monotonic)
+
+
 class StoreNews:
     """``start`` before use, ``stop`` after."""
 
-    def __init__(self, cluster: Log) -> None:
+    def __init__(self, cluster: Log, around: Around | None = None) -> None:
         self.cluster = cluster
+        self.around = around or Around()
         self._heard: dict[str, Any] = {}
+        self._engine = _Engine()
+        self._catching_up: Positions | None = None  # until there, records may be of long ago
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -48,8 +84,40 @@ class StoreNews:
             self._thread.join(5.0)
 
     def over(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        """A store's progress records with what was heard in the place of what it has. While Kafka is away: heard before."""
-        return {**told, **self._heard}
+        """Return a store's progress records with what was heard in the place of what it has, and the state of each view
+        as it is now. While Kafka is away: heard before."""
+        heard, served = self._heard, self.around.served()
+        found = {**told, **{key: body for key, body in heard.items() if key.startswith(PREFIX)}}
+        stopped = {
+            view
+            for view, each in ((found.get(f"{PREFIX}{SERVING}") or {}).get("views") or {}).items()
+            if each.get("stopped")
+        }
+        for key, body in heard.items():
+            kind, _, table = key.partition(":")
+            view = table.partition("@")[0]
+            if served.get(view, view) != table:
+                continue
+            if kind == "state" and table not in stopped and _is_newer(body, told.get(f"state:{view}")):
+                found[f"state:{view}"] = body
+            elif kind == "progress":
+                found[f"{TOLD}{view}"] = body
+        return judged(found, self.links())
+
+    def links(self) -> Links:
+        """What is known of the way from the materializer to here."""
+        if self._engine.report is None or self._catching_up is not None:
+            return Links()
+        silent_s = time.monotonic() - self._engine.heard_s
+        around = self.around
+        return Links(
+            self._engine.report,
+            silent_s,
+            around.kafka() or "",
+            around.process() if silent_s > SILENT_S else "",
+            around.files(),
+            around.folder,
+        )
 
     def _run(self) -> None:
         backoff = Backoff(first_s=1.0, most_s=15.0)
@@ -61,6 +129,7 @@ class StoreNews:
                     continue
                 reader = self.cluster.follower()
                 reader.assign(self.cluster.beginning_offsets([PROGRESS_TOPIC]))
+                self._catching_up = self.cluster.end_offsets([PROGRESS_TOPIC])
                 while not self._stop.is_set():
                     self._hear(reader)
                     backoff.reset()
@@ -78,15 +147,35 @@ class StoreNews:
         news = dict(self._heard)
         for record in reader.poll(5_000, 0.5):
             key = (record.key or b"").decode(errors="replace")
-            if not key.startswith(PREFIX):
+            if key == KEY:
+                self._hear_engine(record)
+            if not key.startswith(_FOLLOWED):
                 continue
             try:
                 body = None if record.value is None else orjson.loads(record.value)
-            except orjson.JSONDecodeError as error:
-                log.warning("%s[0]@%d is no report of a store: %s", PROGRESS_TOPIC, record.offset, error)
+                if not isinstance(body, dict | None):
+                    raise TypeError("no JSON object")
+            except (ValueError, TypeError) as error:
+                log.warning("%s[0]@%d is no report: %s", PROGRESS_TOPIC, record.offset, error)
                 continue
             if body is None:
                 news.pop(key, None)
             else:
                 news[key] = body
         self._heard = news
+        if self._catching_up is not None and reader.position().covers(self._catching_up):
+            self._catching_up = None
+
+    def _hear_engine(self, record: Record) -> None:
+        """A report that was written before this process began to follow is as old as its time says."""
+        try:
+            report = engine_report_of(orjson.loads(record.value or b"{}"))
+        except (ValueError, TypeError, KeyError) as error:
+            log.warning("%s[0]@%d is no report of a materializer: %s", PROGRESS_TOPIC, record.offset, error)
+            return
+        age_s = 0.0 if self._catching_up is None else max(0.0, time.time() - record.timestamp_ms / 1000)
+        self._engine = _Engine(report, time.monotonic() - age_s)
+
+
+def _is_newer(heard: Mapping[str, Any], known: Mapping[str, Any] | None) -> bool:
+    return known is None or (heard.get("since_ms") or 0) >= (known.get("since_ms") or 0)

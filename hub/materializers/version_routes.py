@@ -21,6 +21,7 @@ from hub.log import Writer
 from hub.materializers.stores.sql import Store
 from hub.materializers.versions import PREFIX, Asked, wanted_record
 from hub.materializers.view import changelog_of, table_of
+from hub.materializers.view_states import Newest
 
 _HIDDEN = ("text", "body", "fingerprint", "plain")
 
@@ -40,14 +41,14 @@ class Command(BaseModel):
     version: int | None = None
 
 
-def create_router(store: Store, log: Log) -> APIRouter:
-    """The routes of one store and the log behind it."""
+def create_router(store: Store, log: Log, newest: Newest = dict) -> APIRouter:
+    """The routes of one store and the log behind it. ``newest``: see ``hub.materializers.routes``."""
     router = APIRouter(tags=["views"])
 
     @router.get("/view-versions/{view}")
     def versions(view: str) -> Response:
         """All versions of a view with their definitions, and what became of the last command."""
-        return _json(view_versions(store, view))
+        return _json(view_versions(store, view, newest))
 
     @router.post("/view-versions/{view}", status_code=202)
     async def command(view: str, body: Command) -> Response:
@@ -68,9 +69,9 @@ def create_router(store: Store, log: Log) -> APIRouter:
     return router
 
 
-def view_versions(store: Store, view: str) -> dict[str, Any]:
+def view_versions(store: Store, view: str, newest: Newest = dict) -> dict[str, Any]:
     """All versions of a view with their definitions, and what became of the last command. Raises NotFound."""
-    told = store.progress()
+    told = newest(store.progress())
     body = told.get(f"{PREFIX}{view}")
     if body is None:
         known = sorted(key.removeprefix(PREFIX) for key in told if key.startswith(PREFIX))

@@ -203,7 +203,7 @@ class Collector:
         """The views' reports and row counts; then one more sample of every view's lag."""
         try:
             records = self.views.progress()
-            reports = reports_of(records)
+            reports = tuple(each for each in reports_of(records) if each.state != "removed")
             rows, subscribers = self.views.row_counts(), self.views.subscribers()
         except HubError as error:
             self.store_error = error.message

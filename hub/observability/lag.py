@@ -9,7 +9,7 @@ STALLED    the engine tries again; or batches go on while the position stands st
 OK         everything is read, or the oldest unread event is younger than the objective
 CATCHING_UP fewer events wait than at the start of the window: with the time it will take
 BEHIND     late, and not getting better
-UNKNOWN    nothing was measured yet; never shown as zero
+UNKNOWN    the engine is not heard, or nothing was measured yet; never shown as zero
 ========== ==============================================================================
 """
 
@@ -23,6 +23,7 @@ from hub.observability.status import Bracketed, LagState
 
 OBJECTIVE_S = 10.0
 STALL_S = 30.0
+UNAPPLIED = "batches are committed, and the applier does not bring them into the store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +81,14 @@ class Sample:
 @dataclass(frozen=True, slots=True)
 class Engine:
     """What the reader says of itself. ``committed_at_ms`` None: it has not committed anything yet. ``interval_s``: it
-    commits only that often by intention, and is not called late for less."""
+    commits only that often by intention, and is not called late for less. ``unapplied``: it has committed batches that the
+    store does not have."""
 
     state: str
     reason: str | None
     committed_at_ms: int | None
     interval_s: float = 0.0
+    unapplied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +113,10 @@ def assess(
         return Assessment(LagState.STOPPED, _said(engine))
     if engine.state == "retrying":
         return Assessment(LagState.STALLED, _said(engine))
+    if engine.state == "unknown":
+        return Assessment(LagState.UNKNOWN, engine.reason or "nobody has heard of it")
     if not window:
-        why = engine.reason if engine.state == "unknown" else None
-        return Assessment(LagState.UNKNOWN, why or "nothing measured yet")
+        return Assessment(LagState.UNKNOWN, "nothing measured yet")
     lag = window[-1].lag
     if lag.records == 0:
         return Assessment(LagState.OK, "everything is read")
@@ -142,6 +146,8 @@ def _stuck(window: Sequence[Sample], engine: Engine, now_ms: int, stall_s: float
     quiet_s = (now_ms - engine.committed_at_ms) / 1000
     if quiet_s >= stall_s:
         return Assessment(LagState.STOPPED, f"no batch for {quiet_s:.0f} s")
+    if engine.unapplied:
+        return Assessment(LagState.STALLED, UNAPPLIED)
     return Assessment(LagState.STALLED, "batches are committed but this topic is not read")
 
 

@@ -38,6 +38,7 @@ from hub.observability.consumers import (
     question,
     row_of,
 )
+from hub.observability.lag import UNAPPLIED
 from hub.observability.mirror_readers import MirrorReader, at_least, told
 from hub.observability.reports import Report
 from hub.observability.status import SEVERITY, LagState, Reader, Reading, Rules, Watched, watch
@@ -198,7 +199,11 @@ class Monitor:
             for kind in ("view", "applier") if report.applied else ("view",):
                 yield Consumer(ConsumerId(kind, report.view), {}, owner=report.owner, trouble=trouble)
             return
-        reader = Reader(report.state, report.reason, None, report.committed_at_ms)
+        unheard = report.reason or "nobody has heard of it" if report.state == "unknown" else ""
+        why_stuck = UNAPPLIED if report.unapplied else ""
+        reader = Reader(
+            report.state, report.reason, None, report.committed_at_ms, silent=unheard, why_stuck=why_stuck
+        )
         positions = _by_topic(report.positions) if report.positions is not None else {}
         # A partition that a view has not read from yet is read from its start.
         counts = self.collector.counts

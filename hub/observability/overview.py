@@ -148,7 +148,7 @@ class Overview:
     @property
     def live_views(self) -> int | None:
         told = [view for view in self.views if view.state != "unknown"]
-        if (self.error is not None or not self.views_heard) and not told:
+        if not told and (self.views or self.error is not None or not self.views_heard):
             return None
         return sum(view.state in RUNNING for view in told)
 
@@ -226,7 +226,7 @@ def view_line(
     """A view's line. ``windows`` are its recent samples, oldest first, by topic."""
     # Between checkpoints an event that shows in no row is not known to be read: that is no sign of trouble.
     interval_s = (report.batch_ms or 0) / 1000 if report.state == "realtime" else 0.0
-    engine = Engine(report.state, report.reason, report.committed_at_ms, interval_s)
+    engine = Engine(report.state, report.reason, report.committed_at_ms, interval_s, report.unapplied)
     sources = tuple(_source(topic, windows.get(topic, ()), engine, now_ms) for topic in report.topics)
     return ViewLine(
         report.view,

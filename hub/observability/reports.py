@@ -35,7 +35,8 @@ class Report:
     """The last word of a view. ``positions`` is what its committed batches have read; None: none committed yet.
 
     A realtime view commits only at its checkpoints: in between, what its rows show to be read counts too.
-    ``applied``: what the store has taken of its changelog, None where that is not told.
+    ``applied``: what the store has taken of its changelog, None where that is not told. ``unapplied``: the log has a later
+    batch than the store, so its rows are late by the applier, not by the engine.
     """
 
     view: str
@@ -52,6 +53,7 @@ class Report:
     committed_at_ms: int | None = None
     applied: Positions | None = None
     ttl: str | None = None
+    unapplied: bool = False
 
     @property
     def expired(self) -> int | None:
@@ -69,12 +71,13 @@ class Report:
 
 
 def reports_of(records: Mapping[str, Mapping[str, Any]]) -> tuple[Report, ...]:
-    """One report a view, by name. ``records`` by their keys ``state:<view>``, ``progress:<view>`` and, where the store
-    tells how much of a changelog it has, ``applied:<view>``."""
+    """Return one report for each view, by name. ``records`` by their keys ``state:<view>``, ``progress:<view>``; where the store
+    tells how much of a changelog it has, ``applied:<view>``; and ``told:<view>``, the last progress in the log."""
     names = sorted({key.partition(":")[2] for key in records if key.startswith(("state:", "progress:"))})
     return tuple(
         _report_or_why_not(
-            name, *(records.get(f"{kind}:{name}", {}) for kind in ("state", "progress", "seen", "applied"))
+            name,
+            *(records.get(f"{kind}:{name}", {}) for kind in ("state", "progress", "seen", "applied", "told")),
         )
         for name in names
     )
@@ -94,12 +97,16 @@ def _report(
     progress: Mapping[str, Any],
     seen: Mapping[str, Any],
     applied: Mapping[str, Any],
+    told: Mapping[str, Any],
 ) -> Report:
     positions = _positions(progress["sources"]) if "sources" in progress else None
     committed_at_ms = progress.get("committed_at_ms")
     if state.get("state") == "realtime" and positions is not None:
         positions = positions.advanced(_positions(seen.get("sources", {})))
         committed_at_ms = max(committed_at_ms or 0, seen.get("at_ms", 0))
+    unapplied = (told.get("committed_at_ms") or 0) > (committed_at_ms or 0)
+    if unapplied:
+        committed_at_ms = told["committed_at_ms"]
     return Report(
         view,
         state.get("state") or progress.get("mode") or "starting",
@@ -115,6 +122,7 @@ def _report(
         committed_at_ms,
         _positions(applied["positions"]) if "positions" in applied else None,
         state.get("ttl"),
+        unapplied,
     )
 
 

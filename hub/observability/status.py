@@ -139,7 +139,7 @@ class Reader:
     """What is known of who reads. ``said``: its own word (``failed``, ``retrying``, …), ``reason``: why, or why nobody is there;
     ``members``: connected ones, None where they are not counted (``connected``: there are some); ``committed_at_ms``: its last sign of work, where it gives one.
     ``silent``: how long nobody has heard of it, in words, once that is longer than the rhythm in which it tells: what it said
-    before is no reading of now."""
+    before is no reading of now. ``why_stuck``: what keeps it although batches are committed, where that is known."""
 
     said: str | None = None
     reason: str | None = None
@@ -147,6 +147,7 @@ class Reader:
     committed_at_ms: int | None = None
     connected: bool = False
     silent: str = ""
+    why_stuck: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +274,8 @@ def _stuck(last: Reading, moves: Sequence[int], reader: Reader, now_ms: int, rul
         people = {None: "members are", 1: "1 member is"}.get(reader.members, f"{reader.members} members are")
         return Verdict(LagState.STALLED, f"{quiet}, though {people} connected")
     if reader.committed_at_ms is not None and now_ms - reader.committed_at_ms < patience_s * 1000:
-        return Verdict(LagState.STALLED, f"{quiet}, though batches are committed")
+        why = f": {reader.why_stuck}" if reader.why_stuck else ", though batches are committed"
+        return Verdict(LagState.STALLED, f"{quiet}{why}")
     if reader.members == 0:
         return Verdict(LagState.STOPPED, f"{quiet}, and {reader.reason or 'no member is connected'}")
     if reader.committed_at_ms is not None:

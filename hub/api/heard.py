@@ -1,0 +1,47 @@
+"""[shell] What this server knows beside the log of the way from the materializer to it: see hub.materializers.view_states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from hub.config import Settings
+from hub.materializers.folder_times import ViewFolder
+from hub.materializers.pulse import folder_of
+from hub.materializers.store_news import Around
+from hub.materializers.stores.sql import Store
+from hub.observability.contact_watch import ContactWatch, in_words, is_cut_off, worst
+from hub.runtime import running_hub
+
+_MATERIALIZER = "materializer"
+
+
+def around(
+    settings: Settings, store: Store, contact: ContactWatch, kafka: Callable[[], str | None]
+) -> Around:
+    """``kafka``: why Kafka does not answer this server, None while it does."""
+    folder = ViewFolder(settings.project)
+    return Around(
+        store.served_tables,
+        kafka,
+        partial(process_in_words, settings.home, contact),
+        lambda: _files(folder),
+        folder_of(settings.project),
+    )
+
+
+def process_in_words(home: Path, contact: ContactWatch) -> str:
+    """Tell whether the materializer's process runs, and whether Kafka answers it, as far as this machine shows it."""
+    note = next((each for each in contact.known if each.process == _MATERIALIZER), None)
+    if note is not None:
+        alive = f"the materializer process is alive (pid {note.pid})"
+        process = worst(note)
+        return f"{alive} and cut off from Kafka: {in_words(process)}" if is_cut_off(process) else alive
+    if running_hub(home) is not None:
+        return "the materializer process does not run"
+    return "whether the materializer process runs is not known on this machine"
+
+
+def _files(folder: ViewFolder) -> frozenset[str] | None:
+    return frozenset(path.stem for path in folder.files()) if folder.folder.is_dir() else None

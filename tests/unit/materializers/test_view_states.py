@@ -1,0 +1,178 @@
+"""The one state of each view: what is said of it when the materializer, the applier or a file is away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from hub.config import SERVING
+from hub.log import MemoryCluster
+from hub.materializers.engine_reports import EngineReport, engine_report_of
+from hub.materializers.progress import PROGRESS_TOPIC
+from hub.materializers.pulse import Pulse
+from hub.materializers.store_news import Around, StoreNews
+from hub.materializers.view_states import Links, judged
+from hub.observability.anchors import observed
+from hub.observability.lag import UNAPPLIED, Engine, Sample, assess, lag_of
+from hub.observability.reports import reports_of
+from hub.observability.status import LagState
+from hub.record import NewRecord
+
+ENGINE = EngineReport(1_000, frozenset({"people", "orders"}), "host:/project")
+HEARD = Links(ENGINE, 2.0)
+SILENT = Links(ENGINE, 420.0, process="the materializer process is alive (pid 7)")
+
+
+def told(state: str = "live", view: str = "people", since_ms: int = 500, **more: Any) -> dict[str, Any]:
+    return {
+        f"state:{view}": {"view": view, "state": state, "reason": None, "since_ms": since_ms, **more},
+        f"progress:{view}": {"view": view},
+    }
+
+
+def test_what_the_materializer_said_stands_while_it_is_heard() -> None:
+    assert judged(told(), HEARD) == told()
+    assert judged(told("isolated", reason="it eats memory"), HEARD) == told(
+        "isolated", reason="it eats memory"
+    )
+
+
+def test_silence_is_unknown_and_names_the_link() -> None:
+    state = judged(told(), SILENT)["state:people"]
+    assert state["state"] == "unknown"
+    assert state["reason"] == (
+        "the materializer's reports in _hub.progress have not been heard for 7 min; Kafka answers;"
+        " the materializer process is alive (pid 7); it was live when it was last heard"
+    )
+    away = replace(SILENT, kafka="Connection refused", process="the materializer process does not run")
+    assert (
+        "Kafka does not answer: Connection refused; the materializer process does not run"
+        in (judged(told(), away)["state:people"]["reason"])
+    )
+
+
+@pytest.mark.parametrize("state", ["stopped", "failed"])
+def test_a_last_word_stands_in_silence(state: str) -> None:
+    assert judged(told(state), SILENT)["state:people"]["state"] == state
+
+
+def test_without_any_report_nothing_is_judged() -> None:
+    assert judged(told(view="gone"), Links(files=frozenset(), folder="host:/project")) == told(view="gone")
+
+
+def test_a_view_whose_file_is_gone_is_removed() -> None:
+    found = judged(told(view="gone"), HEARD)["state:gone"]
+    assert (found["state"], 'topic "views.gone" stays' in found["reason"]) == ("removed", True)
+    # One that never had a row leaves nothing behind.
+    starting = {"state:gone": told("starting", "gone")["state:gone"]}
+    assert judged(starting, HEARD) == {}
+    # Added after the last report: it is not in it yet.
+    assert judged(told("starting", "new", since_ms=1_500), HEARD)["state:new"]["state"] == "starting"
+
+
+def test_files_are_believed_at_once_where_both_read_one_folder_also_in_silence() -> None:
+    links = replace(SILENT, files=frozenset({"orders"}), folder="host:/project")
+    assert judged(told(), links)["state:people"]["state"] == "removed"
+    elsewhere = replace(links, folder="other:/project")
+    assert judged(told(), elsewhere)["state:people"]["state"] == "unknown"
+
+
+def test_reports_are_written_when_views_change_and_read_back() -> None:
+    cluster = MemoryCluster()
+    cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
+    pulse = Pulse(cluster.writer(), "host:/project")
+    pulse.step()  # nothing to tell yet
+    for views in ({"people"}, {"people"}, {"people", "orders"}):
+        pulse.tell(frozenset(views))
+        pulse.step()
+    reader = cluster.reader()
+    reader.assign(cluster.beginning_offsets([PROGRESS_TOPIC]))
+    written = [engine_report_of(orjson.loads(each.value or b"")) for each in reader.poll(10, 0.0)]
+    assert [sorted(each.views) for each in written] == [["people"], ["orders", "people"]]
+
+
+class Told:
+    """What the server hears of a log."""
+
+    def __init__(self, around: Around | None = None) -> None:
+        self.cluster = MemoryCluster()
+        self.cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
+        self.news = StoreNews(self.cluster, around)
+        self.reader = self.cluster.reader()
+        self.reader.assign(self.cluster.beginning_offsets([PROGRESS_TOPIC]))
+
+    def write(self, **bodies: Any) -> None:
+        records = [
+            NewRecord(PROGRESS_TOPIC, key.replace("__", ":").encode(), orjson.dumps(body))
+            for key, body in bodies.items()
+        ]
+        self.cluster.writer().append(records)
+        self.news._hear(self.reader)
+
+
+def test_states_are_heard_from_the_log_when_the_applier_stands() -> None:
+    stage = Told()
+    stage.write(
+        engine__materializer={"at_ms": 1_000, "views": ["people"], "folder": "f"},
+        state__people={"state": "retrying", "reason": "why", "since_ms": 900},
+        progress__people={"committed_at_ms": 9_000},
+    )
+    found = stage.news.over(told(since_ms=500))
+    assert (found["state:people"]["state"], found["told:people"]) == ("retrying", {"committed_at_ms": 9_000})
+    # What the store knows and is newer stands.
+    assert stage.news.over(told("bulk", since_ms=950))["state:people"]["state"] == "bulk"
+
+
+def test_a_view_that_its_store_stopped_is_not_shown_as_its_engine_says() -> None:
+    stage = Told()
+    views = {"people": {"positions": "", "lag": 1, "stopped": "the store refuses it"}}
+    stage.write(
+        state__people={"state": "live", "reason": None, "since_ms": 900},
+        **{f"store__{SERVING}": {"store": SERVING, "views": views}},
+    )
+    stopped = told("failed", reason="the store refuses it")
+    assert stage.news.over(stopped)["state:people"]["state"] == "failed"
+
+
+def test_versions_that_are_not_served_are_left_as_they_are() -> None:
+    stage = Told(Around(served=lambda: {"people": "people@2"}))
+    stage.write(
+        state__people={"state": "failed", "reason": "old", "since_ms": 900},
+        **{"state__people@2": {"state": "live", "reason": None, "since_ms": 901}},
+    )
+    assert stage.news.over({})["state:people"]["state"] == "live"
+
+
+@pytest.mark.parametrize("body", [b"5", b"[]", b"{", b"null"])
+def test_a_record_that_is_no_report_changes_nothing(body: bytes) -> None:
+    stage = Told()
+    records = [
+        NewRecord(PROGRESS_TOPIC, key, body)
+        for key in (b"engine:materializer", b"state:people", b"progress:x")
+    ]
+    stage.cluster.writer().append(records)
+    stage.news._hear(stage.reader)
+    assert {
+        key: each for key, each in stage.news.over(told()).items() if not key.startswith("told:")
+    } == told()
+
+
+def test_the_lag_of_a_view_that_is_not_heard_is_unknown_and_of_one_that_is_not_applied_the_appliers() -> None:
+    ring = observed((), 100, 0, 0)
+    window = [Sample(at, 10, lag_of(ring, 10, at)) for at in (0, 100_000)]
+    why = judged(told(), SILENT)["state:people"]["reason"]
+    unheard = assess(window, Engine("unknown", why, 1), 100_000)
+    assert (unheard.state, unheard.cause) == (LagState.UNKNOWN, why)
+    behind = assess(window, Engine("live", None, 99_000, unapplied=True), 100_000)
+    assert (behind.state, behind.cause) == (LagState.STALLED, UNAPPLIED)
+
+
+def test_a_batch_that_the_log_has_and_the_store_has_not_is_unapplied() -> None:
+    records = {**told(), "progress:people": {"committed_at_ms": 1}, "told:people": {"committed_at_ms": 2}}
+    (report,) = reports_of(records)
+    assert (report.unapplied, report.committed_at_ms) == (True, 2)
+    (report,) = reports_of({**records, "told:people": {"committed_at_ms": 1}})
+    assert (report.unapplied, report.committed_at_ms) == (False, 1)
