@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hub.replication.apply import LinkPlan
     from hub.replication.board import Board
     from hub.replication.clusters import Reached
+    from hub.replication.differing import Differing
     from hub.replication.failover import Control, Kind
     from hub.replication.links import Link
     from hub.replication.loss_report import Report
@@ -580,15 +581,19 @@ def verify(
     newest: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Only the newest N offsets of each partition")
     ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=100_000, help="List so many differences at most")
+    ] = 100,
     output: OutputOption = Output.table,
 ) -> None:
     """Read both sides and compare them. Changes nothing but what `hub mirror status` tells of it.
 
-    Digests of ranges are compared; of a difference the first offset is named.
+    Digests of ranges are compared, then the records of the ranges that differ. Every difference is listed, up to --limit: records
+    that differ, records that are missing at the target, and records that somebody else wrote into the copy.
 
     Compared is what was mirrored by now and both sides still have. Exit code 0: equal. 1: different, or not comparable.
 
-    Example: hub mirror verify nyc-lon --topic nyc.chat --newest 100000
+    Example: hub mirror verify nyc-lon --topic nyc.chat --newest 100000 --limit 500
     """
     from hub.cli.progress import counted
     from hub.replication.compare import compared
@@ -608,7 +613,7 @@ def verify(
     )
     # Those of former rules too.
     keys = {key for each in every for one in each.ruled if one.rules.shape for key in one.rules.shape.secrets}
-    verdicts = []
+    verdicts: list[Verdict] = []
     with counted(f"verify {name}") as advance:
         done = 0
 
@@ -619,7 +624,9 @@ def verify(
 
         verifier = Verifier(world.clusters[link.source], world.clusters[link.target], more, _keys(keys))
         try:
-            verdicts = [verifier.verify(each, newest) for each in every]
+            for partition in every:
+                room = limit - sum(len(verdict.listed) for verdict in verdicts)
+                verdicts.append(verifier.verify(partition, newest, max(1, room)))
         finally:
             verifier.close()
     found = summary(verdicts)
@@ -640,10 +647,15 @@ def verify(
         }
         for each in verdicts
     ]
+    listed = [_difference(verdict, one) for verdict in verdicts for one in verdict.listed][:limit]
+    unlisted = sum(len(each.listed) + each.more for each in verdicts) - len(listed)
     if output is Output.json:
-        show_one({"mirror": name, **found, "partitions": rows}, output)
+        told = {"differences": listed, "more_differences": unlisted}
+        show_one({"mirror": name, **found, "partitions": rows, **told}, output)
     else:
         show(rows, output)
+        if listed:
+            show(listed, output, _DIFFERENCE_COLUMNS)
     for topic_, rules in {each.place.topic: each.rules for each in verdicts if each.rules}.items():
         note(f"{topic_}: compared with what its rules make of the source: {rules}")
     for each in verdicts:
@@ -652,9 +664,25 @@ def verify(
                 f"✗ {each.place.topic} partition {each.place.partition} differs first at source offset"
                 f" {each.differs_at}: {each.why}"
             )
+    if unlisted:
+        note(f"{unlisted} more differences: list them with --limit {len(listed) + unlisted}, or --topic")
     note(f"{found['equal']} equal, {found['different']} different, {found['not_compared']} not compared.")
     if found["different"] or found["not_compared"]:
         raise typer.Exit(1)
+
+
+_DIFFERENCE_COLUMNS = ("topic", "partition", "source_offset", "target_offset", "why")
+
+
+def _difference(verdict: Verdict, each: Differing) -> dict[str, Any]:
+    """One difference as a row; an offset is None where that side has no such record."""
+    return {
+        "topic": verdict.place.topic,
+        "partition": verdict.place.partition,
+        "source_offset": each.source,
+        "target_offset": each.target,
+        "why": each.why,
+    }
 
 
 def _tell_verified(target: Reached, name: str, verdicts: Iterable[tuple[Compared, Verdict]]) -> None:

@@ -85,7 +85,7 @@ def _consumer(
     silent = {
         topic: replace(reader, silent=f"{why} ({status['reason']})" if stands else why)
         for topic, rows in by_topic.items()
-        if (why := _silent(rows, age_s))
+        if (why := _silent(rows, age_s) or ("" if stands else _unreported(rows)))
     }
     broken = {
         topic: Reader("failed", f"partition {row['partition']}: {row['reason']}", status["workers"])
@@ -102,6 +102,12 @@ def _silent(rows: Sequence[Mapping[str, Any]], age_s: float) -> str:
     if told_s > MIRROR_SILENT_S:
         return f"its worker has not told for {told_s + age_s:.0f} s"
     return f"its target was not heard for {age_s:.0f} s" if age_s > HEARD_S else ""
+
+
+def _unreported(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Why one of a topic's partitions is not known to be carried, though others are; "": all are reported."""
+    unknown = [row for row in rows if row["state"] == "unknown"]
+    return f"partition {unknown[0]['partition']}: {unknown[0]['reason']}" if unknown else ""
 
 
 def _ends(

@@ -21,6 +21,7 @@ from hub.record import TopicPartition
 from hub.replication import rolling
 from hub.replication.apply import carry_out, make_own, planned
 from hub.replication.board import Board, Carries, GroupStatus, SourceEnds, Verified
+from hub.replication.born import Ranges, born_at_target
 from hub.replication.carrying import Found, GroupCarrier, any_to_commit, mark_and_commit
 from hub.replication.checkpoint import MAP_TOPIC
 from hub.replication.clusters import REFUSED, ProgressReader, Reached, keep_short, map_lag_ms
@@ -31,7 +32,7 @@ from hub.replication.links import Link, carries, links, opposite
 from hub.replication.mirrors import MirrorsFile
 from hub.replication.offset_map import OffsetMap
 from hub.replication.progress import Progress
-from hub.replication.rolling import Ranges, Rolling
+from hub.replication.rolling import Rolling
 from hub.replication.schema_news import SchemaNews
 from hub.replication.shards import Shard
 from hub.runtime import Backoff
@@ -281,10 +282,22 @@ class Chores(threading.Thread):
             table = other.table(back, tp)
             return None if table is None else tuple(foreign_ranges(table, 0, table.target_next))
 
-        found = self._rolling.step(progress, places, foreign)
+        def back_table(tp: TopicPartition) -> OffsetMap | None:
+            back = opposite(self.file, self.link, tp.topic)
+            return other.table_back(back, marks[tp]) if other is not None and back is not None else None
+
+        def own(tp: TopicPartition) -> Ranges:
+            copied = progress.copied_at(self.link.name, tp)
+            return born_at_target(self.file, self.link, control, marks[tp], copied, back_table(tp))
+
+        found = self._rolling.step(progress, places, foreign, own, self._newer)
         if found is not None:
             self.verified[TopicPartition(found.topic, found.partition)] = found
         return found is not None
+
+    def _newer(self, place: TopicPartition) -> OffsetMap | None:
+        """The map of a partition as it is now."""
+        return None if self._progress is None else self._progress.refresh().table(self.link.name, place)
 
     # ---- groups
 

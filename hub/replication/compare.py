@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from hub.errors import PeerError
 from hub.record import TopicPartition
+from hub.replication.born import born_at_target
 from hub.replication.clusters import ProgressReader, Reached, read_progress
 from hub.replication.failover import Control
 from hub.replication.joint_map import foreign_ranges
@@ -56,6 +58,7 @@ def compared(
     source, target = clusters[link.source], clusters[link.target]
     progress, tables = complete_tables(target, link.name, topics)
     other = read_progress(source) if control.operations else Progress()
+    newer = _Newer(target, link.name)
     config = source.kafka.topic_config(sorted({tp.topic for tp in tables} & source.kafka.topics().keys()))
     found = []
     for tp, table in sorted(tables.items()):
@@ -70,5 +73,20 @@ def compared(
         foreign = foreign_ranges(backward, 0, backward.target_next) if backward is not None else []
         compacted = "compact" in config.get(tp.topic, {}).get("cleanup.policy", "delete")
         ruled = progress.rules_at(link.name, tp)
-        found.append(Compared(tp, mark, table, gaps, tuple(foreign), compacted, ruled))
+        own = born_at_target(file, link, control, mark, progress.copied_at(link.name, tp), backward)
+        now = partial(newer.table, tp)
+        found.append(Compared(tp, mark, table, gaps, tuple(foreign), compacted, ruled, own, now))
     return found
+
+
+class _Newer:
+    """The maps of a link as they are now; read when they are asked for first, then read on."""
+
+    def __init__(self, target: Reached, link: str) -> None:
+        self._target, self._link = target, link
+        self._reader: ProgressReader | None = None
+
+    def table(self, place: TopicPartition) -> OffsetMap | None:
+        if self._reader is None:
+            self._reader = ProgressReader(self._target, only=frozenset({self._link}))
+        return self._reader.refresh().table(self._link, place)

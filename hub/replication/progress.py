@@ -15,6 +15,7 @@ from hub.replication.checkpoint import (
     newest,
     offset_map,
 )
+from hub.replication.copied import Copied, copied_of
 from hub.replication.offset_map import OffsetMap
 from hub.replication.rules import Ruled, is_ruled, ruled_of
 
@@ -31,6 +32,7 @@ class Progress:
     gaps: dict[bytes, Gap] = field(default_factory=dict)
     keys: dict[tuple[str, str, str, int], set[tuple[int, bytes]]] = field(default_factory=dict)
     only: frozenset[str] | None = None
+    copied: dict[bytes, Copied] = field(default_factory=dict)
     _rules: dict[tuple[str, str, str, int], dict[bytes, dict[int, Ruled]]] = field(default_factory=dict)
     _said: dict[bytes, dict[int, Checkpoint | Gap]] = field(default_factory=dict)
     _waiting: dict[tuple[str, str, str, int], dict[tuple[int, bytes], MapRecord]] = field(
@@ -49,6 +51,10 @@ class Progress:
         if is_ruled(record):
             self._ruled(record, record.key)
             return
+        if (copied := copied_of(record)) is not None:
+            self.copied[record.key] = copied
+            return
+        self.copied.pop(record.key, None)
         said, places = checkpoint_of(record), self._said.setdefault(record.key, {})
         if said is not None:
             places[record.partition] = said
@@ -104,6 +110,17 @@ class Progress:
             for (name, topic, partition), found in self.checkpoints.items()
             if name == link
         }
+
+    def copied_at(self, link: str, place: TopicPartition) -> Copied | None:
+        """Return how far a copy reaches that an import took over; None: there is none."""
+        return next(
+            (
+                each
+                for each in self.copied.values()
+                if (each.link, each.topic, each.partition) == (link, *place)
+            ),
+            None,
+        )
 
     def rules_at(self, link: str, place: TopicPartition) -> tuple[Ruled, ...]:
         """Under which rules one partition's records were made, of the topic that its checkpoint is about; oldest first."""

@@ -11,12 +11,15 @@ import logging
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from hub.errors import HubError, PeerError
 from hub.record import TopicPartition
 from hub.replication.board import Verified, copy_of
+from hub.replication.born import ALL, Ranges
 from hub.replication.checkpoint import Checkpoint
 from hub.replication.clusters import Reached
+from hub.replication.offset_map import OffsetMap
 from hub.replication.progress import Progress
 from hub.replication.verify import Compared, Verdict, Verifier
 
@@ -29,9 +32,6 @@ _TIMEOUT_S = 5.0
 _LOOKS, _LOOK_AGAIN_S = 2, 1.0
 
 
-Ranges = tuple[tuple[int, int], ...]
-
-
 class Rolling:
     """For one thread. ``close`` it. ``secrets``: keys of masks by their references."""
 
@@ -40,6 +40,7 @@ class Rolling:
         self.known: dict[TopicPartition, Verified] = {}
         self._verifier: Verifier | None = None
         self._turn: Iterator[TopicPartition] = iter(())
+        self._ends: dict[TopicPartition, int] = {}  # of the copies, as far as they were looked at
 
     def close(self) -> None:
         if self._verifier is not None:
@@ -58,12 +59,16 @@ class Rolling:
         progress: Progress,
         places: Container[TopicPartition],
         foreign: Callable[[TopicPartition], Ranges | None] = lambda place: (),
+        own: Callable[[TopicPartition], Ranges] = lambda place: ALL,
+        newer: Callable[[TopicPartition], OffsetMap | None] = lambda place: None,
     ) -> Verified | None:
         """Compare a bit of the next of ``places`` that has anything new; None when none has, or it cannot be read now.
 
-        ``foreign``: what of a partition came from the target; None while that is not known.
+        ``foreign``: what of a partition came from the target; None while that is not known. ``own``: what of the target may be
+        of others (born.py). ``newer``: a map as it is now.
         """
-        due = self._next(progress, places)
+        ends = self._copies_ends(progress, places)
+        due = self._next(progress, places, ends)
         if due is None:
             return None
         place, mark, before = due
@@ -80,7 +85,9 @@ class Rolling:
             compacted = "compact" in config.get("cleanup.policy", "delete")
             ruled = progress.rules_at(self.link, place)
             verdict = self._compare(
-                Compared(place, mark, table, gaps, brought, compacted, ruled),
+                Compared(
+                    place, mark, table, gaps, brought, compacted, ruled, own(place), partial(newer, place)
+                ),
                 mark.source_next - before.to,
             )
         except PeerError as error:
@@ -90,6 +97,8 @@ class Rolling:
         except HubError as error:
             self.close()
             return self._found(replace(before, why=error.message, at_ms=int(time.time() * 1000)))
+        if place in ends:
+            self._ends[place] = ends[place]
         found = after(before, mark, verdict, int(time.time() * 1000))
         if found.differs_at is not None and before.differs_at is None:
             log.error(
@@ -115,8 +124,21 @@ class Rolling:
             verdict = self._verifier.verify(each, min(new, MOST_OFFSETS))
         return verdict
 
-    def _next(
+    def _copies_ends(
         self, progress: Progress, places: Container[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """Return the end offsets of the copies: somebody else may write to an idle one. Empty while the target does not answer."""
+        try:
+            return dict(self.target.kafka.known_ends([tp for tp in progress.of(self.link) if tp in places]))
+        except PeerError as error:
+            log.info("%s: the ends of the copies are not known now: %s", self.link, error.message)
+            return {}
+
+    def _next(
+        self,
+        progress: Progress,
+        places: Container[TopicPartition],
+        ends: Mapping[TopicPartition, int],
     ) -> tuple[TopicPartition, Checkpoint, Verified] | None:
         """In turns, so that a busy partition does not keep the others waiting."""
         marks = {tp: mark for tp, mark in progress.of(self.link).items() if tp in places}
@@ -126,7 +148,9 @@ class Rolling:
                 if mark is None:
                     continue
                 before = begun(self.known.get(place), self.link, mark)
-                if before.to < mark.source_next:
+                if before.to < mark.source_next or ends.get(place, 0) > self._ends.get(
+                    place, mark.target_next
+                ):
                     return place, mark, before
             if tried == 0:
                 self._turn = iter(sorted(marks))

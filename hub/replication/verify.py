@@ -3,9 +3,13 @@
 Each partition is compared over the stretch that both sides have: from where mirroring began (or retention has come to,
 on either side) to the checkpoint. The target's offsets are translated back by the map, so a wrong map is found as well
 as a wrong record. Digests are of ranges of source offsets; in the first range that differs the records are compared one
-by one, and the first that differs is named.
+by one, and those that differ are listed up to a limit.
 
 What compaction took on one side only is no difference: of compacted topics only what both sides have is compared.
+
+A committed record of the target that the map does not name is *foreign*: somebody else wrote it into the copy (but see born.py).
+Records behind the checkpoint are looked at too; those that the mirror wrote meanwhile are named by a newer map. Transactions'
+markers and aborted records are no records.
 
 Of topics whose records are left out or changed on the way the source's records are taken as the mirror's rules make them;
 each stretch by the rules under which it was mirrored (rules.py), whatever the file says now. Without the key of a hash, or
@@ -14,6 +18,7 @@ with another one, the values of that stretch are not compared, and that is told.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,8 +26,10 @@ from dataclasses import dataclass, replace
 from hub.kafka.batches import Aborted, CorruptBatch, batches_in, is_intact, within
 from hub.record import TopicPartition
 from hub.replication import wire
+from hub.replication.born import EVER, Ranges
 from hub.replication.checkpoint import Checkpoint, Gap
 from hub.replication.clusters import Reached
+from hub.replication.differing import Differences, Differing, foreign_record
 from hub.replication.digest import Difference, Digest, Range, differences, hash_of
 from hub.replication.offset_map import OffsetMap
 from hub.replication.reencode import RawRecord, fields_of, records_in, rest_of
@@ -33,6 +40,7 @@ from hub.replication.wire import Cluster, FetchFrom
 
 RANGE = 10_000
 _FETCH_BYTES = 4 << 20
+_LOOKS_BEHIND, _LOOK_AGAIN_S = 4, 1.0
 
 Hashed = Iterator[tuple[int, int]]
 """(source offset, hash) in ascending order."""
@@ -42,7 +50,7 @@ Hashed = Iterator[tuple[int, int]]
 class Verdict:
     """One partition compared over source offsets [first, end). ``differs_at``: the first source offset at which the sides
     differ, None when they do not. ``why``: how they differ, or why the partition was not compared. ``rules``: what was done
-    to the source's records before they were compared."""
+    to the source's records before they were compared. ``listed``: the first differences; ``more``: how many there are beside."""
 
     place: TopicPartition
     first: int
@@ -54,6 +62,8 @@ class Verdict:
     why: str = ""
     compared: bool = True
     rules: str = ""
+    listed: tuple[Differing, ...] = ()
+    more: int = 0
 
     @property
     def equal(self) -> bool:
@@ -63,7 +73,8 @@ class Verdict:
 @dataclass(frozen=True, slots=True)
 class Compared:
     """What is to be compared: a partition with its checkpoint, map and gaps. ``foreign``: source offsets that came from
-    the target. ``compacted``: one side may have fewer records. ``ruled``: under which rules its records were made."""
+    the target. ``compacted``: one side may have fewer records. ``ruled``: under which rules its records were made. ``own``:
+    target offsets that may have records of others (born.py). ``newer``: the map as it is now, None while it cannot be read."""
 
     place: TopicPartition
     checkpoint: Checkpoint
@@ -72,6 +83,8 @@ class Compared:
     foreign: tuple[tuple[int, int], ...] = ()
     compacted: bool = False
     ruled: tuple[Ruled, ...] = ()
+    own: Ranges = ()
+    newer: Callable[[], OffsetMap | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +119,8 @@ class Verifier:
         if isinstance(self._schemas, Registries):
             self._schemas.close()
 
-    def verify(self, each: Compared, newest: int | None = None) -> Verdict:
-        """Compare one partition, or the ``newest`` source offsets of it. Raises PeerError, CallerError."""
+    def verify(self, each: Compared, newest: int | None = None, limit: int = 1) -> Verdict:
+        """Compare one partition, or the ``newest`` source offsets of it; list ``limit`` differences. Raises PeerError, CallerError."""
         mark = each.checkpoint
         stretches = list(stretches_of(each.ruled, mark.source_start, mark.source_next))
         said = said_of(stretches)
@@ -119,7 +132,7 @@ class Verifier:
             said += "".join(f"; values not compared: {why}" for why in missing)
         self._ways = tuple(ways)
         try:
-            return replace(self._verify(each, newest), rules=said)
+            return replace(self._verify(each, newest, limit), rules=said)
         except Unshapable as error:
             why = f"its rules cannot be applied: {error.message}"
             return Verdict(each.place, 0, 0, 0, Digest(), why=why, compared=False, rules=said)
@@ -138,7 +151,7 @@ class Verifier:
         at = bisect_right(self._ways, offset, key=lambda way: way.first)
         return self._ways[max(0, at - 1)] if self._ways else _Way(0, None)
 
-    def _verify(self, each: Compared, newest: int | None) -> Verdict:
+    def _verify(self, each: Compared, newest: int | None, limit: int) -> Verdict:
         place = each.place
         for cluster in (self.source, self.target):
             refused = cluster.refresh([place.topic])
@@ -152,20 +165,24 @@ class Verifier:
         first, end = self._stretch(each)
         if newest is not None:
             first = max(first, end - newest)
-        if first >= end:
-            return Verdict(place, first, end, 0, Digest())
-        ours = list(_ranges(self._counted(self._ours(each, first, end), first, end)))
-        theirs = list(_ranges(self._theirs(each, first, end)))
-        count = Digest()
-        for one in ours:
-            count = count.then(one.digest)
-        different = differences(ours, theirs)
-        if not different:
-            return Verdict(place, first, end, count.count, count)
-        at, why = self._first_difference(each, different, first, end)
-        if at is None:
-            return Verdict(place, first, end, count.count, count)
-        return Verdict(place, first, end, count.count, count, at, different, why)
+        count, found, foreign = Digest(), Differences(limit), Differences(limit)
+        different: tuple[Difference, ...] = ()
+        if first < end:
+            ours = list(_ranges(self._counted(self._ours(each, first, end), first, end)))
+            theirs = list(_ranges(self._theirs(each, first, end, foreign, whole=newest is None)))
+            for one in ours:
+                count = count.then(one.digest)
+            different = differences(ours, theirs)
+            self._list_differences(each, different, first, end, found)
+        self._behind(each, foreign)
+        listed = sorted([*found.listed, *foreign.listed], key=Differing.place)[: max(1, limit)]
+        if not listed:
+            return Verdict(place, first, max(first, end), count.count, count)
+        more = found.count + foreign.count - len(listed)
+        return Verdict(
+            place, first, max(first, end), count.count, count, listed[0].at, different, listed[0].why,
+            listed=tuple(listed), more=more,
+        )  # fmt: skip
 
     def _stretch(self, each: Compared) -> tuple[int, int]:
         """The source offsets that both sides can still show."""
@@ -182,7 +199,17 @@ class Verifier:
             if not within(each.foreign, offset):
                 yield offset, hashed(offset)
 
-    def _theirs(self, each: Compared, first: int, end: int) -> Hashed:
+    def _theirs(
+        self,
+        each: Compared,
+        first: int,
+        end: int,
+        foreign: Differences | None = None,
+        *,
+        whole: bool = False,
+    ) -> Hashed:
+        """Records of the copy by their source offsets. ``foreign`` takes those that the map does not name; ``whole``: also from
+        where the copy begins."""
         table = each.table
         blind = any(way.blind for way in self._ways)
 
@@ -191,14 +218,43 @@ class Verifier:
                 _without_value(rest) if blind and self._way_of(table.reverse(offset).offset).blind else rest
             )
 
-        begins = max(
-            table.translate(first).offset, self.target.offsets([each.place], wire.EARLIEST)[each.place]
-        )
+        there = self.target.offsets([each.place], wire.EARLIEST)[each.place]
+        begins = max(each.checkpoint.target_start if whole else table.translate(first).offset, there)
         for offset, hashed in self._read(self.target, each.place, begins, table.target_next, shaped):
             back = table.reverse(offset)
-            # What is not in the map was not brought by this mirror: of the other direction, or born here.
+            # What is not in the map was not brought by this mirror: of the other direction, born here, or foreign.
             if back.kind == "exact" and first <= back.offset < end and offset < table.target_next:
                 yield back.offset, hashed(back.offset)
+            elif back.kind == "hole" and foreign is not None and not within(each.own, offset):
+                foreign.add(foreign_record(back.offset, offset))
+
+    def _behind(self, each: Compared, foreign: Differences) -> None:
+        """Look at the records behind the checkpoint: the mirror's of meanwhile, or foreign."""
+        begins, place = each.table.target_next, each.place
+        end = self.target.offsets([place], isolation=wire.READ_COMMITTED)[place]
+        if end <= begins or any(first <= begins and last == EVER for first, last in each.own):
+            return
+        table, left = each.newer() or each.table, list[int]()
+        for raw in committed_records(self.target, place, begins, end, self._fetch_bytes):
+            if within(each.own, raw.offset):
+                continue
+            if raw.offset >= table.target_next:
+                left.append(raw.offset)
+            elif (back := table.reverse(raw.offset)).kind != "exact":
+                foreign.add(foreign_record(back.offset, raw.offset))
+        for _ in range(_LOOKS_BEHIND):
+            # The end of a transaction is marked in one partition after the other: its map may not be readable yet.
+            if not left or left[-1] < table.target_next:
+                break
+            time.sleep(_LOOK_AGAIN_S)
+            newer = each.newer()
+            if newer is None:
+                return  # not judged
+            table = newer
+        for offset in left:
+            back = table.reverse(offset)
+            if back.kind != "exact" or offset >= table.target_next:
+                foreign.add(foreign_record(back.offset, offset))
 
     def _counted(self, records: Hashed, first: int, end: int) -> Hashed:
         told = first
@@ -209,10 +265,11 @@ class Verifier:
             yield offset, hashed
         self._progress(end - told)
 
-    def _first_difference(
-        self, each: Compared, different: Iterable[Difference], first: int, end: int
-    ) -> tuple[int | None, str]:
-        """Record by record, through the ranges that differ; None when compaction alone made them so."""
+    def _list_differences(
+        self, each: Compared, different: Iterable[Difference], first: int, end: int, found: Differences
+    ) -> None:
+        """Record by record, through the ranges that differ; none where compaction alone made them so."""
+        table = each.table
         for one in different:
             begins, ends = max(first, one.first), min(end, one.end)
             ours, theirs = dict(self._ours(each, begins, ends)), dict(self._theirs(each, begins, ends))
@@ -220,17 +277,21 @@ class Verifier:
                 if ours.get(offset) == theirs.get(offset):
                     continue
                 if offset in ours and offset in theirs:
-                    made = " from what the mirror's rules make of the source's"
-                    return offset, f"the records differ{made if self._way_of(offset).shaper else ''}"
-                if each.compacted:
+                    made = (
+                        " from what the mirror's rules make of the source's"
+                        if self._way_of(offset).shaper
+                        else ""
+                    )
+                    there = table.translate(offset).offset
+                    found.add(Differing(offset, offset, there, f"the records differ{made}"))
+                elif each.compacted:
                     continue
-                if offset in ours:
-                    gap = next((g for g in each.gaps if g.first <= offset < g.end), None)
-                    if gap is not None:
-                        continue
-                    return offset, "it is missing at the target"
-                return offset, "the target has it, the source does not"
-        return None, ""
+                elif offset in ours:
+                    if not any(gap.first <= offset < gap.end for gap in each.gaps):
+                        found.add(Differing(offset, offset, None, "it is missing at the target"))
+                else:
+                    there = table.translate(offset).offset
+                    found.add(Differing(offset, offset, there, "the target has it, the source does not"))
 
     def _shaped(self, offset: int, rest: bytes) -> bytes | None:
         """A record of the source as the copy shall have it; None: not at all."""

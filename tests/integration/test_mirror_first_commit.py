@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -159,3 +160,81 @@ def test_a_position_that_a_group_commits_while_the_mirror_commits_its_own_stays(
         wait_until(loaded, 60.0, lambda: "its coordinator does not answer")
         assert lon.group_positions(group).get(place) == 700
         assert lon.group_positions(f"{group}.others").get(place) == 500
+
+
+@pytest.mark.timeout(240)
+def test_records_that_somebody_else_writes_into_a_copy_are_listed_and_markers_are_not(world: World) -> None:
+    topic = f"{world.label}.chat"
+    world.make(topic)
+    in_transactions(world.nyc, topic, 40, 0, committed=True)
+    in_transactions(world.nyc, topic, 10, 1, committed=False)
+    world.produce(topic, 60)
+    world.declare([f"{world.label}.**"])
+    world.start_worker()
+    world.until(well)
+    assert world.json("verify", world.name)["differences"] == []
+
+    # Behind all that was mirrored, while the mirror writes nothing.
+    world.produce(topic, 3, at="lon", mark="theirs", partitions=1)
+    in_transactions(world.lon, topic, 2, 1, committed=False)
+    in_transactions(world.lon, topic, 1, 1, committed=True)
+
+    def foreign() -> list[tuple[int, int]]:
+        return [
+            (record.partition, record.offset)
+            for record in world.records(topic, "lon")
+            if record.value in (b"theirs0", b"theirs1", b"theirs2", world.lon.encode())
+        ]
+
+    def listed(*more: str) -> tuple[list[tuple[int, int]], int]:
+        found = world.json("verify", world.name, *more, ok=(1,))
+        assert all(row["source_offset"] is None for row in found["differences"])
+        places = [(row["partition"], row["target_offset"]) for row in found["differences"]]
+        return places, found["more_differences"]
+
+    assert len(foreign()) == 4 and listed() == (foreign(), 0)
+    # Nobody has to ask: it is found while both sides stand still.
+    found = world.until(lambda each: each["different"] == 2)
+    assert found["state"] == "trouble" and "differ from the source" in found["reason"]
+    assert any("that no mirror brought" in row["verified"]["why"] for row in found["partitions"])
+
+    # In the middle of a copy that goes on all the while.
+    halt = threading.Event()
+
+    def goes_on() -> None:
+        producer = Producer({"bootstrap.servers": world.nyc})
+        while not halt.wait(0.02):
+            producer.produce(topic, b"more")
+            producer.poll(0)
+        producer.flush(60)
+
+    writer = threading.Thread(target=goes_on, daemon=True)
+    writer.start()
+    try:
+        world.until(lambda each: each["records_per_s"] > 0)
+        for _ in range(3):
+            assert listed() == (foreign(), 0)
+    finally:
+        halt.set()
+        writer.join(patient(60.0))
+    world.until(lambda each: each["lag_records"] == 0)
+    assert listed() == (foreign(), 0)
+    assert listed("-n", "2") == (foreign()[:2], 2)
+    said, notes = world.process("verify", world.name, "--limit", "2", ok=1)
+    assert "that no mirror brought" in said and "2 more differences: list them with --limit 4" in notes
+
+
+def in_transactions(bootstrap: str, topic: str, count: int, partition: int, *, committed: bool) -> None:
+    """Records whose value is the address, in one transaction."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": f"{topic}.{partition}.{committed}"}
+    )
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for _ in range(count):
+        producer.produce(topic, bootstrap.encode(), partition=partition)
+    if committed:
+        producer.commit_transaction(60)
+    else:
+        producer.flush(60)
+        producer.abort_transaction(60)

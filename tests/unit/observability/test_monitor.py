@@ -453,6 +453,29 @@ def test_a_mirror_whose_worker_is_silent_is_unknown_at_once_and_stopped_when_tha
     assert stage.row("m", "mirror").state == "OK"
 
 
+def test_a_partition_that_no_worker_reports_makes_its_topic_unknown_whatever_the_others_say(
+    stage: Stage,
+) -> None:
+    stage.mirror(50, 50)
+    stage.rounds()
+    assert stage.row("m", "mirror").state == "OK"
+    told = {
+        "topic": "t",
+        "state": "mirroring",
+        "reason": "",
+        "source_next": 50,
+        "source_end": 50,
+        "seen_s": 1.0,
+    }
+    why = "no worker holds its shard (never reported)"
+    untold = {"state": "unknown", "reason": why, "source_next": None, "source_end": 90, "seen_s": None}
+    rows = [{**told, "partition": 0}, {**told, **untold, "partition": 1, "source_end_s": 0.0}]
+    stage.mirror(50, 50, state="unknown", reason="1 of 2 partitions", partitions=rows)
+    stage.rounds()
+    row = stage.row("m", "mirror")
+    assert (row.state, row.cause) == ("UNKNOWN", f"partition 1: {why}")
+
+
 def test_what_waits_at_a_silent_mirror_is_not_told_as_if_it_was_measured_now(stage: Stage) -> None:
     stage.mirror(50, 80)
     stage.rounds()

@@ -150,12 +150,19 @@ class StagedVerifier:
 
 
 class StagedKafka:
+    def __init__(self) -> None:
+        self.ends: dict[TopicPartition, int] = {}
+
+    def known_ends(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.ends[tp] for tp in places if tp in self.ends}
+
     def topic_config(self, topics: list[str]) -> dict[str, dict[str, str]]:
         return {}
 
 
 class StagedSide:
-    kafka = StagedKafka()
+    def __init__(self) -> None:
+        self.kafka = StagedKafka()
 
 
 def rolling(*answers: Verdict | Exception) -> tuple[Rolling, StagedVerifier]:
@@ -215,6 +222,24 @@ def test_a_difference_is_looked_at_again_before_it_is_told_and_stays_told(
     assert made.known[PLACE].differs_at is None
     anew = begun(found, "m", replace(MARK, target_topic_id="another"))
     assert (anew.to, anew.differs_at, anew.compared) == (10, None, 0)
+
+
+def test_a_copy_that_the_mirror_does_not_write_to_is_looked_at_when_somebody_else_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hub.replication.rolling._LOOK_AGAIN_S", 0.0)
+    bad = verdict(100, 100, 100, why="foreign")
+    made, verifier = rolling(verdict(10, 100), verdict(100, 100), bad, bad, bad)
+    ends = made.target.kafka.ends  # type: ignore[attr-defined]
+    assert made.step(known(100), {PLACE: ()}) is not None and made.step(known(100), {PLACE: ()}) is None
+    ends[PLACE] = 101  # the mirror's own marker
+    found = made.step(known(100), {PLACE: ()})
+    assert found is not None and (found.to, found.differs_at) == (100, None)
+    assert made.step(known(100), {PLACE: ()}) is None
+    ends[PLACE] = 102
+    found = made.step(known(100), {PLACE: ()})
+    assert found is not None and (found.to, found.differs_at, found.why) == (100, 100, "foreign")
+    assert verifier.asked == [90, 0, 0, 0, 0]
 
 
 def test_a_side_that_does_not_answer_is_no_difference() -> None:

@@ -1,0 +1,39 @@
+"""[core] Differences between both sides of a mirror: the first ones listed, all of them counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Differing(NamedTuple):
+    """One difference. ``source`` None: the record is foreign, and ``at`` is the source position that it stands before. ``target``
+    None: there is no such record at the target."""
+
+    at: int
+    source: int | None
+    target: int | None
+    why: str
+
+    def place(self) -> tuple[int, int]:
+        """Sort key: by source position, then by target offset."""
+        return self.at, -1 if self.target is None else self.target
+
+
+@dataclass
+class Differences:
+    """The first ``limit`` differences, and the number of all."""
+
+    limit: int
+    listed: list[Differing] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, each: Differing) -> None:
+        self.count += 1
+        if len(self.listed) < self.limit:
+            self.listed.append(each)
+
+
+def foreign_record(at: int, target: int) -> Differing:
+    """A record of the copy that the map does not name, at offset ``target``."""
+    return Differing(at, None, target, f"the target has a record at offset {target} that no mirror brought")
