@@ -351,8 +351,8 @@ def test_a_path_that_is_none_is_answered_as_confluents_registry_does(http: httpx
         assert answer.status_code == 405, (method, path, answer.text)
         assert answer.json() == {"error_code": 405, "message": "HTTP 405 Method Not Allowed"}
         assert "GET" in answer.headers["allow"]
-    page = http.get("/nothing", headers={"Accept": "text/html,*/*;q=0.8"})
-    assert page.headers["content-type"] == "application/json" and page.json()["error_code"] == 404
+    page = http.get("/nothing", headers={"Accept": "text/html,*/*;q=0.8"})  # a person gets a page
+    assert page.status_code == 404 and page.headers["content-type"].startswith("text/html")
 
 
 # ---- numbers in paths

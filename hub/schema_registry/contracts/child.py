@@ -20,7 +20,7 @@ import orjson
 
 from hub.errors import CallerError
 from hub.schema_registry.avro_check import Broken
-from hub.schema_registry.contracts.executors import Contract, dead_copy
+from hub.schema_registry.contracts.executors import Contract
 from hub.schema_registry.contracts.frames import ASK, DONE, READY, REFUSED, RULE, frame
 from hub.schema_registry.contracts.rules import OVER_LIMIT, RuleRefused
 from hub.schema_registry.sources import Source
@@ -79,8 +79,6 @@ class Child:
                 return contract.write_body(body, place, self._began)
             case "refusal", (data, start):
                 return (contract.refusal(data, start, self._began) or "").encode("utf-8", "replace")
-            case "migrate", (value, mode):
-                return dead_copy(contract.migrate(value, mode))
         raise CallerError(f"{what} is nothing that rules do")
 
     def _began(self, rule: str) -> None:

@@ -44,7 +44,6 @@ from hub.schema_registry.contracts.rules import (
     plan_of,
     run,
 )
-from hub.schema_registry.exact_json import dumped
 from hub.schema_registry.formats.avro_format import AvroSchema
 from hub.schema_registry.formats.json_schema import JsonSchema
 from hub.schema_registry.formats.protobuf import ProtobufSchema
@@ -148,12 +147,6 @@ class Contract:
         except RuleRefused as refused:
             return refused.message
         return None
-
-    def migrate(self, value: Any, mode: Mode) -> Any:
-        """What the migration rules of this schema make of a JSON value of the version before (or, DOWNGRADE, after) it."""
-        plan = self._plans[mode]
-        must_be_executable(plan)
-        return _plain(self._run(plan, value, _nobody))
 
     def _run(self, plan: Plan, value: Any, began: Began) -> Any:
         rules, mode = self._rules[plan.mode], RuleMode(plan.mode.value)
@@ -331,8 +324,3 @@ def _plain(value: Any) -> Any:
         if isinstance(value, kind):
             return kind(value)  # type: ignore[arg-type]
     return value
-
-
-def dead_copy(value: Any) -> bytes:
-    """The JSON of a value, for the topic that a rule's action DLQ names."""
-    return dumped(value)

@@ -182,10 +182,6 @@ class Runner:
             return None
         return lambda data, start: self.ask("refusal", source, (data, start)).decode() or None
 
-    def migrated(self, source: Source, value: Any, mode: Mode) -> Any:
-        """What the migration rules of a version make of a JSON value of the version beside it. Raises RuleRefused, PeerError."""
-        return orjson.loads(self.ask("migrate", source, (value, mode)))
-
     def ask(self, what: str, source: Source, arguments: Any) -> bytes:
         """Raises what the child raised; RuleRefused when it died of it; PeerError."""
         key = _key(source)
