@@ -85,10 +85,14 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What the registry said when it was asked: every id it had, and how far the log reached before the question."""
+    """What the registry said when it was asked: every id it had, and how far the log reached before the question.
+
+    ``refused`` and every id above ``above`` were asked for in vain before: see ``unknown_ids.py``."""
 
     ids: frozenset[int] = frozenset()
     until: Positions = Positions()
+    refused: frozenset[int] = frozenset()
+    above: int | None = None
 
 
 # Whether an event is a replay, before anything else is asked of its headers: most events have some, and are none.
@@ -272,6 +276,11 @@ def _reason(inputs: Sequence[Input], answered: Answered) -> str:
     mine = {writer.schema_id for given in inputs for writer in given.writers}
     elsewhere = [Writer(schema_id, None).head for schema_id in sorted(answered.ids - mine)]
     judged = f"_offset < {_reach(answered.until)} AND NOT ({one_of('_head', elsewhere)})"
+    if answered.refused or answered.above is not None:
+        refused = one_of("_head", [Writer(each, None).head for each in sorted(answered.refused)])
+        if answered.above is not None:
+            refused += f" OR CAST({_SCHEMA_ID} AS BIGINT) > {answered.above}L"
+        judged = f"({judged}) OR {refused}"
     cases.append((judged, f"concat('its schema id ', {_SCHEMA_ID}, ' is no record schema of the registry')"))
     unknown = f"raise_error(concat('{UNKNOWN_SCHEMA} ', {_SCHEMA_ID}, ' ', _topic))"
     return first_of(cases, f"CAST({unknown} AS STRING)")

@@ -73,6 +73,7 @@ from hub.materializers.sql_stream import SqlPlan, Swept
 from hub.materializers.sql_view import SqlSource, SqlView, checked, query_of
 from hub.materializers.transform_functions import failure, own_session
 from hub.materializers.transforms import digest
+from hub.materializers.unknown_ids import ASK_AGAIN_S, UnknownIds
 from hub.materializers.version_ledger import Ledger
 from hub.materializers.versions import Changed, Definition, Kept, Lost, Opened, Policy, Version
 from hub.materializers.view import (
@@ -441,6 +442,8 @@ class Runner:
         self.inputs: tuple[Input, ...] = ()
         self.answered = Answered()
         self.asked_ids: set[int] = set()
+        self.unknown = UnknownIds()
+        self.ask_again_at = 0.0
         self.typed: tuple[tuple[str, tuple[Input, ...]], AvroType] | None = None
         self.logs: Mapping[str, tuple[str, int]] = {}  # of each topic it reads as planned: id and partitions
         self.warm = False
@@ -645,7 +648,9 @@ class Runner:
             self.ledger.tell(self.path.stem, Opened(generation, self._definition(made, text)))
         self._claim(view, topics, partitions)
         # An id that was asked for and became no writer is judged like one that the registry does not have.
-        answered = Answered(self.answered.ids - self.asked_ids, self.answered.until)
+        answered = Answered(
+            self.answered.ids - self.asked_ids, self.answered.until, self.unknown.ids, self.unknown.above
+        )
         ready = (made.inputs, answered, made.row_schema, schema_id, generation, checkpoint, partitions)
         if isinstance(view, SqlView):
             assert made.classified is not None
@@ -982,7 +987,33 @@ class Runner:
         topics = [topic for each in self.inputs for topic in each.topics]
         until = self.cluster.end_offsets(topics)  # before the question, never after
         self.answered = Answered(self.registry.ids(), until)
-        self.asked_ids.add(int(found.group(1)))
+        schema_id = int(found.group(1))
+        self.asked_ids.add(schema_id)
+        if schema_id not in self.answered.ids:
+            self.unknown.refuse(schema_id, self.answered.ids, time.monotonic())
+            self.ask_again_at = time.monotonic() + ASK_AGAIN_S
+        return True
+
+    def _appeared(self) -> bool:
+        """Return True if the registry has an id by now that this view refuses: the next plan reads its events."""
+        if not self.unknown or time.monotonic() < self.ask_again_at:
+            return False
+        self.ask_again_at = time.monotonic() + ASK_AGAIN_S
+        try:
+            until = self.cluster.end_offsets([topic for each in self.inputs for topic in each.topics])
+            known = self.registry.ids()
+        except HubError:
+            return False
+        found = self.unknown.appeared(known)
+        if not found:
+            return False
+        log.info(
+            "view %s: planned again for schema ids %s, which were unknown before",
+            self.table,
+            sorted(found)[:20],
+        )
+        self.answered = Answered(known, until)
+        self.asked_ids |= found
         return True
 
     def _generation(
@@ -1323,6 +1354,8 @@ class Runner:
             if _stamp(self.path) != self.stamp and self._follows():
                 return True
             topics = self.cluster.topics()
+            if self._appeared():
+                return True
         except FileNotFoundError:
             return True
         except HubError:

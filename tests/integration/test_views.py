@@ -16,6 +16,7 @@ from plant import Plant
 from hub.demo import customers, flights
 from hub.errors import CallerError
 from hub.record import Positions
+from hub.schema_registry.codec import encode, parsed
 
 SEED, CUSTOMERS = 11, 300
 DAYS = 4  # of each month
@@ -143,6 +144,62 @@ def test_bad_events_go_to_the_dead_letter_topic_and_new_schemas_are_picked_up(pi
     assert b"wire format" in (by_offset[1].header("hub.dlq.reason") or b"")
     assert b"do not fit its schema id" in (by_offset[3].header("hub.dlq.reason") or b"")
     assert b"schema id 2130706433" in (by_offset[4].header("hub.dlq.reason") or b"")
+
+
+def test_unknown_schema_ids_do_not_plan_a_view_again_and_are_learned_when_they_appear(
+    pipeline: Pipeline,
+) -> None:
+    """A producer with another registry's ids is a stranger's mistake: its events are dead, and the view goes on."""
+    plant = Plant(pipeline, "strangers")
+    plant.declare({"celsius": "r.celsius", "readings": "count(r.sensor)"})
+    plant.write("a", plant.reading("a", 20.0))
+    plant.running()
+
+    def plans() -> int:
+        text = (pipeline.settings.logs / "materialize.log").read_text()
+        return text.count(f"view {plant.view}: planned again for schema id")
+
+    def write(schema_id: int) -> None:
+        plant.write("a", b"\x00" + schema_id.to_bytes(4, "big") + b"\x02a")
+        plant.covered("a", plant.write("a", plant.reading("a", 21.0)))
+
+    # The id that the registry gives next: nobody has it now, and somebody will.
+    following = max(plant.registry.ids()) + 3
+    write(following)
+    assert plans() == 1  # it was asked for once
+    for _ in range(4):
+        write(following)
+    assert plans() == 1
+    for number in range(8):  # a new one each time: after a few of them every far one is refused
+        write(2**30 + number)
+    most = plans()
+    assert most <= 1 + 3
+
+    schema = json.dumps(
+        {
+            "type": "record",
+            "name": "Reading",
+            "fields": [{"name": "sensor", "type": "string"}, {"name": "celsius", "type": "double"}],
+        }
+    )
+    number = 0
+    while following not in plant.registry.ids():
+        number += 1
+        plant.registry.register(
+            f"{plant.topic}.others-{number}", schema.replace("Reading", f"Reading{number}")
+        )
+    wait_until(
+        lambda: "which were unknown before" in (pipeline.settings.logs / "materialize.log").read_text(),
+        60.0,
+        lambda: "not learned",
+    )
+    made = encode(
+        following, parsed(json.loads(plant.registry.schema(following))), {"sensor": "b", "celsius": 3.5}
+    )
+    row = plant.row("b", plant.write("b", made))
+    assert row.status_code == 200 and row.json()["celsius"] == 3.5
+    dead = records_of(pipeline.cluster, f"{plant.topic}.dlq")
+    assert len(dead) == 5 + 8
 
 
 def test_a_tombstone_clears_its_source_and_a_read_that_cannot_be_covered_says_how_far_it_is(
