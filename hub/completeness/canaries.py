@@ -143,7 +143,7 @@ class Canaries:
 
     def _keep(self, name: str, job: Callable[[], None]) -> None:
         """A job for ever: what fails is said, and begun again after a growing pause."""
-        backoff, said = Backoff(first_s=0.5, most_s=10.0), ""
+        backoff, said = Backoff(first_s=0.5, most_s=5.0), ""
         while not self.stopping.is_set():
             began_s = time.monotonic()
             try:

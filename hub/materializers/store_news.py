@@ -120,7 +120,7 @@ class StoreNews:
         )
 
     def _run(self) -> None:
-        backoff = Backoff(first_s=1.0, most_s=15.0)
+        backoff = Backoff(first_s=1.0, most_s=5.0)
         while not self._stop.is_set():
             reader: Reader | None = None
             try:

@@ -407,7 +407,7 @@ class Results:
             return counters(self._tallies.values())
 
     def _run(self) -> None:
-        backoff = Backoff(first_s=1.0, most_s=10.0)
+        backoff = Backoff(first_s=1.0, most_s=5.0)
         while not self._stop.is_set():
             reader: Reader | None = None
             try:
@@ -458,7 +458,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
         replication_factor=settings.replication_factor,
         open_reader=lambda: cluster.gatherer(queue_kb=_QUEUE_KB, wait_ms=_GATHER_MS),
     )
-    backoff = Backoff(first_s=0.5, most_s=15.0)
+    backoff = Backoff(first_s=0.5, most_s=5.0)
     said = None
     while not stop.is_set():
         try:
