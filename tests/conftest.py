@@ -43,6 +43,8 @@ SECONDS = {
     "integration/test_dead_letters.py": 77,
     "integration/test_cut.py": 75,
     "integration/test_full_disk.py": 74,
+    "integration/test_mirror_failover.py": 80,
+    "integration/test_mirror_registries.py": 75,
     "integration/test_lag.py": 73,
     "integration/test_mirror_alerts.py": 70,
     "faults/mirror/test_mirror_faults.py": 55,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from patience import patient
 from ports import free_pair
 
 from hub.config import Settings
@@ -37,7 +38,7 @@ def running_node(made: Kind) -> Iterator[Kind]:
         (data / "meta.properties").write_text(f"version=1\nnode.id=1\n{ids}")
     made.start()
     try:
-        made.wait_ready()
+        made.wait_ready(patient(60.0))
         if of_this_kafka and _written is None:
             _written = (data / "bootstrap.checkpoint").read_bytes()
         yield made

@@ -240,7 +240,7 @@ def apply(
 
     Example: hub mirror apply
     """
-    from hub.replication.apply import carry_out, make_own
+    from hub.replication.apply import carry_out, make_own, record_rights
     from hub.replication.plan import Remember
 
     world = _world(file)
@@ -262,6 +262,7 @@ def apply(
                 note(f"[{len(mine)}/{total}] {step}")
 
         source, target = world.clusters[each.link.source], world.clusters[each.link.target]
+        record_rights(each, target)
         failed |= carry_out(each.made.steps, source, target, say)
         done += mine
     refusals = [refusal for each in plans for refusal in each.made.refusals]
@@ -991,11 +992,14 @@ def _rehearse(world: _World, link: Link, kind: Kind, output: Output) -> None:
     report = operator.report(link.source, old, new)
     stuck = operator.not_mirrored(link.source, old, new)
     masked = operator.masked(link.source, old, new)
+    rights = [line for change in operator.rights(operation) for line in change.lines()]
     if output is Output.json:
         said = {"kind": kind, "old": old, "new": new, "steps": steps, **_as_json(report, now_ms)}
-        show_one({**said, "not_mirrored": stuck, "masked": masked}, output)
+        show_one({**said, "not_mirrored": stuck, "masked": masked, "rights": rights}, output)
         return
     show(steps, output)
+    for line in rights:
+        note(line)
     _show_report(report, old, now_ms)
     _tell_masked(masked, link)
     for topic, why in stuck.items():
@@ -1190,6 +1194,9 @@ def _change(
     new = link.source if kind == "failback" else link.target
     operation = operator.begin(kind, name, link.source, new, id=uuid.uuid4().hex[:8], tail=tail)
     _tell_masked(operator.masked(link.source, operation.old, new), link)
+    for change in operator.rights(operation):
+        for line in change.lines():
+            note(line)
     if confirm:
         report = operator.report(link.source, operation.old, operation.new)
         note(report.words(operation.old, int(time.time() * 1000)))

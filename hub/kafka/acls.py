@@ -1,8 +1,8 @@
-"""[edge] Access rules on topics: which there are, new ones, fewer."""
+"""[edge] Access rules on topics, on transactional ids and on the cluster: which there are, new ones, fewer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,9 +21,18 @@ from hub.kafka.connection import Connection
 _NO_AUTHORIZER = {KafkaError.SECURITY_DISABLED}
 
 
+Resource = Literal["TOPIC", "TRANSACTIONAL_ID", "CLUSTER"]
+# Kafka's protocol calls the cluster so; librdkafka has its former name.
+_TYPES: Mapping[Resource, ResourceType] = {
+    "TOPIC": ResourceType.TOPIC,
+    "TRANSACTIONAL_ID": ResourceType.TRANSACTIONAL_ID,
+    "CLUSTER": ResourceType.BROKER,
+}
+
+
 @dataclass(frozen=True, slots=True, order=True)
-class TopicRule:
-    """One access rule on topics, in Kafka's words. ``name`` "*" with LITERAL is every topic."""
+class AccessRule:
+    """One access rule in Kafka's words. ``name`` "*" with LITERAL is everything of its kind."""
 
     name: str
     pattern: Literal["LITERAL", "PREFIXED"]
@@ -31,15 +40,21 @@ class TopicRule:
     host: str
     operation: str
     permission: Literal["ALLOW", "DENY"]
+    resource: Resource = "TOPIC"
 
 
 class Acls(Connection):
-    """Access rules of a cluster's topics."""
+    """Access rules of a cluster."""
 
-    def topic_rules(self) -> frozenset[TopicRule] | None:
+    def topic_rules(self) -> frozenset[AccessRule] | None:
         """Every rule on topics; None when the cluster checks no access at all."""
+        found = self.access_rules()
+        return None if found is None else frozenset(each for each in found if each.resource == "TOPIC")
+
+    def access_rules(self) -> frozenset[AccessRule] | None:
+        """Every rule on topics, transactional ids and the cluster; None when the cluster checks no access at all."""
         asked = AclBindingFilter(
-            ResourceType.TOPIC,
+            ResourceType.ANY,
             None,
             ResourcePatternType.ANY,
             None,
@@ -58,18 +73,21 @@ class Acls(Connection):
                 raise
 
         found = self._ask(answer, "list access rules")
-        return None if found is None else frozenset(map(_rule, found))
+        known = {kind: name for name, kind in _TYPES.items()}
+        if found is None:
+            return None
+        return frozenset(_rule(each, known[each.restype]) for each in found if each.restype in known)
 
-    def add_topic_rules(self, rules: Iterable[TopicRule]) -> None:
+    def add_rules(self, rules: Iterable[AccessRule]) -> None:
         wanted = [_binding(each) for each in rules]
         if wanted:
             self._results(self.admin.create_acls(wanted, request_timeout=self.timeout_s))
 
-    def remove_topic_rules(self, rules: Iterable[TopicRule]) -> None:
+    def remove_rules(self, rules: Iterable[AccessRule]) -> None:
         """Exactly these; one that is not there is no error."""
         wanted = [
             AclBindingFilter(
-                ResourceType.TOPIC,
+                _TYPES[each.resource],
                 each.name,
                 ResourcePatternType[each.pattern],
                 each.principal,
@@ -83,20 +101,21 @@ class Acls(Connection):
             self._results(self.admin.delete_acls(wanted, request_timeout=self.timeout_s))
 
 
-def _rule(binding: AclBinding) -> TopicRule:
-    return TopicRule(
+def _rule(binding: AclBinding, resource: Resource) -> AccessRule:
+    return AccessRule(
         binding.name,
         "PREFIXED" if binding.resource_pattern_type is ResourcePatternType.PREFIXED else "LITERAL",
         binding.principal,
         binding.host,
         binding.operation.name,
         "DENY" if binding.permission_type is AclPermissionType.DENY else "ALLOW",
+        resource,
     )
 
 
-def _binding(rule: TopicRule) -> AclBinding:
+def _binding(rule: AccessRule) -> AclBinding:
     return AclBinding(
-        ResourceType.TOPIC,
+        _TYPES[rule.resource],
         rule.name,
         ResourcePatternType[rule.pattern],
         rule.principal,

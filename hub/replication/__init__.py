@@ -23,10 +23,11 @@ Flow::
         reencode.py  records anew      cut.py  what becomes visible together
         lag.py  seconds, rates         summary.py  a mirror's status   shape.py  left out, changed
         mask.py  fields replaced where they lie         rules.py  left out and changed by which rules
+        schemas.py  subjects, ids, settings     write_rights.py  who may write, moved with ownership
         mirror_maker.py  MirrorMaker 2's notes          alignment.py  where somebody else's copy ends
         folding.py  the map kept short
 [edge]  clusters.py  both clients      apply.py  the plan carried out  compare.py  what can be compared
-        metrics.py  Prometheus' families
+        metrics.py  Prometheus' families          registry_side.py  a registry read, and changed
         wire.py  the protocol          registries.py  ids of schemas
 [shell] worker.py  fleets and leases   shard_run.py  a shard's thread  chores.py  a link's topics and groups
         listener.py  what is said      batch_engine.py  one shard: fetch, patch, produce, commit

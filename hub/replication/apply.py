@@ -7,16 +7,12 @@ line and the workers use the very same two.
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import httpx2
-
-from hub.config import without_credentials
-from hub.errors import Conflict, HubError, PeerError
-from hub.record import TopicPartition
+from hub.errors import Conflict, HubError
+from hub.record import NewRecord, TopicPartition
 from hub.replication.board import Board, CarriedTopic, Carries
 from hub.replication.checkpoint import CHECKPOINTS_TOPIC, Checkpoint, checkpoint_partition
 from hub.replication.clusters import (
@@ -36,10 +32,8 @@ from hub.replication.plan import (
     AlterAcls,
     AlterConfig,
     CreateTopic,
-    ImportSchema,
     MirrorPlan,
     NewGeneration,
-    RegisterSchema,
     Remember,
     Side,
     Step,
@@ -48,9 +42,20 @@ from hub.replication.plan import (
 )
 from hub.replication.progress import Progress
 from hub.replication.registries import carry_schema
+from hub.replication.registry_side import RegistryReader, reader_of
+from hub.replication.registry_side import carry_out as carry_out_at_registry
 from hub.replication.rules import Ruled, Rules, in_force
+from hub.replication.schemas import (
+    DeleteSchema,
+    ImportSchema,
+    RegisterSchema,
+    SetSubject,
+    SyncedSubject,
+    is_carried,
+)
 from hub.replication.shape import shape_of
 from hub.replication.shards import Shard, shard_of
+from hub.replication.write_rights import Rights, about_writing
 from hub.topics.plan import Caution
 
 _SETTLE_S = 10.0
@@ -59,7 +64,8 @@ _SETTLE_S = 10.0
 @dataclass(frozen=True, slots=True)
 class LinkPlan:
     """A link's plan with what it was made from. ``own``: topics of the mirrors themselves that are missing at the
-    target (and at the source: what is said of owners stands on both sides)."""
+    target (and at the source: what is said of owners stands on both sides). ``rights``: the source's rules about writing, where
+    they differ from those that were recorded; None: nothing to record."""
 
     link: Link
     own: tuple[tuple[str, CreateTopic], ...]
@@ -67,6 +73,7 @@ class LinkPlan:
     topics: tuple[str, ...]
     source: Side
     checkpoints: Mapping[TopicPartition, Checkpoint]
+    rights: Rights | None = None
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -77,7 +84,8 @@ class LinkPlan:
     @property
     def shapes(self) -> dict[str, str]:
         """By topic what is done to its records on the way, where anything is."""
-        found = {topic: shape_of(self.link.mirror, topic) for topic in self.topics}
+        ids = self.made.own_ids
+        found = {topic: shape_of(self.link.mirror, topic, rewrites=topic in ids) for topic in self.topics}
         return {topic: str(shape) for topic, shape in found.items() if shape is not None}
 
     @property
@@ -96,7 +104,8 @@ class LinkPlan:
             known = {mark.topic_id: mark.generation for mark in marks}
             following = max(known.values(), default=-1) + 1
             generation = known.get(here.topic_id, following)
-            found[topic] = CarriedTopic(here.partitions, here.topic_id, generation)
+            own_ids = topic in self.made.own_ids
+            found[topic] = CarriedTopic(here.partitions, here.topic_id, generation, own_ids)
         trouble = {each.topic: f"{each.reason}; {each.hint}" for each in self.made.refusals}
         cautions = tuple(f"{each.topic}: {each.reason}" for each in self.made.cautions)
         return Carries(self.link.name, found, trouble, cautions, "", now_ms)
@@ -111,13 +120,15 @@ def planned(
     read: Callable[[], Progress],
     other: Progress | None = None,
     secrets: Mapping[str, str] | None = None,
+    registries: Mapping[str, RegistryReader] | None = None,
 ) -> LinkPlan:
     """What a link needs now. ``board`` and what ``read`` gives are the target's, ``other`` is what mirrors wrote at the
     source. Progress is read after the target's ends: what stands there by then has its checkpoint. Ends that are before their
     checkpoint are asked for once more.
-    ``secrets``: the keys of masks that are at hand, by reference.
+    ``secrets``: the keys of masks that are at hand, by reference. ``registries``: readers by cluster of whoever plans again
+    and again.
 
-    Raises PeerError when a cluster does not answer.
+    Raises PeerError when a cluster, or its registry, does not answer.
     """
     source, target = clusters[link.source], clusters[link.target]
     every = topics_of(source)
@@ -128,6 +139,14 @@ def planned(
         if topics
         else (Side({}), Side({}))
     )
+    # DENY rules that the hub added where ownership was given up are not copied.
+    ours = [handed.denied.get(link.source, frozenset()) for handed in board.handed.values()]
+    here = replace(here, acls=here.acls.difference(*ours))
+    rights = Rights(link.name, about_writing(here.acls, topics), int(time.time() * 1000), here.checks_access)
+    record_rights = rules and topics and not rights.same_as(board.rights.get(link.name))
+    subjects = _subjects_of(board, link)
+    if topics:
+        here, there = _with_registries(link, topics, (source, here), (target, there), subjects, registries)
     own = [(link.target, step) for step in own_topics(target)]
     own += [(link.source, step) for step in own_topics(source)]
     progress = read()
@@ -143,7 +162,7 @@ def planned(
     marks |= _came_from_here(file, link, topics, here, there, marks, other)
     synced = {topic: board.synced[link.name, topic] for topic in topics if (link.name, topic) in board.synced}
     ruled = {tp: in_force(progress.rules_at(link.name, tp)) for tp in marks if tp.topic in topics}
-    made = plan(link.name, link.mirror, topics, here, there, synced, marks.values(), ruled, secrets)
+    made = plan(link.name, link.mirror, topics, here, there, synced, marks.values(), ruled, secrets, subjects)
     gone = sorted({tp.topic for tp in marks} - every.keys())
     cautions = (
         *made.cautions,
@@ -155,7 +174,47 @@ def planned(
             if link.mirror.selects(name)
         ),
     )
-    return LinkPlan(link, tuple(own), replace(made, cautions=cautions), topics, here, marks)
+    return LinkPlan(
+        link,
+        tuple(own),
+        replace(made, cautions=cautions),
+        topics,
+        here,
+        marks,
+        rights if record_rights else None,
+    )
+
+
+def _subjects_of(board: Board, link: Link) -> dict[str, SyncedSubject]:
+    return {subject: each for (name, subject), each in board.subjects.items() if name == link.name}
+
+
+def _with_registries(
+    link: Link,
+    topics: Sequence[str],
+    source: tuple[Reached, Side],
+    target: tuple[Reached, Side],
+    synced: Iterable[str],
+    registries: Mapping[str, RegistryReader] | None,
+) -> tuple[Side, Side]:
+    """Both sides with what their registries have, where both have one: all versions, and settings of the link's subjects."""
+    if source[0].registry is None or target[0].registry is None:
+        return source[1], target[1]
+    readers = registries or {
+        each.name: reader for each in (source[0], target[0]) if (reader := reader_of(each.registry))
+    }
+    try:
+        here, there = readers[link.source], readers[link.target]
+        known, carried = frozenset(source[1].topics), frozenset(topics)
+        wanted = [f"{topic}-{part}" for topic in topics for part in ("key", "value")]
+        wanted += [
+            each.subject for each in here.versions() if is_carried(each.subject, link.mirror, carried, known)
+        ]
+        wanted += synced
+        return replace(source[1], registry=here.read(wanted)), replace(target[1], registry=there.read(wanted))
+    finally:
+        for each in () if registries else readers.values():
+            each.close()
 
 
 def _reached_by(there: Side, marks: Mapping[TopicPartition, Checkpoint], target: Reached) -> Side:
@@ -234,13 +293,19 @@ def rules_from_now(
             written = []
             for tp, mark in sorted(due.items()):
                 if shard_of(*tp, link.mirror.shards) == number:
-                    rules = Rules.now(link.mirror, tp.topic, secrets)
+                    rules = _now(link, tp.topic, secrets, in_force(known.rules_at(link.name, tp)))
                     begun[tp] = mark.source_next, rules
                     written.append(Ruled(link.name, *tp, mark.topic_id, mark.source_next, rules, now_ms))
             writer.append([each.record(place) for each in written])
         finally:
             writer.close()
     return begun
+
+
+def _now(link: Link, topic: str, secrets: Mapping[str, str], then: Rules) -> Rules:
+    """The rules of the file. Ids that the mirror itself put in as needed it puts in from now on too."""
+    rewrites = link.mirror.ids == "auto" and then.shape is not None and then.shape.rewrites_ids
+    return Rules.now(link.mirror, topic, secrets, rewrites=rewrites)
 
 
 def _otherwise(
@@ -252,9 +317,15 @@ def _otherwise(
         if not link.mirror.selects(tp.topic):
             continue
         then = {tp: in_force(progress.rules_at(link.name, tp))}
-        if ruled_otherwise(Rules.now(link.mirror, tp.topic, secrets), [mark], then):
+        if ruled_otherwise(_now(link, tp.topic, secrets, then[tp]), [mark], then):
             found[tp] = mark
     return found
+
+
+def record_rights(made: LinkPlan, target: Reached) -> None:
+    """Write down who may write at the source, where that changed: it may be gone when somebody has to know."""
+    if made.rights is not None:
+        _remember(made.rights.record(), target)
 
 
 def make_own(own: Iterable[tuple[str, CreateTopic]], clusters: Mapping[str, Reached]) -> None:
@@ -266,8 +337,13 @@ def make_own(own: Iterable[tuple[str, CreateTopic]], clusters: Mapping[str, Reac
 def _do(step: Step, source: Reached, target: Reached) -> None:
     kafka = target.kafka
     match step:
-        case ImportSchema():
-            _import(step, target)
+        case ImportSchema() | DeleteSchema():
+            assert target.registry is not None
+            carry_out_at_registry(step, target.registry)
+        case SetSubject():
+            assert target.registry is not None
+            carry_out_at_registry(step, target.registry)
+            _remember(step.synced.record(), target)
         case RegisterSchema():
             carry_schema(source, target, step.schema.id, step.schema.subject)
         case CreateTopic():
@@ -279,16 +355,20 @@ def _do(step: Step, source: Reached, target: Reached) -> None:
         case AlterConfig():
             kafka.alter_config(step.topic, {key: new for key, (_, new) in step.changes.items()})
         case AlterAcls():
-            kafka.add_topic_rules(rule_of(each) for each in step.add)
-            kafka.remove_topic_rules(rule_of(each) for each in step.remove)
+            kafka.add_rules(rule_of(each) for each in step.add)
+            kafka.remove_rules(rule_of(each) for each in step.remove)
         case NewGeneration():
             pass  # whoever holds a shard begins it, under the shard's own fence
         case Remember():
-            writer = kafka.writer()
-            try:
-                writer.append([step.synced.record()])
-            finally:
-                writer.close()
+            _remember(step.synced.record(), target)
+
+
+def _remember(record: NewRecord, target: Reached) -> None:
+    writer = target.kafka.writer()
+    try:
+        writer.append([record])
+    finally:
+        writer.close()
 
 
 def _create(step: CreateTopic, at: Reached) -> None:
@@ -309,37 +389,3 @@ def _create(step: CreateTopic, at: Reached) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
-
-
-_WHO = r"//[^/@\s]*@"  # of an address
-
-
-def _import(step: ImportSchema, target: Reached) -> None:
-    """With id and version, in the registry's IMPORT mode for this subject only, for a moment."""
-    assert target.registry is not None
-    schema, base = step.schema, target.registry.rstrip("/")
-    body: dict[str, object] = {"schema": schema.text, "id": schema.id, "version": schema.version}
-    if schema.kind != "AVRO":
-        body["schemaType"] = schema.kind
-    if schema.references:
-        body["references"] = [each.as_json() for each in schema.references]
-    mode, shown = f"{base}/mode/{schema.subject}", without_credentials(base)
-    try:
-        with httpx2.Client(timeout=15.0) as client:
-            client.put(mode, params={"force": "true"}, json={"mode": "IMPORT"}).raise_for_status()
-            try:
-                answer = client.post(f"{base}/subjects/{schema.subject}/versions", json=body)
-                if not answer.is_success:
-                    raise PeerError(
-                        f"schema {schema.subject} v{schema.version} (id {schema.id}) is refused by {shown}: {answer.text[:300]}",
-                        hint="look at the registry's mode and its schemas of this id",
-                        code="HUB-3611",
-                    )
-            finally:
-                client.delete(mode)
-    except httpx2.HTTPError as error:
-        raise PeerError(
-            f'schema registry at "{shown}" does not take {schema.subject}: {re.sub(_WHO, "//", str(error))}',
-            hint="is it running, and may its mode be changed?",
-            code="HUB-3611",
-        ) from None

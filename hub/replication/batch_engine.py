@@ -485,6 +485,9 @@ class BatchEngine:
         each.ruled = None
         if now.same_as(then):
             return
+        if now.goes_on_from(then):
+            each.ruled = self._ruled_from(each, mark.source_next, now)
+            return
         if mark.source_next > mark.source_start:
             each.failed = Conflict(
                 f"{_named(each.tp)}: offsets up to {mark.source_next - 1} were mirrored under other rules ({then}; now: {now})",

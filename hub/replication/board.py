@@ -34,7 +34,9 @@ from hub.replication.failover import Control, Operation, Ownership, apply
 from hub.replication.groups import Mark, mark_of
 from hub.replication.loss_report import Declared, Heard, declared_of
 from hub.replication.plan import Synced, synced_of
+from hub.replication.schemas import SyncedSubject, synced_subject_of
 from hub.replication.shards import Lease, Shard, shards_of
+from hub.replication.write_rights import Handed, Rights, fact_of
 
 STATUS_TOPIC = "_hub.mirror.status"
 STATUS_CONFIG: Mapping[str, str] = {
@@ -49,7 +51,7 @@ CHORES = -1
 """The number of the shard that has no partitions: whoever holds it plans the link and carries its groups."""
 
 _LONG_AGO_MS = 60_000
-_LINKS, _HEARD = "links", "source_heard_at_ms"
+_LINKS, _HEARD, _OWN_IDS = "links", "source_heard_at_ms", "own_ids"
 """Headers, which earlier releases pass over: a field of the body that they do not know they refuse, and with it the record."""
 
 T = TypeVar("T")
@@ -85,11 +87,13 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class CarriedTopic:
-    """A topic as it is to be mirrored; ``generation`` is that of ``topic_id``."""
+    """A topic as it is to be mirrored; ``generation`` is that of ``topic_id``. ``own_ids``: its records get the schema ids of
+    the target's registry, as the plan found."""
 
     partitions: int
     topic_id: str
     generation: int = 0
+    own_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,9 @@ class Carries:
             "schemas_to": self.schemas_to,
             "at_ms": self.at_ms,
         }
-        return NewRecord(STATUS_TOPIC, f"carries|{self.link}".encode(), orjson.dumps(body))
+        own = sorted(name for name, topic in self.topics.items() if topic.own_ids)
+        headers = ((_OWN_IDS, orjson.dumps(own)),) if own else ()
+        return NewRecord(STATUS_TOPIC, f"carries|{self.link}".encode(), orjson.dumps(body), headers)
 
     def shards(self, number: int) -> dict[Shard, tuple[TopicPartition, ...]]:
         """Its shards with their partitions."""
@@ -304,6 +310,9 @@ class Board:
     groups: dict[tuple[str, str], GroupStatus] = field(default_factory=dict)
     verified: dict[tuple[str, str, int], Verified] = field(default_factory=dict)
     synced: dict[tuple[str, str], Synced] = field(default_factory=dict)
+    rights: dict[str, Rights] = field(default_factory=dict)  # by link
+    handed: dict[str, Handed] = field(default_factory=dict)  # by home
+    subjects: dict[tuple[str, str], SyncedSubject] = field(default_factory=dict)
     marks: dict[tuple[str, str], dict[TopicPartition, Mark]] = field(default_factory=dict)
     declared: dict[str, Declared] = field(default_factory=dict)  # by home, the newest epoch's
 
@@ -317,6 +326,10 @@ class Board:
                 self.control = apply(self.control, record)
             elif kind == "synced" and (synced := synced_of(record)) is not None:
                 self.synced[synced.mirror, synced.topic] = synced
+            elif kind == "subject" and (settings := synced_subject_of(record)) is not None:
+                self.subjects[settings.mirror, settings.subject] = settings
+            elif kind in ("rights", "handed"):
+                self._may_write(fact_of(record))
             elif kind == "group" and record.topic == CONTROL_TOPIC:
                 if (mark := mark_of(record)) is not None:
                     places = self.marks.setdefault((mark.link, mark.group), {})
@@ -372,10 +385,20 @@ class Board:
         """Take in what earlier releases do not write."""
         if kind == "worker":
             self.beats[rest] = replace(self.beats[rest], links=_links_of(record))
+        elif kind == "carries" and (own := _header(record, _OWN_IDS)) is not None:
+            told, names = self.carries[rest], frozenset(orjson.loads(own))
+            topics = {name: replace(each, own_ids=name in names) for name, each in told.topics.items()}
+            self.carries[rest] = replace(told, topics=topics)
         elif kind == "partition" and (heard := _header(record, _HEARD)) is not None:
             link, topic, partition = rest.split("|")
             place = link, topic, int(partition)
             self.partitions[place] = replace(self.partitions[place], source_heard_at_ms=int(heard))
+
+    def _may_write(self, fact: Rights | Handed | None) -> None:
+        if isinstance(fact, Rights):
+            self.rights[fact.link] = fact
+        elif fact is not None and fact.revision >= self.handed.get(fact.home, Handed(fact.home)).revision:
+            self.handed[fact.home] = fact
 
     def _forget(self, kind: str, rest: str, topic_of: str) -> None:
         match kind:
@@ -397,6 +420,13 @@ class Board:
             case "synced":
                 link, _, topic = rest.partition("|")
                 self.synced.pop((link, topic), None)
+            case "rights":
+                self.rights.pop(rest, None)
+            case "handed":
+                self.handed.pop(rest, None)
+            case "subject":
+                link, _, subject = rest.partition("|")
+                self.subjects.pop((link, subject), None)
             case "group" if topic_of == CONTROL_TOPIC:
                 link, topic, partition, group = rest.split("|", 3)
                 self.marks.get((link, group), {}).pop(TopicPartition(topic, int(partition)), None)

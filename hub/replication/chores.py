@@ -19,7 +19,7 @@ from hub.kafka import KafkaWriter
 from hub.log import WriterFenced
 from hub.record import TopicPartition
 from hub.replication import rolling
-from hub.replication.apply import carry_out, make_own, planned
+from hub.replication.apply import carry_out, make_own, planned, record_rights
 from hub.replication.board import Board, Carries, GroupStatus, SourceEnds, Verified
 from hub.replication.born import Ranges, born_at_target
 from hub.replication.carrying import Found, GroupCarrier, any_to_commit, mark_and_commit
@@ -31,9 +31,12 @@ from hub.replication.joint_map import JointMap, foreign_ranges
 from hub.replication.links import Link, carries, links, opposite
 from hub.replication.mirrors import MirrorsFile
 from hub.replication.offset_map import OffsetMap
+from hub.replication.plan import Step
 from hub.replication.progress import Progress
+from hub.replication.registry_side import RegistryReader, reader_of
 from hub.replication.rolling import Rolling
 from hub.replication.schema_news import SchemaNews
+from hub.replication.schemas import DeleteSchema, ImportSchema, RegisterSchema, SetSubject, is_carried
 from hub.replication.shards import Shard
 from hub.runtime import Backoff
 
@@ -80,7 +83,9 @@ class Chores(threading.Thread):
         self._rolling: Rolling | None = None
         self._news: SchemaNews | None = None
         self._no_news = ""
-        self._subjects: frozenset[str] = frozenset()
+        self._carried: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
+        self._registries: dict[str, RegistryReader] = {}
+        self._registry_at = -1
 
     def stop(self) -> None:
         self._halt.set()
@@ -132,6 +137,8 @@ class Chores(threading.Thread):
             if each is not None:
                 each.close()
         self._progress = self._other = self._writer = self._rolling = self._news = None
+        while self._registries:
+            self._registries.popitem()[1].close()
 
     # ---- topics
 
@@ -152,6 +159,7 @@ class Chores(threading.Thread):
             known,
             self._progress.refresh,
             self._others(control),
+            registries=self._readers(schemas_to),
         )
         if made.topics:  # a link that carries nothing now asks for no ends, so the last ones stay
             self.ends = SourceEnds(self.link.name, made.source_places, asked_at_ms)
@@ -160,23 +168,58 @@ class Chores(threading.Thread):
             for each in (self.target, self.source):
                 keep_short(each)
             self._kept_short = True
-        failed = carry_out(
-            made.made.steps, self.source, self.target, lambda step: log.info("%s: %s", self.name, step)
-        )
+        record_rights(made, self.target)
+        failed = carry_out(made.made.steps, self.source, self.target, self._done)
         found = made.carries(int(time.time() * 1000))
         trouble = {**found.trouble, **{topic: error.message for topic, error in failed.items()}}
         topics = {name: topic for name, topic in found.topics.items() if name not in failed}
         if self._news is not None:
-            self._subjects = frozenset(
-                f"{topic}-{part}" for topic in made.topics for part in ("key", "value")
-            )
+            self._carried = frozenset(made.topics), frozenset(made.source.topics)
+            registry = made.source.registry
             self._news.settle(
-                self._subjects, {(each.subject, each.version) for each in made.source.schemas or ()}
+                self._is_carried,
+                {
+                    (each.subject, each.version)
+                    for each in (registry.versions if registry is not None else ())
+                },
             )
             if self._news.awaits and self.carries is not None:
                 schemas_to = self.carries.schemas_to
         cautions = (*found.cautions, *(each for each in (self._no_news, self._no_folds) if each))
         self.carries = Carries(found.link, topics, trouble, cautions, "", found.at_ms, schemas_to)
+
+    def _readers(self, schemas_to: int) -> Mapping[str, RegistryReader]:
+        """Return readers of both registries; versions are read again when the source's log has grown or cannot be followed."""
+        for each in (self.source, self.target):
+            if (
+                each.name not in self._registries
+                and (reader := reader_of(each.registry, keep=True)) is not None
+            ):
+                self._registries[each.name] = reader
+        if (
+            schemas_to < 0
+            or schemas_to != self._registry_at
+            or (self._news is not None and self._news.awaits)
+        ):
+            for reader in self._registries.values():
+                reader.forget_versions()
+        if schemas_to != self._registry_at and self.source.name in self._registries:
+            self._registries[self.source.name].forget()
+        self._registry_at = schemas_to
+        return self._registries
+
+    def _done(self, step: Step) -> None:
+        """A step of the plan is carried out."""
+        log.info("%s: %s", self.name, step)
+        reader = self._registries.get(self.target.name)
+        if reader is not None and isinstance(step, ImportSchema | RegisterSchema | DeleteSchema):
+            reader.forget_versions()
+        elif reader is not None and isinstance(step, SetSubject):
+            reader.forget_settings(step.synced.subject)
+
+    def _is_carried(self, subject: str) -> bool:
+        """Return whether the link carries a subject of the source's registry, as of the last plan."""
+        return is_carried(subject, self.link.mirror, *self._carried)
 
     def _open_progress(self) -> ProgressReader:
         """What mirrors wrote at the target, and beside it what of this link's map may be folded: both as of one place."""
@@ -229,7 +272,7 @@ class Chores(threading.Thread):
         if self._news is None or self.carries is None:
             return False
         self._news.poll(0.0)
-        self._news.settle(self._subjects)
+        self._news.settle(self._is_carried)
         if self._news.awaits:
             return True
         if self._news.read_to != self.carries.schemas_to:

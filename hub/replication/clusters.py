@@ -18,7 +18,7 @@ from urllib.parse import quote
 from hub.config import Settings, without_credentials
 from hub.errors import ConfigError, HubError, NotFound, PeerError
 from hub.kafka import KafkaCluster
-from hub.kafka.acls import TopicRule
+from hub.kafka.acls import AccessRule
 from hub.kafka.own import check_files
 from hub.kafka.tokens import Tokens
 from hub.kafka.unpacked_size import DEFAULT_BOUNDS, MIB, Bounds
@@ -34,10 +34,9 @@ from hub.replication.checkpoint import (
     MAP_TOPIC,
 )
 from hub.replication.mirrors import MirrorsFile, connection
-from hub.replication.plan import Acl, CreateTopic, SchemaVersion, Side
+from hub.replication.plan import Acl, CreateTopic, Side
 from hub.replication.progress import Progress
 from hub.replication.wire import ClusterAccess
-from hub.schema_registry.client import RegisteredSchema, RegistryClient
 from hub.security import Connection
 
 log = logging.getLogger(__name__)
@@ -198,13 +197,14 @@ def topics_of(reached: Reached) -> dict[str, TopicDescription]:
 
 
 def side(reached: Reached, names: Iterable[str], *, rules: bool = True) -> Side:
-    """The cluster as the planner wants it: all topics, and of those named also settings, ends and schemas. A topic that the
-    user may not ask about is in ``refused``. ``rules`` False: access rules are not asked for.
+    """The cluster as the planner wants it, without its registry: all topics, and of those named also settings and ends. A
+    topic that the user may not ask about is in ``refused``. ``rules`` False: access rules are not asked for.
 
-    Raises PeerError when the cluster, or its registry, does not answer.
+    Raises PeerError when the cluster does not answer.
     """
     kafka, every = reached.kafka, topics_of(reached)
     config, refused = _configs(kafka, sorted(set(names) & every.keys()))
+    access = kafka.access_rules() if rules else frozenset[AccessRule]()
     wanted = sorted(config)
     return Side(
         {name: replace(each, config=config.get(name, {})) for name, each in every.items()},
@@ -212,8 +212,8 @@ def side(reached: Reached, names: Iterable[str], *, rules: bool = True) -> Side:
         brokers=len(kafka.brokers()),
         begins=kafka.beginning_offsets(wanted),
         ends=kafka.end_offsets(wanted, committed=False),
-        acls=frozenset(_acl(rule) for rule in (kafka.topic_rules() if rules else None) or ()),
-        schemas=None if reached.registry is None else tuple(_schemas(reached.registry, names)),
+        acls=frozenset(acl_of(rule) for rule in access or ()),
+        checks_access=access is not None,
         refused=refused,
     )
 
@@ -245,42 +245,16 @@ def _example(topics: Mapping[str, TopicDescription]) -> list[str]:
     return sorted(topics, key=lambda name: (name not in _OWN, name))[:1]
 
 
-def _schemas(url: str, topics: Iterable[str]) -> Iterable[SchemaVersion]:
-    client = RegistryClient(url)
-    told: set[tuple[str, int]] = set()
-    try:
-        for topic in sorted(set(topics)):
-            for subject in (f"{topic}-key", f"{topic}-value"):
-                for each in client.versions(subject):
-                    yield from _version(client, subject, each, told)
-    finally:
-        client.close()
+def acl_of(rule: AccessRule) -> Acl:
+    return Acl(
+        rule.name, rule.pattern, rule.principal, rule.host, rule.operation, rule.permission, rule.resource
+    )
 
 
-def _version(
-    client: RegistryClient, subject: str, each: RegisteredSchema, told: set[tuple[str, int]]
-) -> Iterable[SchemaVersion]:
-    """With all that it refers to, each once."""
-    if (subject, each.version) in told:
-        return
-    told.add((subject, each.version))
-    _, kind, references = client.text_of(each.id)
-    for other in references:
-        try:
-            found = [client.version(other.subject, other.version)]
-        except NotFound:  # deleted, and records may carry it still
-            found = [one for one in client.versions(other.subject) if one.version == other.version]
-        for one in found:
-            yield from _version(client, other.subject, one, told)
-    yield SchemaVersion(subject, each.version, each.id, kind, each.schema, tuple(references))
-
-
-def _acl(rule: TopicRule) -> Acl:
-    return Acl(rule.name, rule.pattern, rule.principal, rule.host, rule.operation, rule.permission)
-
-
-def rule_of(acl: Acl) -> TopicRule:
-    return TopicRule(acl.name, acl.pattern, acl.principal, acl.host, acl.operation, acl.permission)
+def rule_of(acl: Acl) -> AccessRule:
+    return AccessRule(
+        acl.name, acl.pattern, acl.principal, acl.host, acl.operation, acl.permission, acl.resource
+    )
 
 
 def own_topics(reached: Reached, names: Sequence[str] = tuple(_OWN)) -> list[CreateTopic]:

@@ -48,10 +48,17 @@ def links(file: MirrorsFile) -> dict[str, Link]:
                 "start": "earliest",
                 "only": [],
                 "mask": [],
+                "acls": mirror.acls.model_copy(update={"principals": _turned(mirror.acls.principals)}),
             }
             back = mirror.model_copy(update=turned)
             found[name + BACK] = Link(name + BACK, back, name)
     return found
+
+
+def _turned(principals: Mapping[str, str]) -> dict[str, str]:
+    """Names of principals for the way back; of several that have one name at the target none."""
+    there = list(principals.values())
+    return {theirs: ours for ours, theirs in principals.items() if there.count(theirs) == 1}
 
 
 def home_of(file: MirrorsFile, topic: str) -> str | None:

@@ -241,6 +241,9 @@ class MaskRule(_Said):
 class Mirror(_Said):
     """What goes from where to where. ``owner`` None: "source" when the source owns anything, else "any".
 
+    ``schema_ids`` auto: kept, and the target's where the same ids mean other schemas there. ``record_subjects``: which subjects
+    go along that no topic's name is in (RecordNameStrategy).
+
     ``owner`` source: only what the source owns. transit: also what came to the source through other mirrors, never what
     the target owns. any: whatever fits, for one-way copies.
     """
@@ -263,7 +266,8 @@ class Mirror(_Said):
     configs: list[str] = Field(default_factory=list)
     only: list[Only] = Field(default_factory=list)
     mask: list[MaskRule] = Field(default_factory=list)
-    schema_ids: Literal["keep", "rewrite"] = "keep"
+    schema_ids: Literal["auto", "keep", "rewrite"] = "auto"
+    record_subjects: list[Pattern] = Field(default_factory=lambda: ["**"])
     on_unreadable: Literal["stop", "drop"] = "stop"
     verify: bool = True
     paused: bool = False
@@ -275,8 +279,13 @@ class Mirror(_Said):
         return self
 
     @property
+    def ids(self) -> Literal["auto", "keep", "rewrite"]:
+        """``schema_ids``; batches that stay as they are keep their ids."""
+        return "keep" if self.schema_ids == "auto" and self.engine == "batch" else self.schema_ids
+
+    @property
     def rewrites(self) -> bool:
-        """Whether records are left out of the copy, or changed in it."""
+        """Return whether the file has records left out of the copy, or changed in it."""
         return bool(self.only or self.mask) or self.schema_ids == "rewrite"
 
     def masks(self, topic: str) -> bool:
@@ -359,6 +368,16 @@ def connection(
     hint = "export {}=… where the workers run"
     secrets = secrets_of(found.tls, found.sasl, environ, f'cluster "{cluster}"', hint)
     return Connection(cluster, tuple(found.bootstrap.split(",")), found.tls, found.sasl, secrets, folder)
+
+
+def principals_of(cluster: Cluster) -> frozenset[str] | None:
+    """Return the principals that the mirror's own user may have in a cluster; None: unknown, because a certificate alone
+    identifies it and the cluster maps that to a name."""
+    if cluster.sasl is None:
+        own = cluster.tls is not None and cluster.tls.certificate is not None
+        return None if own else frozenset({"User:ANONYMOUS"})
+    found = {cluster.sasl.username, cluster.sasl.client_id} - {None}
+    return frozenset(f"User:{each}" for each in found)
 
 
 def mask_secrets(file: MirrorsFile, environ: Mapping[str, str]) -> dict[str, str]:

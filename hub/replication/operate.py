@@ -29,10 +29,13 @@ from hub.replication.checkpoint import (
     checkpoint_partition,
 )
 from hub.replication.clusters import (
+    REFUSED,
     ProgressReader,
     Reached,
+    acl_of,
     read_board,
     read_progress,
+    rule_of,
     topics_of,
 )
 from hub.replication.compare import complete_tables
@@ -42,10 +45,20 @@ from hub.replication.groups import Mark, Seen, carry
 from hub.replication.joint_map import JointMap
 from hub.replication.links import Link, home_of, links, masked, opposite, way_back
 from hub.replication.loss_report import Heard, Partition, Report, assess, declared
-from hub.replication.mirrors import MirrorsFile
+from hub.replication.mirrors import MirrorsFile, principals_of
 from hub.replication.offset_map import OffsetMap
+from hub.replication.plan import Acl
 from hub.replication.progress import Progress
 from hub.replication.shards import Shard, shard_of
+from hub.replication.write_rights import (
+    Change,
+    Handed,
+    Rights,
+    about_writing,
+    giving_back,
+    keeping_out,
+    letting_in,
+)
 
 log = logging.getLogger(__name__)
 
@@ -358,6 +371,7 @@ class Operator:
         for name in undo:
             self.say(f"undone: {name} (workers and applications see it by the record)")
         try:
+            self._give_back(operation)
             self.tell(aborted, aborted.record())
         finally:
             self._close()
@@ -379,6 +393,8 @@ class Operator:
             if records:
                 self._append(name, records)
                 missed = True
+        if owner.acting != home and last.state != "running" and self.is_up(home):
+            missed |= self._keep_out(last, home)
         self._close()
         return missed
 
@@ -404,10 +420,15 @@ class Operator:
         """One step, perhaps again."""
         old, new, home = operation.old, operation.new, operation.home
         match step.name:
+            case "stop_writers":
+                self._keep_out(operation, old)
+            case "open_writers":
+                self._let_in(operation)
             case "fence_home":
                 owner = self.control().owner(home)
                 if owner.epoch:
                     self.tell(operation, owner.record())
+                self._keep_out(operation, new)
                 # Since a switchover the way home is open: what it has under way would come after the tail's map was read.
                 self._take_over(old, new, home)
             case "settle_tail":
@@ -422,6 +443,8 @@ class Operator:
             case "drain":
                 self._wait_caught_up(old, new, home, quiet=True)
             case "fence_mirror":
+                if operation.kind == "failover" and self.is_up(old):
+                    self._keep_out(operation, old)  # or what is written from now on would be lost uncounted
                 self._fence(operation)
             case "declare_loss":
                 self._declare_loss(operation)
@@ -432,8 +455,110 @@ class Operator:
             case "drop_mirror":
                 for link in self.ways(home, old, new):
                     forget_both(self.file, link, self.clusters)
-            case "claim" | "stop_writers" | "start_mirror" | "open_writers" | "finish":
-                pass  # the record itself is what workers, the gateway and applications go by
+            case "claim" | "start_mirror" | "finish":
+                pass  # the record itself is what workers and the gateway go by
+
+    # ---- who may write
+
+    def _copies_rules(self, operation: Operation) -> bool:
+        ways = self.ways(operation.home, operation.old, operation.new)
+        return any(way.mirror.acls.copy_ for way in ways)
+
+    def _rules(self, name: str) -> frozenset[Acl] | None:
+        found = self.clusters[name].kafka.access_rules()
+        return None if found is None else frozenset(map(acl_of, found))
+
+    def _handed(self, home: str) -> Handed:
+        known = [board.handed[home] for board in self.boards().values() if home in board.handed]
+        return max(known, key=lambda each: each.revision, default=Handed(home))
+
+    def _former(self, operation: Operation, handed: Handed) -> Rights | None:
+        """Return the write rules of the side that gives up ownership: as they are, or as a worker recorded them last."""
+        old, home = operation.old, operation.home
+        if self.is_up(old):
+            rules = self._rules(old)
+            if rules is None:
+                return Rights("", checked=False)
+            # In a planned change they are taken away before they are given at the other side.
+            own = (rules - handed.denied.get(old, frozenset())) | handed.revoked.get(old, frozenset())
+            return Rights("", about_writing(own, self._topics(home, old)))
+        board = read_board(self.clusters[operation.new], status=False)
+        known = [
+            board.rights[way.name] for way in self.ways(home, old, operation.new) if way.name in board.rights
+        ]
+        if not known:
+            return None
+        rules = frozenset[Acl]().union(*(each.rules for each in known))
+        return Rights("", rules, min(each.at_ms for each in known), all(each.checked for each in known))
+
+    def rights(self, operation: Operation) -> list[Change]:
+        """Return the changes of access rules: at the new owner, then at the old one if it is up. Changes nothing."""
+        if not self._copies_rules(operation):
+            return [
+                Change(
+                    operation.new,
+                    notes=("access rules are not the mirror's (acls.copy: false): let writers in yourself",),
+                )
+            ]
+        handed = self._handed(operation.home)
+        found = [self._letting_in(operation, handed)]
+        if self.is_up(operation.old):
+            found.append(self._keeping_out(operation, operation.old, handed))
+        return found
+
+    def _letting_in(self, operation: Operation, handed: Handed) -> Change:
+        old, new, home = operation.old, operation.new, operation.home
+        ways = self.ways(home, old, new)
+        principals = {key: name for way in ways for key, name in way.mirror.acls.principals.items()}
+        copied = frozenset(
+            replace(rule, principal=principals.get(rule.principal, rule.principal))
+            for rule in handed.denied.get(old, frozenset())
+        )
+        former = self._former(operation, handed)
+        return letting_in(new, self._topics(home, new), former, self._rules(new), handed, principals, copied)
+
+    def _keeping_out(self, operation: Operation, at: str, handed: Handed) -> Change:
+        users = principals_of(self.file.clusters[at])
+        home = operation.home
+        return keeping_out(at, home, self._topics(home, at), self._rules(at), handed, users)
+
+    def _let_in(self, operation: Operation) -> None:
+        if self._copies_rules(operation):
+            handed = self._handed(operation.home)
+            change = self._letting_in(operation, handed)
+            self._alter(operation, change, handed.after_giving(operation.new, change))
+
+    def _keep_out(self, operation: Operation, at: str) -> bool:
+        """Keep writers out of a cluster; return whether there was anything to change."""
+        if not self._copies_rules(operation):
+            return False
+        handed = self._handed(operation.home)
+        change = self._keeping_out(operation, at, handed)
+        return self._alter(operation, change, handed.after_taking(at, change))
+
+    def _give_back(self, operation: Operation) -> None:
+        """Undo what an aborted change did to the rules of the side that keeps ownership."""
+        if self.is_up(operation.old) and self._copies_rules(operation):
+            handed = self._handed(operation.home)
+            change = giving_back(operation.old, handed, self._rules(operation.old))
+            self._alter(operation, change, handed.after_giving(operation.old, change))
+
+    def _alter(self, operation: Operation, change: Change, after: Handed) -> bool:
+        """Change one cluster's rules; what the hub adds is written down before. Where the user may not, people have to."""
+        if not change.add and not change.remove:
+            return False
+        self.tell(operation, after.record())
+        kafka = self.clusters[change.at].kafka
+        for line in replace(change, notes=()).lines():
+            self.say(f"  {line}")
+        try:
+            kafka.remove_rules(map(rule_of, change.remove))
+            kafka.add_rules(map(rule_of, change.add))
+        except PeerError as error:
+            if error.code != REFUSED:
+                raise
+            self.say(f"! access rules of {change.at} stay as they are: {error.message}. Change them yourself")
+        return True
 
     def _wait_caught_up(
         self, source: str, target: str, home: str, *, but_for: int = 0, quiet: bool = False
@@ -671,7 +796,14 @@ def forget(link: Link, target: Reached, topics: Sequence[str] = ()) -> int:
         for group in board.groups.values():
             if group.link == link.name:
                 records.append(NewRecord(group.record().topic, group.record().key, None))
-        for told in (board.carries.get(link.name), board.ends.get(link.name)):
+        for (name, _), subject in board.subjects.items():
+            if name == link.name:
+                records.append(NewRecord(CONTROL_TOPIC, subject.record().key, None))
+        for told in (
+            board.carries.get(link.name),
+            board.ends.get(link.name),
+            board.rights.get(link.name),
+        ):
             if told is not None:
                 records.append(NewRecord(told.record().topic, told.record().key, None))
     sender = target.kafka.sender(linger_ms=5)

@@ -10,7 +10,7 @@ A refusal is about one topic: the others go on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import orjson
@@ -21,8 +21,22 @@ from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.replication.checkpoint import CONTROL_TOPIC, Checkpoint
 from hub.replication.mirrors import Mirror
 from hub.replication.rules import AS_THEY_ARE, Rules
+from hub.replication.schemas import (
+    DeleteSchema,
+    Found,
+    ImportSchema,
+    RegisterSchema,
+    RegistrySide,
+    SetSubject,
+    SyncedSubject,
+    collisions_of,
+    found_in,
+    kept_steps,
+    level_caution,
+    own_id_steps,
+    settings_steps,
+)
 from hub.replication.shape import has_field, objection, shape_of
-from hub.schema_registry.facts import Reference
 from hub.topics.plan import Caution, Refusal
 from hub.topics.tree import collisions
 
@@ -59,7 +73,7 @@ PatternType = Literal["LITERAL", "PREFIXED"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Acl:
-    """One access rule on a topic, in Kafka's words. ``name`` "*" with LITERAL is every topic."""
+    """One access rule in Kafka's words. ``name`` "*" with LITERAL is everything of its kind."""
 
     name: str
     pattern: PatternType
@@ -67,32 +81,25 @@ class Acl:
     host: str
     operation: Operation
     permission: Literal["ALLOW", "DENY"]
+    resource: Literal["TOPIC", "TRANSACTIONAL_ID", "CLUSTER"] = "TOPIC"
 
     def holds_for(self, topic: str) -> bool:
+        """Whether it is about a topic."""
+        return self.resource == "TOPIC" and self.covers(topic)
+
+    def covers(self, name: str) -> bool:
+        """Whether a resource of its kind with this name is among those that it is about."""
         if self.pattern == "PREFIXED":
-            return topic.startswith(self.name)
-        return self.name in ("*", topic)
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaVersion:
-    """A version of a subject with the id that records carry; ``text`` as the registry gives it. ``references``: what it takes
-    from versions of other subjects, which are mirrored under the same numbers."""
-
-    subject: str
-    version: int
-    id: int
-    kind: str
-    text: str
-    references: tuple[Reference, ...] = ()
+            return name.startswith(self.name)
+        return self.name in ("*", name)
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
     """One cluster as it is. ``topics`` have their own settings, ``defaults`` what they leave unsaid.
 
-    ``schemas``: the versions that the topics' records may carry, oldest first, and what these refer to; None where there is
-    no registry.
+    ``checks_access`` False: the cluster has no access rules at all.
+    ``registry``: all that its registry has in the default context; None where there is no registry.
     ``begins`` and ``ends``: offsets of the topics in question, of what is not committed too. ``refused``: topics that the
     mirror's user may not ask about. ``void``: topics that were looked through and have no committed record, whatever offsets.
     """
@@ -103,7 +110,8 @@ class Side:
     begins: Positions = field(default_factory=Positions)
     ends: Positions = field(default_factory=Positions)
     acls: frozenset[Acl] = frozenset()
-    schemas: tuple[SchemaVersion, ...] | None = None
+    checks_access: bool = True
+    registry: RegistrySide | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
     void: frozenset[str] = frozenset()
 
@@ -143,28 +151,6 @@ def synced_of(record: Record) -> Synced | None:
             hint="something else writes to this topic, or a newer hub did",
             code="HUB-5603",
         ) from None
-
-
-@dataclass(frozen=True, slots=True)
-class ImportSchema:
-    """With its id, which needs the registry's IMPORT mode for a moment."""
-
-    topic: str
-    schema: SchemaVersion
-
-    def __str__(self) -> str:
-        return f"+ schema {self.schema.subject} v{self.schema.version}  id={self.schema.id}"
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterSchema:
-    """As any other schema there, with an id of the target's registry."""
-
-    topic: str
-    schema: SchemaVersion
-
-    def __str__(self) -> str:
-        return f"+ schema {self.schema.subject} v{self.schema.version}  with an id of the target's"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +220,7 @@ class Remember:
     """Write down what is synced now: the third side of the next diff."""
 
     topic: str
-    synced: Synced
+    synced: Synced | SyncedSubject
 
     def __str__(self) -> str:
         return f"= topic {self.topic}  remembered as synced"
@@ -243,6 +229,8 @@ class Remember:
 Step = (
     ImportSchema
     | RegisterSchema
+    | DeleteSchema
+    | SetSubject
     | CreateTopic
     | AddPartitions
     | AlterConfig
@@ -252,8 +240,10 @@ Step = (
 )
 
 _RANK: Mapping[type[Step], int] = {
-    ImportSchema: 0,
-    RegisterSchema: 0,
+    SetSubject: -2,  # a level that is laxer lets the versions in; a mode is of no matter to an import
+    ImportSchema: -1,
+    RegisterSchema: -1,
+    DeleteSchema: 0,
     CreateTopic: 1,
     AddPartitions: 2,
     AlterConfig: 3,
@@ -265,11 +255,15 @@ _RANK: Mapping[type[Step], int] = {
 
 @dataclass(frozen=True, slots=True)
 class MirrorPlan:
-    """The steps in the order in which they are carried out. Topics with a refusal have no steps and are not mirrored."""
+    """The steps in the order in which they are carried out. Topics with a refusal have no steps and are not mirrored.
+
+    ``own_ids``: the topics whose records get the schema ids of the target's registry.
+    """
 
     steps: tuple[Step, ...]
     refusals: tuple[Refusal, ...]
     cautions: tuple[Caution, ...]
+    own_ids: frozenset[str] = frozenset()
 
     @property
     def blocked(self) -> frozenset[str]:
@@ -286,6 +280,7 @@ def plan(
     checkpoints: Iterable[Checkpoint] = (),
     ruled: Mapping[TopicPartition, Rules] | None = None,
     secrets: Mapping[str, str] | None = None,
+    synced_subjects: Mapping[str, SyncedSubject] | None = None,
 ) -> MirrorPlan:
     """What to do for the topics that a mirror carries (graph.py says which). ``synced`` by topic.
 
@@ -298,11 +293,15 @@ def plan(
     steps: list[Step] = []
     refusals: list[Refusal] = []
     cautions: list[Caution] = []
-    shared: set[SchemaVersion] = set()
+    shared: set[Step] = set()
+    own_ids: set[str] = set()
     carried = sorted(topic for topic in set(topics) if topic in source.topics)
     clashing = {
         one for group in collisions({*carried, *target.topics}) for one in group if one not in target.topics
     }
+    here = source.registry.versions if source.registry is not None else ()
+    schemas = found_in(here, mirror, carried, frozenset(source.topics))
+    both = _Registries(name, mirror, schemas, source.registry, target.registry, synced_subjects or {})
     for topic in carried:
         if closed := [
             (end, each.refused[topic])
@@ -328,25 +327,125 @@ def plan(
                     "Kafka's metrics have _ for .: exclude one of the two",
                 )
             )
-        rewrites = mirror.schema_ids == "rewrite"
-        if not rewrites:
-            found += _schema_refusals(topic, source, target)
-        found += _mask_refusals(mirror, topic, source)
-        found += _rules_refusals(
-            Rules.now(mirror, topic, secrets), topic, source, marks.get(topic, []), ruled or {}
-        )
+        then = [rules for tp, rules in (ruled or {}).items() if tp.topic == topic]
+        rewrites, clash = both.ids_of(topic, then)
+        if rewrites:
+            own_ids.add(topic)
+        found += clash
+        found += _mask_refusals(mirror, topic, schemas)
+        now = Rules.now(mirror, topic, secrets, rewrites=rewrites)
+        found += _rules_refusals(now, topic, source, marks.get(topic, []), ruled or {})
         refusals += found
         if not found:
-            schemas = (_own_schema_steps if rewrites else _schema_steps)(topic, source, target)
-            for step in schemas:
-                if step.schema not in shared:  # several topics may refer to one
-                    shared.add(step.schema)
-                    steps.append(step)
+            steps += _not_yet(both.steps(topic, rewrites=rewrites), shared)
             steps += one.steps()
             cautions += one.cautions
-    cautions += _unknown_fields(mirror, carried, source)
+    cautions += _unknown_fields(mirror, carried, schemas)
+    if carried:
+        steps += _not_yet(both.record_steps(), shared)
+        cautions += both.cautions
     steps.sort(key=lambda step: _RANK[type(step)])
-    return MirrorPlan(tuple(steps), tuple(refusals), tuple(cautions))
+    return MirrorPlan(tuple(steps), tuple(refusals), tuple(cautions), frozenset(own_ids))
+
+
+def _not_yet(found: Iterable[Step], shared: set[Step]) -> Iterator[Step]:
+    """The steps that no topic before has: several may refer to one schema."""
+    for step in found:
+        alone = replace(step, topic="")
+        if alone not in shared:
+            shared.add(alone)
+            yield step
+
+
+@dataclass
+class _Registries:
+    """The registries of both sides, for the topics of one plan. Both must be there for anything to be done."""
+
+    link: str
+    mirror: Mirror
+    found: Found
+    source: RegistrySide | None
+    target: RegistrySide | None
+    synced: Mapping[str, SyncedSubject]
+    cautions: list[Caution] = field(default_factory=list)
+    _clash: bool | None = None
+
+    def ids_of(self, topic: str, ruled: Iterable[Rules]) -> tuple[bool, list[Refusal]]:
+        """Whether the topic's records get the target's ids, and why it is refused where ids must stay and cannot.
+
+        ``ruled``: the rules under which its records were made last: with ids that were put in once it goes on so.
+        """
+        ids = self.mirror.ids
+        if ids == "rewrite":
+            return True, []
+        if self.source is None or self.target is None:
+            return False, []
+        if ids == "auto" and any(each.shape is not None and each.shape.rewrites_ids for each in ruled):
+            return True, []
+        own = self.found.of(topic)
+        clash = next(collisions_of(self.found.with_references(own), self.target.versions), None)
+        if ids == "auto":
+            return clash is not None or (not own and self._records_clash()), []
+        if clash is None:
+            return False, []
+        hint = (
+            "say `schema_ids: auto` or `rewrite`, and the copy's records get the target's ids (docs/mirrors.md); or use one"
+            " registry for both"
+        )
+        return False, [_refusal(topic, clash.reason, hint)]
+
+    def _records_clash(self) -> bool:
+        """Whether any subject that is named after a record alone cannot keep its ids: any topic's records may carry them."""
+        if self._clash is None:
+            there = self.target.versions if self.target is not None else ()
+            wanted = self.found.with_references(self.found.of_records)
+            self._clash = next(collisions_of(wanted, there), None) is not None
+        return self._clash
+
+    def steps(self, topic: str, *, rewrites: bool) -> Iterator[Step]:
+        """What makes the topic's subjects at the target as they are at the source."""
+        if self.source is None or self.target is None:
+            return
+        own = self.found.of(topic)
+        subjects = dict.fromkeys([f"{topic}-key", f"{topic}-value", *(each.subject for each in own)])
+        yield from self._settings(topic, subjects, owned=True)
+        if rewrites:
+            yield from own_id_steps(topic, own, self.target.versions)
+        else:
+            wanted = self.found.with_references(own)
+            yield from kept_steps(topic, wanted, self.target.versions, owned=frozenset(subjects))
+
+    def record_steps(self) -> Iterator[Step]:
+        """The same for subjects that are named after a record alone; a step's topic is the subject then."""
+        if self.source is None or self.target is None:
+            return
+        for subject in dict.fromkeys(each.subject for each in self.found.of_records):
+            own = [each for each in self.found.of_records if each.subject == subject]
+            wanted = self.found.with_references(own)
+            yield from self._settings(subject, [subject], owned=False)
+            clash = next(collisions_of(wanted, self.target.versions), None)
+            if clash is None:
+                yield from kept_steps(subject, wanted, self.target.versions, owned=frozenset())
+            elif self.mirror.ids == "keep":
+                self.cautions.append(
+                    Caution(
+                        subject,
+                        f"it is not carried: {clash.reason}. Records with this id would be read by the wrong schema",
+                        "leave `schema_ids` at auto, and the copy's records get the target's ids",
+                    )
+                )
+        different = level_caution(self.source, self.target)
+        if different is not None:
+            self.cautions.append(different)
+
+    def _settings(self, topic: str, subjects: Iterable[str], *, owned: bool) -> Iterator[Step]:
+        assert self.source is not None and self.target is not None
+        steps, cautions, equal = settings_steps(
+            self.link, topic, subjects, self.source, self.target, self.synced, owned=owned
+        )
+        self.cautions += cautions
+        yield from steps
+        yield from (Remember(topic, each) for each in equal)
 
 
 @dataclass
@@ -642,59 +741,12 @@ def _operations(acl: Acl, write: bool) -> Iterable[str]:
     return (acl.operation,) if acl.operation in reading or (write and acl.operation == "WRITE") else ()
 
 
-def _schemas(topic: str, side: Side) -> tuple[SchemaVersion, ...]:
-    subjects = (f"{topic}-key", f"{topic}-value")
-    return tuple(each for each in side.schemas or () if each.subject in subjects)
-
-
-def _with_references(topic: str, side: Side) -> tuple[SchemaVersion, ...]:
-    """The topic's schemas, each behind all that it refers to: a registry takes none whose references it does not have."""
-    known = {(each.subject, each.version): each for each in side.schemas or ()}
-    found: dict[tuple[str, int], SchemaVersion] = {}
-    begun: set[tuple[str, int]] = set()
-
-    def take(place: tuple[str, int]) -> None:
-        if place in known and place not in begun:
-            begun.add(place)
-            for each in known[place].references:
-                take((each.subject, each.version))
-            found[place] = known[place]
-
-    for each in _schemas(topic, side):
-        take((each.subject, each.version))
-    return tuple(found.values())
-
-
-def _schema_steps(topic: str, source: Side, target: Side) -> Iterator[ImportSchema | RegisterSchema]:
-    if source.schemas is None or target.schemas is None:
-        return
-    there = {(each.subject, each.id) for each in target.schemas}
-    for each in _with_references(topic, source):
-        if (each.subject, each.id) not in there:
-            yield ImportSchema(topic, each)
-
-
-def _own_schema_steps(topic: str, source: Side, target: Side) -> Iterator[ImportSchema | RegisterSchema]:
-    there = {(each.subject, each.kind, _meaning(each)) for each in target.schemas or ()}
-    for each in _schemas(topic, source):
-        if (each.subject, each.kind, _meaning(each)) not in there:
-            yield RegisterSchema(topic, each)
-
-
-def _meaning(schema: SchemaVersion) -> bytes:
-    """The text, however a registry spaces it."""
-    try:
-        return orjson.dumps(orjson.loads(schema.text))
-    except ValueError:
-        return schema.text.encode("utf-8", "surrogatepass")
-
-
-def _mask_refusals(mirror: Mirror, topic: str, source: Side) -> Iterator[Refusal]:
+def _mask_refusals(mirror: Mirror, topic: str, schemas: Found) -> Iterator[Refusal]:
     """A mask that the schema of a value does not allow: better now than at the first such record."""
     shape = shape_of(mirror, topic)
     if shape is None:
         return
-    for each in _schemas(topic, source):
+    for each in schemas.of(topic):
         if each.subject != f"{topic}-value":
             continue
         why = objection(shape, each.kind, each.text)
@@ -715,7 +767,7 @@ def ruled_otherwise(
         mark
         for mark in marks
         if mark.source_next > mark.source_start
-        and not now.same_as(ruled.get(TopicPartition(mark.topic, mark.partition), AS_THEY_ARE))
+        and not now.goes_on_from(ruled.get(TopicPartition(mark.topic, mark.partition), AS_THEY_ARE))
     ]
 
 
@@ -742,12 +794,12 @@ def _rules_refusals(
     )
 
 
-def _unknown_fields(mirror: Mirror, topics: Sequence[str], source: Side) -> Iterator[Caution]:
+def _unknown_fields(mirror: Mirror, topics: Sequence[str], schemas: Found) -> Iterator[Caution]:
     """Fields that a mask names and that no schema of its topics has: spelled wrong, they would mask nothing."""
     known: dict[str, tuple[str, bool]] = {}
     for topic in topics:
         shape = shape_of(mirror, topic)
-        values = [each for each in _schemas(topic, source) if each.subject == f"{topic}-value"]
+        values = [each for each in schemas.of(topic) if each.subject == f"{topic}-value"]
         for path, _, _ in shape.masks if shape is not None and values else ():
             first, found = known.get(path, (topic, False))
             known[path] = first, found or any(has_field(path, each.kind, each.text) for each in values)
@@ -757,30 +809,6 @@ def _unknown_fields(mirror: Mirror, topics: Sequence[str], source: Side) -> Iter
                 topic,
                 f'the mask of "{path}" masks nothing: no schema of the mirror\'s topics has such a field',
                 "is it spelled as in the schema? A path goes from the value's top, with dots",
-            )
-
-
-def _schema_refusals(topic: str, source: Side, target: Side) -> Iterator[Refusal]:
-    if source.schemas is None or target.schemas is None:
-        return
-    ids = {each.id: each for each in target.schemas}
-    versions = {(each.subject, each.version): each for each in target.schemas}
-    for each in _with_references(topic, source):
-        other = ids.get(each.id)
-        if other is not None and (other.text, other.kind) != (each.text, each.kind):
-            yield _refusal(
-                topic,
-                f"schema id {each.id} is {each.subject} v{each.version} at the source and another schema"
-                f" ({other.subject} v{other.version}) at the target",
-                "use one registry for both, or a context of its own at the target",
-            )
-            continue
-        taken = versions.get((each.subject, each.version))
-        if taken is not None and taken.id != each.id:
-            yield _refusal(
-                topic,
-                f"{each.subject} v{each.version} has id {each.id} at the source and {taken.id} at the target",
-                "delete the subject at the target when nothing uses it, or use one registry for both",
             )
 
 

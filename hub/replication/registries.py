@@ -23,11 +23,12 @@ _MOST_KNOWN = 100_000
 @dataclass
 class Registries:
     """Schemas (see shape.py) of two registries. For one thread; close it. ``registers``: whether what the target does not
-    have is registered there."""
+    have is registered there. ``deleted``: whether a softly deleted version at the target will do, for its id."""
 
     here: RegistryClient
     there: RegistryClient | None
     registers: bool = True
+    deleted: bool = True
     _sources: dict[int, Source] = field(default_factory=dict)
     _ids: dict[tuple[int, str], int] = field(default_factory=dict)
     _keys: dict[str, bool] = field(default_factory=dict)
@@ -67,11 +68,11 @@ class Registries:
             _, version = self._carried(of.id, each.subject, depth + 1)
             carried.append(Reference(each.name, each.subject, version))
         try:
-            found = self.there.lookup(subject, text, kind, carried)
+            found = self.there.lookup(subject, text, kind, carried, deleted=self.deleted)
         except NotFound:
             if not self.registers:
                 raise
-            self.there.register(subject, text, kind, carried)
+            self.there.register(subject, text, kind, carried, *self.here.metadata_of(schema_id))
             found = self.there.lookup(subject, text, kind, carried)
         return found.id, found.version
 
@@ -81,17 +82,19 @@ class Registries:
             self.there.close()
 
 
-def registries(source: Reached, target: Reached, *, registers: bool = True) -> Registries | NoSchemas:
+def registries(
+    source: Reached, target: Reached, *, registers: bool = True, deleted: bool = True
+) -> Registries | NoSchemas:
     """Of two clusters; connects to nothing yet."""
     if source.registry is None:
         return NoSchemas()
     there = None if target.registry is None else RegistryClient(target.registry)
-    return Registries(RegistryClient(source.registry), there, registers)
+    return Registries(RegistryClient(source.registry), there, registers, deleted)
 
 
 def carry_schema(source: Reached, target: Reached, schema_id: int, subject: str) -> int:
-    """Have one schema at the target, with an id of its own there. Raises NotFound, CallerError, PeerError."""
-    made = registries(source, target)
+    """Have one schema at the target, not deleted, with an id of its own there. Raises NotFound, CallerError, PeerError."""
+    made = registries(source, target, deleted=False)
     if isinstance(made, NoSchemas):
         raise PeerError(f"cluster {source.name} has no registry")
     try:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -43,9 +43,16 @@ class Rules:
     signs: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def now(cls, mirror: Mirror, topic: str, secrets: Mapping[str, str] | None = None) -> Rules:
-        """What the file says of a topic. ``secrets`` by reference: those at hand."""
-        return cls.of(shape_of(mirror, topic), secrets or {})
+    def now(
+        cls,
+        mirror: Mirror,
+        topic: str,
+        secrets: Mapping[str, str] | None = None,
+        *,
+        rewrites: bool = False,
+    ) -> Rules:
+        """What the file says of a topic. ``secrets`` by reference: those at hand. ``rewrites``: see ``shape_of``."""
+        return cls.of(shape_of(mirror, topic, rewrites=rewrites), secrets or {})
 
     @classmethod
     def of(cls, shape: Shape | None, secrets: Mapping[str, str]) -> Rules:
@@ -60,6 +67,19 @@ class Rules:
         if _body(self.shape) != _body(other.shape):
             return False
         return all(self.signs[name] == other.signs[name] for name in self.signs.keys() & other.signs.keys())
+
+    def goes_on_from(self, then: Rules) -> bool:
+        """Whether records may be made under these rules behind others that were made under ``then``.
+
+        So where both are the same, and where ids of schemas are put in from here on because the mirror found that they
+        mean other schemas at the target (``schema_ids: auto``): the records before have ids that mean the same there.
+        """
+        if self.same_as(then):
+            return True
+        if self.shape is None or not (self.shape.rewrites_ids and self.shape.as_needed):
+            return False
+        former = replace(then.shape or Shape(self.shape.topic), rewrites_ids=True, as_needed=True)
+        return self.same_as(replace(then, shape=former))
 
     def other_keys(self, secrets: Mapping[str, str]) -> frozenset[str]:
         """The references of keys that are not those of then."""

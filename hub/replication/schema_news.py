@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from hub.errors import NotFound
 from hub.kafka import KafkaReader
@@ -62,12 +62,12 @@ class SchemaNews:
                     for each in [each for each in self._awaited if subject in (None, each[0])]:
                         del self._awaited[each]
 
-    def settle(self, subjects: frozenset[str], found: Collection[tuple[str, int]] = ()) -> None:
-        """Only ``subjects`` matter, and what is ``found`` of them is awaited no more. What a registry does not know for long
-        is another's: this log is not the one it keeps."""
+    def settle(self, matters: Callable[[str], bool], found: Collection[tuple[str, int]] = ()) -> None:
+        """Stop awaiting versions of subjects that do not matter, and those that are ``found``. What a registry does not know
+        for long is another's: this log is not the one it keeps."""
         now_s = time.monotonic()
         for each, since_s in list(self._awaited.items()):
-            if each[0] not in subjects or each in found:
+            if not matters(each[0]) or each in found:
                 del self._awaited[each]
             elif now_s - since_s > _AWAITED_S:
                 del self._awaited[each]

@@ -77,13 +77,16 @@ class NoSchemas:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is done to the records of one topic. ``masks``: (path, how, reference of the key)."""
+    """What is done to the records of one topic. ``masks``: (path, how, reference of the key). ``as_needed``: ids are put in
+    because the mirror found that they mean other schemas at the target, not because the file says so: content that only
+    looks like a framed one stays as it is."""
 
     topic: str
     only: tuple[Where, ...] = ()
     masks: tuple[tuple[str, str, str | None], ...] = ()
     rewrites_ids: bool = False
     drops_unreadable: bool = False
+    as_needed: bool = False
 
     def __str__(self) -> str:
         said = [f"only where {each}" for each in self.only]
@@ -105,11 +108,12 @@ class Shape:
         return tree_of(found)
 
     def unmasked(self) -> Shape:
-        return Shape(self.topic, self.only, (), self.rewrites_ids, self.drops_unreadable)
+        return Shape(self.topic, self.only, (), self.rewrites_ids, self.drops_unreadable, self.as_needed)
 
 
-def shape_of(mirror: Mirror, topic: str) -> Shape | None:
-    """What the mirror does to the topic's records; None: nothing, they go as they are."""
+def shape_of(mirror: Mirror, topic: str, *, rewrites: bool = False) -> Shape | None:
+    """What the mirror does to the topic's records; None: nothing, they go as they are. ``rewrites``: its plan found that
+    the records need the target's schema ids (``schema_ids: auto``)."""
 
     def fits(patterns: Sequence[str]) -> bool:
         return any(matches(pattern, topic) for pattern in patterns)
@@ -120,8 +124,9 @@ def shape_of(mirror: Mirror, topic: str) -> Shape | None:
         tuple(
             (path, each.how, each.key) for each in mirror.mask if fits(each.topics) for path in each.fields
         ),
-        mirror.schema_ids == "rewrite",
+        mirror.ids == "rewrite" or rewrites,
         mirror.on_unreadable == "drop",
+        mirror.ids != "rewrite" and rewrites,
     )
     return made if made.only or made.masks or made.rewrites_ids else None
 
@@ -172,6 +177,7 @@ class Shaper:
         self._maskings: dict[int, Masking] = {}
         self._decoders: dict[int, Callable[[bytes, int], Any]] = {}
         self._keyed: bool | None = None  # not asked yet
+        self._known: set[int] = set()
         self._subjects = f"{self.shape.topic}-key", f"{self.shape.topic}-value"
 
     # ---- the port
@@ -301,11 +307,23 @@ class Shaper:
 
     def _with_id(self, content: bytes, subject: str) -> bytes:
         schema_id = _id_of(content)
+        if self.shape.as_needed and not self._is_known(schema_id):
+            return content
         try:
             there = self.schemas.target_id(schema_id, subject)
         except CallerError as error:
             raise _unshapable(f"schema {schema_id} has no id at the target: {error.message}") from None
         return content if there == schema_id else b"\0" + there.to_bytes(4, "big") + content[_BODY_AT:]
+
+    def _is_known(self, schema_id: int) -> bool:
+        """Whether the source's registry has the id; else the content is framed by chance."""
+        if schema_id not in self._known:
+            try:
+                self.schemas.source(schema_id)
+            except NotFound:
+                return False  # asked again next time: it may be registered by then
+            self._known.add(schema_id)
+        return True
 
 
 def stretches(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:

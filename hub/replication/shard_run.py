@@ -186,7 +186,7 @@ class ShardRun(threading.Thread):
                 bounds=self.source.kafka.bounds,
             ),
             foreign=foreign,
-            shapers=self._shapers(topics),
+            shapers=self._shapers(wish, topics),
             schemas_first=self._await_schemas if wish.schemas_first else None,
         )
         try:
@@ -214,10 +214,12 @@ class ShardRun(threading.Thread):
         if isinstance(schemas, Registries):
             schemas.close()
 
-    def _shapers(self, topics: Sequence[str]) -> dict[str, Shaper]:
+    def _shapers(self, wish: Wish, topics: Sequence[str]) -> dict[str, Shaper]:
         """What leaves out or changes records, of the topics of which the file says so."""
         shapes = {
-            topic: shape for topic in topics if (shape := shape_of(self.link.mirror, topic)) is not None
+            topic: shape
+            for topic in topics
+            if (shape := shape_of(self.link.mirror, topic, rewrites=wish.topics[topic].own_ids)) is not None
         }
         if shapes:
             self._schemas = registries(self.source, self.target)
@@ -238,6 +240,13 @@ class ShardRun(threading.Thread):
         carried = self._carries()
         if carried is None or not carried.topics.keys() >= {tp.topic for tp in self._of.partitions}:
             raise NotYet("some topics are not carried any more: beginning anew")  # their schemas may be why
+        if any(
+            carried.topics[tp.topic].own_ids != self._of.topics[tp.topic].own_ids
+            for tp in self._of.partitions
+        ):
+            raise NotYet(
+                "a schema's id means another schema at the target: beginning anew with the target's ids"
+            )
 
     def _lacks_schemas(self) -> str:
         """What is missing at the target of what a commit asked for last; empty when nothing is."""

@@ -87,7 +87,8 @@ def summary_of(
                     file, board, str(row["topic"])
                 )
     for row in partitions:
-        shape = shape_of(link.mirror, str(row["topic"]))
+        topic = topics.get(str(row["topic"]))
+        shape = shape_of(link.mirror, str(row["topic"]), rewrites=topic is not None and topic.own_ids)
         row["engine_why"] = str(shape) if shape is not None else ""
         place = link.name, str(row["topic"]), int(row["partition"])
         row["verified"] = _verified(board.verified.get(place), marks.get(TopicPartition(*place[1:])), now_ms)

@@ -170,7 +170,7 @@ class Fleet(threading.Thread):
         self._watches: dict[Shard, Watch] = {}
         self._stuck: dict[Shard, Stuck] = {}
         self._meters: dict[tuple[str, str, int], _Meter] = {}
-        self._said: dict[bytes, tuple[float, bytes | None]] = {}
+        self._said: dict[bytes, tuple[float, tuple[object, ...]]] = {}
         self._schemas_said: dict[Shard, int] = {}
         self._sender: KafkaSender | None = None
 
@@ -417,6 +417,9 @@ class Fleet(threading.Thread):
                 control=board.control,
                 carries={key: each for key, each in board.carries.items() if key == link},
                 synced={key: each for key, each in board.synced.items() if key[0] == link},
+                subjects={key: each for key, each in board.subjects.items() if key[0] == link},
+                rights={key: each for key, each in board.rights.items() if key == link},
+                handed=dict(board.handed),
                 marks={key: dict(each) for key, each in board.marks.items() if key[0] == link},
                 verified={key: each for key, each in board.verified.items() if key[0] == link},
             )
@@ -503,8 +506,8 @@ class Fleet(threading.Thread):
 
     def _say(self, new: NewRecord, now_s: float, *, again: bool = True) -> None:
         """Not when nothing but its time is new, unless it is some time ago (and is to be said again)."""
-        key, body = new.key or b"", _without_time(new.value)
-        at_s, before = self._said.get(key, (0.0, None))
+        key, body = new.key or b"", _without_times(new)
+        at_s, before = self._said.get(key, (0.0, ()))
         if before != body or (again and now_s - at_s >= STATUS_AGAIN_S):
             self._send(new)
             self._said[key] = now_s, body
@@ -584,6 +587,8 @@ def _engine_of(each: PartitionProgress) -> str:
     return "record" if not each.batches_passed else "batch+record"
 
 
-def _without_time(value: bytes | None) -> bytes | None:
-    """A status body but for when it was written: the last field of every record of status."""
-    return None if value is None else value.rpartition(b',"at_ms":')[0]
+def _without_times(new: NewRecord) -> tuple[object, ...]:
+    """Return a record of status without the times in it: ``at_ms`` is the last field of every body, and headers may tell of
+    times, too."""
+    body = None if new.value is None else new.value.rpartition(b',"at_ms":')[0]
+    return body, *(each for each in new.headers if not each[0].endswith("_at_ms"))

@@ -75,14 +75,27 @@ class RegistryClient(RegistryHttp):
         ]
         return str(answer["schema"]), str(answer.get("schemaType") or "AVRO"), references
 
+    def metadata_of(self, schema_id: int) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+        """(metadata, rule set) of the schema with this id; None for what it has none of."""
+        answer = self._ask("GET", f"/schemas/ids/{schema_id}")
+        return answer.get("metadata"), answer.get("ruleSet")
+
     def lookup(
-        self, subject: str, schema: str, schema_type: str = "AVRO", references: Sequence[Reference] = ()
+        self,
+        subject: str,
+        schema: str,
+        schema_type: str = "AVRO",
+        references: Sequence[Reference] = (),
+        *,
+        deleted: bool = False,
     ) -> RegisteredSchema:
-        """The version of the subject that is this schema. Raises NotFound; nothing is registered."""
+        """The version of the subject that is this schema; with ``deleted`` also one that was deleted softly. Raises NotFound;
+        nothing is registered."""
         body: dict[str, Any] = {"schema": schema, "schemaType": schema_type}
         if references:
             body["references"] = [each.as_json() for each in references]
-        return _registered(self._ask("POST", f"/subjects/{quoted(subject)}", body))
+        query = {"deleted": "true"} if deleted else {}
+        return _registered(self._ask("POST", f"/subjects/{quoted(subject)}", body, **query))
 
     def source(self, schema_id: int) -> Source:
         """The schema with this id with all that it refers to, ready to be parsed; with its rules and metadata."""

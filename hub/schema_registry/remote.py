@@ -141,6 +141,59 @@ class RemoteRegistry(RegistryHttp):
             answer = self._ask("POST", f"/subjects/{quoted(subject)}", body)
         return int(answer["version"])
 
+    def every(self) -> list[tuple[str, Version]]:
+        """Every version of every subject, deleted ones too, in all contexts. Two requests."""
+        live = {(each["subject"], each["version"]) for each in self._all()}
+        return [
+            (each["subject"], _version(each, (each["subject"], each["version"]) not in live))
+            for each in self._all(deleted="true")
+        ]
+
+    def default_level(self) -> str:
+        """The compatibility level of subjects that have none of their own."""
+        return _level(self._ask("GET", "/config"))
+
+    def own_settings(self, subject: str) -> dict[str, Any]:
+        """The settings of the subject itself, not those it inherits; empty when it has none."""
+        try:
+            return dict(self._ask("GET", f"/config/{quoted(subject)}"))
+        except NotFound:
+            return {}
+
+    def set_settings(self, subject: str, settings: Mapping[str, Any]) -> None:
+        """Change the settings that are named (``compatibility``, ``normalize``, ``alias``, …); others stay."""
+        self._ask("PUT", f"/config/{quoted(subject)}", dict(settings))
+
+    def unset_settings(self, subject: str) -> None:
+        """Remove the subject's own settings. Raises NotFound."""
+        self._ask("DELETE", f"/config/{quoted(subject)}")
+
+    def own_mode(self, subject: str) -> str | None:
+        """The mode of the subject itself; None when it has none."""
+        try:
+            return str(self._ask("GET", f"/mode/{quoted(subject)}")["mode"])
+        except NotFound:
+            return None
+
+    def set_mode(self, subject: str, mode: str | None) -> None:
+        """None removes the subject's own mode."""
+        path = f"/mode/{quoted(subject)}"
+        if mode is None:
+            self._ask("DELETE", path)
+        else:
+            self._ask("PUT", path, {"mode": mode}, force="true")
+
+    def import_version(self, subject: str, version: Version) -> None:
+        """Store a version with its number and id; the subject must be in IMPORT mode."""
+        body = _body(subject, version.text, version.schema_type, version.references, version.metadata)
+        rules = {} if version.rule_set is None else {"ruleSet": version.rule_set}
+        numbers = {"id": version.schema_id, "version": version.version}
+        self._ask("POST", f"/subjects/{quoted(subject)}/versions", {**body, **rules, **numbers})
+
+    def delete_version(self, subject: str, number: int) -> None:
+        """Delete a version softly: its id keeps its schema. Raises NotFound."""
+        self._ask("DELETE", f"/subjects/{quoted(subject)}/versions/{number}")
+
     def set_level(self, subject: str, level: str) -> None:
         self._ask("PUT", f"/config/{quoted(subject)}", {"compatibility": level})
 
@@ -191,6 +244,7 @@ def _version(answer: Mapping[str, Any], deleted: bool) -> Version:
         answer.get("metadata"),
         int(answer["id"]),
         deleted,
+        answer.get("ruleSet"),
     )
 
 

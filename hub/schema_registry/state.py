@@ -34,6 +34,7 @@ class Version:
     metadata: Mapping[str, Any] | None = None
     schema_id: int | None = None
     deleted: bool = False
+    rule_set: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

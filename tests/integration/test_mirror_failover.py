@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from kafka_nodes import own_node
 from mirror_world import World, own_world, well
+from patience import patient
 from pipeline import wait_until
-from secured_node import SecuredNode
+from secured_node import PASSWORD, Right, SecuredNode, give
 
+from hub.errors import HubError
+from hub.kafka import KafkaCluster
 from hub.observability.web.pages.mirrors import mirror
-from hub.record import Positions
+from hub.record import NewRecord, Positions
 from hub.replication.clusters import read_board
 
 
@@ -112,3 +115,78 @@ def test_what_a_dead_source_had_is_unknown_until_it_is_back(
     for at in ("nyc", "lon"):
         assert sorted(value.decode() for value in world.values(topic, at)) == sorted(values)
     assert json.loads(world.hub("left-behind", world.name, "-o", "json")) == []
+
+
+@pytest.mark.timeout(420)
+def test_writers_are_let_in_where_ownership_goes_and_kept_out_where_it_was(
+    world: World, sides: dict[str, SecuredNode]
+) -> None:
+    """The source is dead when its rules are needed; it comes back, and gets everything as it was."""
+    topic = f"{world.label}.chat"
+    world.make(topic)
+    world.produce(topic, 50)
+    for node in sides.values():
+        for user in ("app", "stranger"):
+            node.make_users(user)
+    app: list[Right] = [
+        ("TOPIC", f"{world.label}.*", "WRITE", "ALLOW"),
+        ("TRANSACTIONAL_ID", "app.*", "ALL", "ALLOW"),
+        ("BROKER", "kafka-cluster", "IDEMPOTENT_WRITE", "ALLOW"),
+    ]
+    give(sides["nyc"].bootstrap, app, "User:app")
+    give(sides["nyc"].bootstrap, [("TOPIC", f"{world.label}.*", "READ", "ALLOW")], "User:stranger")
+    own = world.clusters["nyc"].access_rules()
+    world.declare([f"{world.label}.**"])
+    world.start_worker()
+    world.until(well)
+    wait_until(lambda: world.name in read_board(world.reached["lon"]).rights, 60.0, world.logs)
+    assert may_write(sides["nyc"], topic, "app") and not may_write(sides["lon"], topic, "app")
+
+    # There and back with both sides up: the plan is shown before, and carried out as it was shown.
+    drilled = world.json("drill", world.name, "--kind", "switchover")["rights"]
+    assert f"+ lon: ALLOW User:app WRITE: {topic}" in drilled
+    assert f"+ nyc: DENY User:app WRITE: {topic}" in drilled
+    world.json("switchover", world.name)
+    wait_until(lambda: may_write(sides["lon"], topic, "app", "app.1"), 60.0, str)
+    assert not may_write(sides["nyc"], topic, "app") and not may_write(sides["lon"], topic, "stranger")
+    world.json("failback", world.name)
+    wait_until(lambda: may_write(sides["nyc"], topic, "app", "app.1"), 60.0, str)
+    assert not may_write(sides["lon"], topic, "app") and world.clusters["nyc"].access_rules() == own
+    # What the hub denied for a while is no rule of the source's: it was not copied.
+    assert not [rule for rule in world.clusters["lon"].access_rules() or () if rule.permission == "DENY"]
+
+    world.until(well)
+    kill(sides["nyc"])
+    assert (
+        f"+ lon: ALLOW User:app WRITE: {topic}" in world.json("failover", world.name, "--dry-run")["rights"]
+    )
+    world.json("failover", world.name, "--name", world.name)
+    wait_until(lambda: may_write(sides["lon"], topic, "app", "app.1"), 60.0, str)
+    sides["nyc"].start()
+    sides["nyc"].wait_ready()
+    wait_until(lambda: may_write(sides["nyc"], topic, "app"), 60.0, str)  # nobody has told it yet
+    world.hub("resume", world.name)
+    wait_until(lambda: not may_write(sides["nyc"], topic, "app"), 60.0, str)
+    world.json("failback", world.name)
+    wait_until(lambda: may_write(sides["nyc"], topic, "app", "app.1"), 60.0, str)
+    assert not may_write(sides["lon"], topic, "app") and world.clusters["nyc"].access_rules() == own
+
+
+def may_write(node: SecuredNode, topic: str, user: str, transactional_id: str | None = None) -> bool:
+    """Whether a user's producer gets a record in; with a transactional id, in a transaction."""
+    access = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": user,
+        "sasl.password": PASSWORD,
+    }
+    cluster = KafkaCluster(f"127.0.0.1:{node.sasl_port}", patient(15.0), access)
+    try:
+        writer = cluster.writer(transactional_id)
+        try:
+            writer.append([NewRecord(topic, None, b"tried", partition=0)])
+        finally:
+            writer.close()
+    except HubError:
+        return False
+    return True

@@ -15,7 +15,7 @@ from kafka_nodes import own_node
 from mirror_world import World, own_world, well
 
 from hub.embedded import KafkaNode
-from hub.kafka.acls import TopicRule
+from hub.kafka.acls import AccessRule
 from hub.record import Record, TopicPartition
 from hub.replication.apply import planned
 from hub.replication.board import joined
@@ -181,9 +181,9 @@ def test_rules_follow_the_source_and_what_people_set_at_the_target_stays(world: 
         world.make(each, 1)
     nyc, lon = world.clusters["nyc"], world.clusters["lon"]
 
-    def rule(who: str, operation: str, name: str = topic, **more: Any) -> TopicRule:
+    def rule(who: str, operation: str, name: str = topic, **more: Any) -> AccessRule:
         said = {"pattern": "LITERAL", "host": "*", "permission": "ALLOW", **more}
-        return TopicRule(name, said["pattern"], f"User:{who}", said["host"], operation, said["permission"])
+        return AccessRule(name, said["pattern"], f"User:{who}", said["host"], operation, said["permission"])
 
     def there() -> set[tuple[str, str, str, str]]:
         rules = lon.topic_rules()
@@ -195,16 +195,16 @@ def test_rules_follow_the_source_and_what_people_set_at_the_target_stays(world: 
     reader, writer = rule("ann", "READ"), rule("bob", "WRITE")
     denied = rule("eve", "WRITE", permission="DENY")
     prefixed = rule("ops", "ALL", f"{world.label}.c", pattern="PREFIXED")
-    nyc.add_topic_rules([reader, writer, denied, prefixed])
+    nyc.add_rules([reader, writer, denied, prefixed])
     world.declare([f"{world.label}.**"], acls={"principals": {"User:ann": "User:anna"}})
     world.hub("apply")
     ops = {(topic, "User:ops", each, "ALLOW") for each in ("READ", "DESCRIBE", "DESCRIBE_CONFIGS")}
     ann, eve = (topic, "User:anna", "READ", "ALLOW"), (topic, "User:eve", "WRITE", "DENY")
     assert there() == {ann, eve, *ops}
     # By hand at the target: one more, and one of the copied taken away. Then the source changes too.
-    lon.add_topic_rules([rule("local", "READ")])
-    nyc.remove_topic_rules([denied])
-    nyc.add_topic_rules([rule("dan", "DESCRIBE", other)])
+    lon.add_rules([rule("local", "READ")])
+    nyc.remove_rules([denied])
+    nyc.add_rules([rule("dan", "DESCRIBE", other)])
     (planned,) = world.json("plan", ok=(2,))
     assert planned["steps"] == [f"~ acls {topic}  -User:eve WRITE", f"~ acls {other}  +User:dan DESCRIBE"]
     # A worker does the same by itself.

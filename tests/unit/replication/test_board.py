@@ -26,10 +26,11 @@ from hub.replication.failover import Control
 from hub.replication.groups import Mark
 from hub.replication.links import links
 from hub.replication.mirrors import MirrorsFile
-from hub.replication.plan import Synced
+from hub.replication.plan import Acl, Synced
 from hub.replication.progress import Progress
 from hub.replication.shards import Shard
 from hub.replication.summary import AskedEnds, summary_of
+from hub.replication.write_rights import Handed, Rights
 
 BEAT = Beat("w1", "host", 7, (Shard("m", 0), Shard("m", -1)), 6_000, 1_000_000)
 CARRIES = Carries("m", {"nyc.a": CarriedTopic(2, "id", 1)}, {"nyc.b": "why"}, ("caution",), "", 5)
@@ -60,6 +61,15 @@ def test_what_is_written_is_what_is_read() -> None:
         retry_record("m", 4),
     )
     assert board.beats == {"w1": BEAT} and board.carries == {"m": CARRIES}
+    own = replace(
+        CARRIES, topics={"nyc.a": CarriedTopic(2, "x", 1, own_ids=True), "nyc.b": CarriedTopic(1, "y")}
+    )
+    assert folded(own.record()).carries == {"m": own}
+    assert b"true" not in (own.record().value or b"")  # earlier releases read a topic as three values
+    rights = Rights("m", frozenset({Acl("nyc.", "PREFIXED", "User:a", "*", "WRITE", "ALLOW")}), 3)
+    handed = Handed("nyc", {"lon": rights.rules}, {}, {}, 4)
+    told = folded(handed.record(), rights.record(), replace(handed, given={}, revision=3).record())
+    assert told.rights == {"m": rights} and told.handed == {"nyc": handed}  # the later of two counts
     assert board.partitions == {("m", "nyc.a", 0): PARTITION} and board.groups == {("m", "a|b"): GROUP}
     assert board.marks == {("m", "a|b"): {TopicPartition("nyc.a", 0): mark}}
     assert board.synced == {("m", "nyc.a"): synced}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hub.log import TopicDescription
-from hub.record import NewRecord, Positions, Record
+from hub.record import NewRecord, Positions, Record, TopicPartition
 from hub.replication.checkpoint import Checkpoint
 from hub.replication.mirrors import Mirror
 from hub.replication.plan import (
@@ -17,17 +17,27 @@ from hub.replication.plan import (
     AlterAcls,
     AlterConfig,
     CreateTopic,
-    ImportSchema,
     MirrorPlan,
     NewGeneration,
-    RegisterSchema,
     Remember,
-    SchemaVersion,
     Side,
     Synced,
     plan,
     synced_of,
 )
+from hub.replication.rules import Rules
+from hub.replication.schemas import (
+    DeleteSchema,
+    ImportSchema,
+    RegisterSchema,
+    RegistrySide,
+    SchemaVersion,
+    SetSubject,
+    SubjectSettings,
+    SyncedSubject,
+    synced_subject_of,
+)
+from hub.replication.shape import Shape
 from hub.schema_registry.facts import Reference
 
 DEFAULTS: dict[str, str | None] = {
@@ -50,6 +60,8 @@ def topic(
 
 
 def side(found: TopicDescription | None, **said: Any) -> Side:
+    if "schemas" in said:
+        said["registry"] = RegistrySide(said.pop("schemas"))
     return Side(
         {} if found is None else {T: found}, said.pop("defaults", DEFAULTS), said.pop("brokers", 3), **said
     )
@@ -303,11 +315,15 @@ def test_what_a_schema_refers_to_comes_before_it_and_once() -> None:
     )
     found = made(side(topic(), schemas=here), side(None, schemas=()))
     imported = [step.schema.id for step in found.steps if isinstance(step, ImportSchema)]
-    assert imported == [1, 2, 7, 9]
+    assert imported == [1, 2, 7, 9, 5]  # what no topic's name is in may be used by any
     found = made(side(topic(), schemas=here), side(None, schemas=(money,)))
-    assert [step.schema.id for step in found.steps if isinstance(step, ImportSchema)] == [2, 7, 9]
+    assert [step.schema.id for step in found.steps if isinstance(step, ImportSchema)] == [2, 7, 9, 5]
     # An id that it needs and that is another's there: better now than when the registry refuses it.
-    found = made(side(topic(), schemas=here), side(None, schemas=(schema(1, text="C", subject="x"),)))
+    found = made(
+        side(topic(), schemas=here),
+        side(None, schemas=(schema(1, text="C", subject="x"),)),
+        schema_ids="keep",
+    )
     assert "schema id 1 is common.money" in found.refusals[0].reason
 
 
@@ -316,8 +332,107 @@ def test_what_a_schema_refers_to_comes_before_it_and_once() -> None:
     [(schema(7, text="B", subject="x-value"), "schema id 7 is"), (schema(3), "has id 7 at the source and 3")],
 )
 def test_an_id_that_means_something_else_is_refused(there: SchemaVersion, said: str) -> None:
-    found = made(side(topic(), schemas=(schema(7),)), side(None, schemas=(there,)))
+    found = made(side(topic(), schemas=(schema(7),)), side(None, schemas=(there,)), schema_ids="keep")
     assert said in found.refusals[0].reason and not found.steps
+    assert "schema_ids: auto" in found.refusals[0].hint
+    # By default the records get the target's ids instead.
+    found = made(side(topic(), schemas=(schema(7),)), side(None, schemas=(there,)))
+    assert found.refusals == () and found.own_ids == {T}
+    assert [step for step in found.steps if isinstance(step, ImportSchema | RegisterSchema)] in (
+        [RegisterSchema(T, schema(7))],
+        [],
+    )
+
+
+def test_ids_that_were_put_in_stay_so() -> None:
+    """Also when nothing stands in the way any more: one copy has one kind of ids from there on."""
+    mirror = Mirror.model_validate({"source": "nyc", "target": "lon", "topics": ["nyc.*"]})
+    source, target = side(topic(), schemas=(schema(7),)), side(topic(id="t"), schemas=())
+    put_in = {TopicPartition(T, 0): Rules(Shape(T, rewrites_ids=True, as_needed=True))}
+    found = plan("nyc-lon", mirror, [T], source, target, {}, (mark(),), put_in)
+    assert found.own_ids == {T} and found.refusals == ()
+    kept = plan("nyc-lon", mirror, [T], source, target, {}, (mark(),), {})
+    assert kept.own_ids == frozenset() and ImportSchema(T, schema(7)) in kept.steps
+
+
+def test_deletions_follow_users_before_what_they_use() -> None:
+    money = replace(schema(1, subject="common.money"), deleted=True)
+    order = replace(schema(7, text="O"), deleted=True, references=(Reference("m", "common.money", 1),))
+    here = (money, order, schema(9, 2, "B"))
+    found = made(side(topic(), schemas=here), side(None, schemas=()))
+    steps = [step for step in found.steps if isinstance(step, ImportSchema | DeleteSchema)]
+    assert [str(step).split("  ")[0] for step in steps] == [
+        "+ schema common.money v1",
+        f"+ schema {T}-value v1",
+        f"+ schema {T}-value v2",
+        f"- schema {T}-value v1",
+        "- schema common.money v1",
+    ]
+    there = made(side(topic(), schemas=here), side(None, schemas=here))
+    assert not [step for step in there.steps if isinstance(step, ImportSchema | DeleteSchema)]
+    live = tuple(replace(each, deleted=False) for each in here)
+    revived = made(side(topic(), schemas=live), side(None, schemas=here))
+    # A subject that the topic owns comes back; what others may use, too, stays as somebody left it there.
+    assert [step.schema.subject for step in revived.steps if isinstance(step, ImportSchema)] == [f"{T}-value"]
+
+
+def test_subjects_are_found_by_each_naming_strategy() -> None:
+    other = replace(topic(), name="nyc.other")
+    versions = tuple(
+        schema(id, subject=subject, text=subject)
+        for id, subject in enumerate(
+            [
+                f"{T}-value",
+                f"{T}-acme.Order",
+                "acme.Refund",
+                "nyc.other-value",
+                "nyc.other-acme.X",
+                ":.ctx:acme.Y",
+            ],
+            1,
+        )
+    )
+    source = Side({T: topic(), "nyc.other": other}, DEFAULTS, registry=RegistrySide(versions))
+    found = made(source, side(None, schemas=()))
+    imported = {step.schema.subject for step in found.steps if isinstance(step, ImportSchema)}
+    assert imported == {f"{T}-value", f"{T}-acme.Order", "acme.Refund"}
+    limited = made(source, side(None, schemas=()), record_subjects=["lon.**"])
+    assert {s.schema.subject for s in limited.steps if isinstance(s, ImportSchema)} == imported - {
+        "acme.Refund"
+    }
+
+
+def test_settings_follow_the_source_and_what_was_changed_at_the_target_stays() -> None:
+    full, none = SubjectSettings.of({"compatibilityLevel": "FULL"}, None), SubjectSettings()
+    subject = f"{T}-value"
+
+    def planned(mine: SubjectSettings, theirs: SubjectSettings, last: SubjectSettings | None) -> MirrorPlan:
+        sides = [
+            Side(
+                {T: topic()} if at == "s" else {}, DEFAULTS, registry=RegistrySide((), {subject: each}, level)
+            )
+            for at, each, level in (("s", mine, "BACKWARD"), ("t", theirs, "BACKWARD"))
+        ]
+        mirror = Mirror.model_validate({"source": "nyc", "target": "lon", "topics": ["nyc.*"]})
+        known = {} if last is None else {subject: SyncedSubject("nyc-lon", subject, last)}
+        return plan("nyc-lon", mirror, [T], *sides, synced_subjects=known)
+
+    def steps(found: MirrorPlan) -> list[SubjectSettings]:
+        return [step.synced.settings for step in found.steps if isinstance(step, SetSubject)]
+
+    assert steps(planned(full, none, None)) == [full]
+    assert steps(planned(none, full, full)) == [none]
+    assert steps(planned(none, full, None)) == []  # the target's own
+    backward = SubjectSettings.of({"compatibilityLevel": "BACKWARD"}, "READONLY")
+    stays = planned(full, backward, full)
+    assert steps(stays) == [] and any("left so" in each.reason for each in stays.cautions)
+    assert steps(planned(backward, full, full)) == [backward]
+    remembered = [step for step in planned(full, full, None).steps if isinstance(step, Remember)]
+    assert SyncedSubject("nyc-lon", subject, full) in [each.synced for each in remembered]
+    record = SyncedSubject("nyc-lon", subject, backward).record()
+    assert synced_subject_of(Record(record.topic, 0, 0, 0, record.key, record.value)) == SyncedSubject(
+        "nyc-lon", subject, backward
+    )
 
 
 USER = '{"type":"record","name":"U","fields":[{"name":"email","type":"string"}]}'

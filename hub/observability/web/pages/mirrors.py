@@ -13,6 +13,7 @@ MOST_PARTITIONS = 100
 MOST_GROUPS = 100
 MOST_LOST = 10
 SILENT_S = 10.0
+HEARD_S = 60.0  # the source is asked for its ends every few seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +226,13 @@ def checks(status: Mapping[str, Any]) -> tuple[Check, ...]:
     elif waiting == 0 and not _ends_of_now(status):
         found.append(
             Check("unknown", "The target has all that was seen at the source; what came since is not known")
+        )
+    elif waiting == 0 and (heard := status.get("source_heard_s")) is not None and heard > HEARD_S:
+        found.append(
+            Check(
+                "unknown",
+                f"The target has all that the source had {seconds(heard)} ago; it was not heard since",
+            )
         )
     elif waiting == 0:
         found.append(Check("ok", "The target has every record of the source"))
