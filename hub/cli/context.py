@@ -43,6 +43,10 @@ def load_settings(**flags: Any) -> Settings:
     given = {name: value for name, value in flags.items() if value is not None}
     named = given.get("project") or os.environ.get("HUB_PROJECT")
     settings = _read(Path(named or "."), given, {})
+    beside = settings.project / ".hub"
+    if named and "home" not in settings.model_fields_set and not _running(settings.home) and _running(beside):
+        # The project's hub was started in its folder, and is asked from another one.
+        settings = settings.model_copy(update={"home": beside})
     chosen = named or any((settings.project / name).exists() for name in _OF_A_PROJECT)
     running = _running(settings.home)
     if not running or (chosen and settings.project.resolve() != Path(running["project"])):

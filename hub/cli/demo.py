@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from hub.kafka import KafkaCluster
     from hub.schema_registry.client import RegistryClient
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+# Of an installed wheel within the package, else those of the repository.
+_INSTALLED = Path(__file__).resolve().parents[1] / "demo" / "examples"
+EXAMPLES = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).resolve().parents[2] / "examples"
 _PROGRESS_EVERY_S = 10.0
 
 app = typer.Typer(

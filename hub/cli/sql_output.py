@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
+from hub.csv_cells import in_cell
+
 _NUMBERS = ("long", "double", "decimal")
 # What JSON leaves as it is and a terminal obeys: DEL, and the controls with which commands begin as they do with an escape.
 IN_JSON = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
@@ -136,4 +138,4 @@ def _records(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _in_csv(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+    return in_cell(json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value)

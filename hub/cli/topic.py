@@ -19,7 +19,7 @@ from hub.cli.context import load_settings
 from hub.cli.interrupt import pause
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.config import Settings
-from hub.errors import CallerError, Conflict, HubError, HubFault, NotFound
+from hub.errors import CallerError, ConfigError, Conflict, HubError, HubFault, NotFound
 
 if TYPE_CHECKING:
     from hub.kafka import KafkaCluster
@@ -203,22 +203,28 @@ def drift(
     watch: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0.5, help="Look again so often, until Ctrl-C")
     ] = None,
+    under: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN", help="Topics of this pattern alone: shop.** or nyc.*.departures"),
+    ] = None,
     output: OutputOption = Output.table,
 ) -> None:
     """What differs between the tree and the cluster, line by line, and who is right.
 
     "tree": apply makes the cluster so. "cluster": Kafka cannot do what the tree says, so the tree has to change.
     "decide": a person has to say. Exit code 0: no difference. 2: there are some. 1: it could not be told.
-    Example: hub topic drift --watch 30
+    Example: hub topic drift --watch 30      hub topic drift --under "shop.**"
     """
     settings = load_settings()
+    if under is not None:
+        _check_pattern(under)
     if watch is None:
-        found = _differences(settings, file)
+        found = _differences(settings, file, under)
         _show_drift(found, output)
         raise typer.Exit(EXIT_CHANGES if found else 0)
     while True:
         try:
-            found = _differences(settings, file)
+            found = _differences(settings, file, under)
         except HubError as error:
             if not error.retriable:
                 raise
@@ -230,11 +236,23 @@ def drift(
         pause(watch)
 
 
-def _differences(settings: Settings, file: Path | None) -> tuple[Difference, ...]:
+def _check_pattern(pattern: str) -> None:
+    """Raises ConfigError."""
+    from hub.schema_registry.label_patterns import checked
+
+    try:
+        checked(pattern)
+    except ValueError as error:
+        raise ConfigError(f"--under: {error}", hint='write "shop.**" or nyc.*.departures') from None
+
+
+def _differences(settings: Settings, file: Path | None, under: str | None) -> tuple[Difference, ...]:
+    from hub.schema_registry.label_patterns import fits, labels_of
     from hub.topics.apply import compare
     from hub.topics.drift import drift
 
-    return drift(compare(_load(settings, file), *_connect(settings)).plan)
+    found = drift(compare(_load(settings, file), *_connect(settings)).plan)
+    return tuple(each for each in found if under is None or fits(labels_of(under), labels_of(each.topic)))
 
 
 def _show_drift(found: Sequence[Difference], output: Output) -> None:

@@ -196,7 +196,10 @@ def down() -> None:
     """Stop what up or demo started on this home folder, and nothing else."""
     settings = load_settings()
     stopped = stop_hub(settings.home)
-    note(f"Stopped: {', '.join(stopped)}." if stopped else f"No hub runs on {settings.home}.")
+    if stopped:
+        note(f"Stopped: {', '.join(stopped)}.")
+    else:
+        note(f"No hub runs on {settings.home.absolute()}. One of another home: hub --home FOLDER down")
 
 
 def _detach(settings: Settings) -> None:

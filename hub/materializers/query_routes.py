@@ -26,6 +26,7 @@ from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from hub.caller import CALLER, Forbidden, Unauthenticated, reads_all, sees_topic, sees_view
+from hub.csv_cells import in_cell
 from hub.errors import CallerError, NotFound, PeerError, nearest
 from hub.materializers.cut_state import Common
 from hub.materializers.push import Watcher
@@ -498,8 +499,8 @@ def _shown(answer: Answer, scanned: list[Scanned], form: Format, elapsed_ms: int
         return Response(lines, 200, headers, _MEDIA[form])
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    writer.writerow(names)
-    writer.writerows([_field(value) for value in row] for row in answer.rows)
+    writer.writerow([in_cell(name) for name in names])
+    writer.writerows([in_cell(_field(value)) for value in row] for row in answer.rows)
     return Response(text.getvalue().encode(), 200, headers, _MEDIA[form])
 
 

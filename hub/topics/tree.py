@@ -41,6 +41,20 @@ _ROOT = "(default)"
 LATENCY_SHARE = 0.99
 FILE_DEFAULTS = "defaults of the file"
 BROKER_DEFAULT = "default"
+_RESERVED = (
+    ("__", "Kafka", "remove it here: Kafka makes and configures it itself"),
+    (
+        "_schemas",
+        "the schema registry",
+        "remove it here: the registry makes it, and its settings are not to be changed",
+    ),
+    (
+        "_hub.",
+        "the hub",
+        "remove it here: the hub makes it when it needs it (`replication_factor` in hub.yaml)",
+    ),
+    ("views.", "a view", "remove it here and describe the view in views/NAME.yaml: it makes its topic"),
+)
 _SUGAR = (("retention", "retention.ms"), ("max_size", "retention.bytes"))
 
 
@@ -340,6 +354,13 @@ def _load(path: Path, replication_factor: int) -> TopicTree:
     ]
     tree = TopicTree(tuple(sorted(found, key=lambda spec: spec.name)), path)
     for spec in found:
+        if (owner := reserved_for(spec.name)) is not None:
+            raise ConfigError(
+                f'topic "{spec.name}" belongs to {owner[0]}',
+                hint=owner[1],
+                where=tree.place(spec.name),
+                code="HUB-1104",
+            )
         if len(spec.name) > _LONGEST_NAME:
             raise ConfigError(
                 f'topic "{spec.name[:60]}…": {len(spec.name)} characters',
@@ -348,6 +369,18 @@ def _load(path: Path, replication_factor: int) -> TopicTree:
                 code="HUB-1104",
             )
     return tree
+
+
+def reserved_for(name: str) -> tuple[str, str] | None:
+    """Return (whose topic it is, the way out) for a name that no tree may declare; None for any other.
+
+    >>> reserved_for("__consumer_offsets")[0], reserved_for("views.orders")[0], reserved_for("shop.orders")
+    ('Kafka', 'a view', None)
+    """
+    for prefix, owner, way in _RESERVED:
+        if name == prefix or (prefix.endswith((".", "__")) and name.startswith(prefix)):
+            return owner, way
+    return None
 
 
 def collisions(names: Iterable[str]) -> tuple[tuple[str, ...], ...]:

@@ -272,3 +272,26 @@ topics:
     assert lga.slo == Slo(2_000, 300_000, 30_000, 0.999, 0.995)
     assert jfk.slo == Slo(1_000, 300_000, 60_000, 0.999, 0.99)
     assert (jfk.set_by["slo.lag"], jfk.set_by["slo.completeness"]) == ("nyc.jfk", "nyc")
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("_schemas", "the registry makes it"),
+        ("__consumer_offsets", "Kafka makes"),
+        ("_hub.alerts", "the hub makes it"),
+        ("views.orders", "views/NAME.yaml"),
+    ],
+)
+def test_names_that_are_somebody_elses_are_refused_with_the_way_out(
+    tmp_path: Path, name: str, way: str
+) -> None:
+    path = tmp_path / "topics.yaml"
+    first, _, rest = name.partition(".")
+    inside = f"{{topics: {{{rest}: {{}}}}}}" if rest else "{}"
+    path.write_text(f"topics:\n  {first}: {inside}\n")
+    with pytest.raises(ConfigError, match="belongs to") as refused:
+        load(path)
+    assert way in str(refused.value.hint) and str(refused.value.where).startswith(f"{path}:2:")
+    path.write_text("topics: {_own: {}, views: {}, shop: {topics: {views: {}}}}\n")
+    assert [each.name for each in load(path).topics] == ["_own", "shop.views", "views"]
