@@ -98,8 +98,10 @@ def validate(
                 planned(found, schemas)
             said = f"fine; class {found.name}" + ("" if found.native else ", by the delta operator")
             _check_columns(folder, query)
-        elif not unknown:
-            shape(view, schemas)
+        else:
+            if not unknown:
+                shape(view, schemas)
+            said = "; ".join([said, *(f"{name} counts {how}" for name, how in view.counted_within.items())])
         if unknown:
             said = f"{said.replace('fine', 'well formed')}; not checked: {_unchecked(folder, view, unknown)}"
         note(f"{file}: {said}")
@@ -135,6 +137,7 @@ def explain(
         told = _told(found, schemas)
     else:
         reads = {name: sorted({path[0] for path in paths}) for name, paths in columns_read(found).items()}
+        within = found.counted_within
         told = {
             "view": found.name,
             "class": "entity",
@@ -147,6 +150,7 @@ def explain(
                     "topic": source.topic,
                     **({"format": source.format} if source.format is not None else {}),
                     "reads": reads[name],
+                    **({"counts": within[name]} if name in within else {}),
                 }
                 for name, source in found.sources.items()
             },

@@ -339,6 +339,8 @@ def rows(folded: DataFrame, shape: Shape) -> DataFrame:
         for source in shape.sources
     ]
     gone = "FALSE" if shape.delete_when is None else f"coalesce(CAST({shape.delete_when} AS BOOLEAN), FALSE)"
+    if shape.absent is not None:
+        gone = f"{gone} OR ({shape.absent})"
     if shape.expired is not None:
         gone = f"{gone} OR ({shape.expired})"
     return ready.selectExpr(

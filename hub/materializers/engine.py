@@ -43,7 +43,7 @@ from hub.config import SERVING, Settings
 from hub.errors import ConfigError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.kafka import KafkaCluster, own_cluster
 from hub.log import TopicDescription, Writer
-from hub.materializers import damage, delta_engine, delta_inputs, delta_stream, spark, sql_stream
+from hub.materializers import damage, delta_engine, delta_inputs, delta_stream, exact_sums, spark, sql_stream
 from hub.materializers.avro_shape import AvroType, field_types
 from hub.materializers.batch_traces import BatchTraces
 from hub.materializers.classify import Classified, classify
@@ -65,7 +65,7 @@ from hub.materializers.progress import (
     progress_of,
 )
 from hub.materializers.pulse import Pulse, folder_of
-from hub.materializers.shape import META, Shape, shape
+from hub.materializers.shape import META, RULES, Shape, shape
 from hub.materializers.slots import Slots, local_slots
 from hub.materializers.span_counts import telling
 from hub.materializers.spark_ends import SparkEnds
@@ -397,6 +397,7 @@ class _Made:
     inputs: tuple[Input, ...]
     row_schema: AvroType
     fingerprint: str
+    rules: int
     shape: Shape | None = None
     classified: Classified | None = None
     delta: DeltaPlan | None = None
@@ -692,7 +693,7 @@ class Runner:
         state = self.ledger.of(self.path.stem)
         known = state.with_suffix(self.suffix) if state is not None else None
         if state is None:
-            return self._compiled(load_view(self.path), topics)
+            return self._compiled(load_view(self.path), topics, rules=self._rules())
         if known is None:
             raise HubError(f"version {self.table} was dropped", code=_DROPPED)
         if self._follows() and text != state.judged:
@@ -704,10 +705,16 @@ class Runner:
         stored = view_of(known.definition.body).of_version(self.suffix)
         note = self._note()
         if note is None or self._in_place(stored):
-            return self._compiled(stored, topics)
+            made = self._compiled(stored, topics, rules=self._rules())
+            if (
+                made.fingerprint != known.definition.fingerprint
+            ):  # it was written down by the rules of a version before it
+                definition = self._definition(made, known.definition.text)
+                self.ledger.tell(self.path.stem, Kept(known.number, definition))
+            return made
         if self._follows():
             try:
-                made = self._compiled(stored, topics)
+                made = self._compiled(stored, topics, rules=self._rules())
             except HubError as error:
                 if error.retriable or "latest" not in note:
                     raise
@@ -720,13 +727,15 @@ class Runner:
                     self.path.stem, Changed(definition, "what it reads has changed", by_file=False)
                 )
         self.pinned = "latest" in note
-        return self._compiled(stored, topics, note if self.pinned else None)
+        return self._compiled(stored, topics, note if self.pinned else None, self._rules())
 
     def _candidate(self, known: Version, text: str, topics: Mapping[str, TopicDescription]) -> _Made | None:
         """The file's new text as this version's, when its state goes on with it. Else None, and it is said why or built."""
         try:
             view = load_view(self.path).of_version(self.suffix)
-            made = self._compiled(view, topics)
+            made = self._compiled(view, topics, rules=self._rules())
+            if made.rules != RULES and made.fingerprint != known.definition.fingerprint:
+                made = self._compiled(view, topics)  # it is another view anyway
         except HubError as error:
             if error.retriable:
                 raise
@@ -747,11 +756,12 @@ class Runner:
         view: View | SqlView,
         topics: Mapping[str, TopicDescription],
         pinned: Mapping[str, Any] | None = None,
+        rules: int = RULES,
     ) -> _Made:
-        """``pinned``: the schemas and topics that it read when it was made."""
+        """``pinned``: the schemas and topics that it read when it was made. ``rules``: what its file means (shape.RULES)."""
         self._allowed(view)
         if not isinstance(view, SqlView):
-            compiled, inputs = self._inputs(view, topics, pinned)
+            compiled, inputs = self._inputs(view, topics, pinned, rules)
             if view.mode == "realtime":
                 _check_realtime(view, inputs)
             self.session = own_session(self.shared, view)
@@ -759,22 +769,23 @@ class Runner:
             schema = self._typed(
                 fingerprint, inputs, lambda: spark.row_schema(self.session, compiled, inputs)
             )
-            return _Made(view, inputs, schema, fingerprint, shape=compiled)
+            return _Made(view, inputs, schema, fingerprint, rules, shape=compiled)
         view = self._resolved(view, pinned)
-        classified, inputs = self._sql_inputs(view, topics, pinned)
+        classified, inputs = self._sql_inputs(view, topics, pinned, rules)
         if view.mode == "realtime":
             _check_realtime(view, inputs)
         delta: DeltaPlan | None = None
         if not classified.native:
             delta, schema = delta_stream.planned(self.session, view, classified, inputs)
-        fingerprint = _with_functions(_sql_fingerprint(classified, inputs, delta), view)
+            delta = exact_sums.of_plan(delta) if rules else delta
+        fingerprint = _with_functions(_sql_fingerprint(classified, inputs, delta, rules), view)
         if delta is None:
             schema = self._typed(
                 fingerprint,
                 inputs,
                 lambda: sql_stream.row_schema(self.session, view, classified, inputs),
             )
-        return _Made(view, inputs, schema, fingerprint, classified=classified, delta=delta)
+        return _Made(view, inputs, schema, fingerprint, rules, classified=classified, delta=delta)
 
     def _typed(self, fingerprint: str, inputs: tuple[Input, ...], ask: Callable[[], AvroType]) -> AvroType:
         """The schema of the view's rows. A view is planned for each mode anew, and Spark's analysis is most of that."""
@@ -828,6 +839,11 @@ class Runner:
             view = view.model_copy(update={"sources": named})
         return Definition(text, body_of(view), made.fingerprint, policy)
 
+    def _rules(self) -> int:
+        """The rules that the state of this version was made by; the current ones where it has no state."""
+        note = self._note()
+        return RULES if note is None else int(note.get("rules", 0))
+
     def _in_place(self, view: View | SqlView) -> bool:
         """Whether a change replaces the rows one by one: the file says so, or a store keeps one table a view."""
         urls = self.settings.store_urls
@@ -853,14 +869,25 @@ class Runner:
         return None
 
     def _sql_inputs(
-        self, view: SqlView, topics: Mapping[str, TopicDescription], pinned: Mapping[str, Any] | None
+        self,
+        view: SqlView,
+        topics: Mapping[str, TopicDescription],
+        pinned: Mapping[str, Any] | None,
+        rules: int,
     ) -> tuple[Classified, tuple[Input, ...]]:
         found = self._found(view, topics, pinned)
         query = checked(view, {name: latest for name, (_, _, latest) in found.items()})
-        return classify(query), sql_stream.inputs_of(query, found)
+        classified = classify(query)
+        return exact_sums.of_classified(classified) if rules else classified, sql_stream.inputs_of(
+            query, found
+        )
 
     def _inputs(
-        self, view: View, topics: Mapping[str, TopicDescription], pinned: Mapping[str, Any] | None
+        self,
+        view: View,
+        topics: Mapping[str, TopicDescription],
+        pinned: Mapping[str, Any] | None,
+        rules: int,
     ) -> tuple[Shape, tuple[Input, ...]]:
         if view.expiry_topic is not None and view.expiry_topic not in topics:
             # The last expiry of a key is its latest: no more than one record a key is ever needed.
@@ -868,7 +895,7 @@ class Runner:
             _ensure_topic(self.cluster, view.expiry_topic, 1, config, self.settings)
             topics = self.cluster.topics()
         found = self._found(view, topics, pinned)
-        compiled = shape(view, {name: latest for name, (_, _, latest) in found.items()})
+        compiled = shape(view, {name: latest for name, (_, _, latest) in found.items()}, rules)
         expiry = () if compiled.expiry is None else (compiled.expiry,)
         inputs = tuple(Input(source, *found[source.name]) for source in (*compiled.sources, *expiry))
         return compiled, inputs
@@ -1482,9 +1509,10 @@ def _ensure_room(
 
 def _pins(made: _Made) -> dict[str, Any]:
     """Return the schemas and topics that a version reads, so that it can go on when its topics have other schemas.
-    ``resolves``: its columns have the defaults and aliases of these schemas."""
+    ``resolves``: its columns have the defaults and aliases of these schemas. ``rules``: what its file means (shape.RULES)."""
     return {
         "resolves": True,
+        "rules": made.rules,
         "latest": {each.source.name: each.latest for each in made.inputs},
         "reads": {name: source.topic for name, source in made.view.sources.items()},
     }
@@ -1583,7 +1611,9 @@ def _realtime_mark(plan: AnyPlan) -> Path:
     return plan.checkpoint / "hub.realtime"
 
 
-def _sql_fingerprint(classified: Classified, inputs: tuple[Input, ...], delta: DeltaPlan | None) -> str:
+def _sql_fingerprint(
+    classified: Classified, inputs: tuple[Input, ...], delta: DeltaPlan | None, rules: int
+) -> str:
     """The same of a SQL view. Its text counts as it is written, but for spaces and comments."""
     view = classified.query.view
     types = {each.source.name: field_types(each.latest) for each in inputs}
@@ -1603,7 +1633,9 @@ def _sql_fingerprint(classified: Classified, inputs: tuple[Input, ...], delta: D
         }
         for name, source in view.sources.items()
     }
-    body = [words, sources, classified.key, used]
+    body: list[Any] = [words, sources, classified.key, used]
+    if rules and exact_sums.has_sums(classified):
+        body.append(rules)
     if resolved := _resolved_columns(inputs):
         body.append(resolved)
     if delta is not None:

@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from hub.errors import ConfigError, HubError, NotFound, PeerError
-from hub.materializers import dataframes, delta_stream, spark, sql_stream
+from hub.materializers import dataframes, delta_stream, exact_sums, spark, sql_stream
 from hub.materializers.avro_shape import AvroType
 from hub.materializers.classify import Classified, classify
 from hub.materializers.dataframes import VERSION_HEADER, Answered, Input, Writer
@@ -136,7 +136,7 @@ class GoldenRunner:
             schema = spark.row_schema(self._own(view), compiled, inputs)
             return Made(view, inputs, compiled, schema, encoders)
         query = checked(view, latest)
-        found = classify(query)
+        found = exact_sums.of_classified(classify(query))
         inputs = sql_stream.inputs_of(
             query,
             {name: ((view.sources[name].topic,), numbered[name], latest[name]) for name in view.sources},
@@ -313,7 +313,7 @@ class GoldenRunner:
             changes = delta_stream.as_changes(read, source, tables[name], len(given.topics) > 1)
             typed[name] = changes
             delta_stream.standing(changes, tables[name]).createOrReplaceTempView(name)
-        frame = own.sql(view.sql)
+        frame = own.sql(exact_sums.exact(view.sql))
         columns = tuple(how.query.columns)
         found = frame.select(
             sql_stream.key_text(frame, how.key).alias("_key"), _json(columns).alias("_row")

@@ -38,6 +38,7 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from hub.errors import ConfigError, nearest
 from hub.materializers.avro_shape import AvroType, Kind, field_types, has_map, kind
 from hub.materializers.repeatable import refused
+from hub.materializers.spark_text import quoted
 from hub.materializers.transforms import called, misused
 from hub.materializers.view import EXPIRY, LAST_EVENT_AT, View
 
@@ -63,6 +64,11 @@ _SQL_TYPES: Mapping[Kind, str] = {
     "timestamp": "TIMESTAMP",
     "date": "DATE",
 }
+
+# What a view's file means, by number; noted beside a version's checkpoint, which goes on with the rules that it began with.
+# 0: an event whose unique_by is null counts nowhere; sums and arithmetic of whole numbers wrap; tombstones may leave a row of
+# nulls. 1: such an event counts by itself; what is beyond BIGINT is null; there is no such row.
+RULES = 1
 
 # Digits behind the point that a sum of decimals keeps at least.
 _SCALE = 9
@@ -126,23 +132,26 @@ class Shape:
     uniques: tuple[tuple[str, str], ...]
     outputs: tuple[tuple[str, str], ...]
     delete_when: str | None
+    # When a key has no row, because of tombstones; read of the outputs and the latest events.
+    absent: str | None = None
     # Of a view with a ttl: the topic of its expiries, and when a row is over. Of any other nothing is added to the plan.
     expiry: SourceShape | None = None
     expired: str | None = None
 
 
-def shape(view: View, schemas: Mapping[str, AvroType]) -> Shape:
-    """Compile a view against the schemas of its sources' events (by source name).
+def shape(view: View, schemas: Mapping[str, AvroType], rules: int = RULES) -> Shape:
+    """Compile a view against the schemas of its sources' events (by source name), by the ``rules`` of that number.
 
     Raises ConfigError that names the view, the field, what is wrong and the nearest thing that is right.
     """
-    return _Compiler(view, {name: field_types(schemas[name]) for name in view.sources}).shape()
+    return _Compiler(view, {name: field_types(schemas[name]) for name in view.sources}, rules).shape()
 
 
 @dataclass
 class _Compiler:
     view: View
     types: Mapping[str, Mapping[str, AvroType]]
+    rules: int = RULES
     used: dict[str, dict[str, None]] = field(default_factory=dict)
     latest: dict[str, dict[str, None]] = field(default_factory=dict)
     in_sets: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -152,6 +161,8 @@ class _Compiler:
     def shape(self) -> Shape:
         for name in self.view.sources:
             self.used[name], self.latest[name], self.in_sets[name], self.in_natives[name] = {}, {}, {}, {}
+            if self.rules:
+                self.latest[name]["_deleted"] = None
         edges = {name: self._edge_expressions(name) for name in self.view.sources}
         outputs: list[tuple[str, str]] = []
         for name, text in (*self.view.fields.items(), *self.view.computed.items()):
@@ -170,8 +181,20 @@ class _Compiler:
             tuple(self._uniques(sources)),
             tuple(outputs),
             delete_when,
+            self._absent(sources, outputs),
         )
         return made if self.view.expiry_topic is None else _expiring(made, self.view.expiry_topic)
+
+    def _absent(self, sources: Iterable[SourceShape], outputs: Iterable[tuple[str, str]]) -> str | None:
+        """When tombstones leave no row: the latest of every source is one, and the view says what deletes a row, or there was
+        never an event, or nothing but nulls is left."""
+        if not self.rules:
+            return None
+        gone = " AND ".join(f"COALESCE({source.latest}._deleted, TRUE)" for source in sources)
+        if self.view.delete_when is not None:
+            return gone
+        nulls = " AND ".join(f"{quoted(name)} IS NULL" for name, _ in outputs)
+        return f"{gone} AND (NOT _live OR {nulls})"
 
     # ---- per source: key, order, unique_by read the event itself
 
@@ -185,9 +208,20 @@ class _Compiler:
             f"CAST({key} AS STRING)",
             order,
             order_type == "TIMESTAMP",
-            f"CAST({unique} AS STRING)" if unique else None,
+            self._identity(unique) if unique else None,
             self._over_event(name, "where", source.where) if source.where else None,
         )
+
+    def _identity(self, unique: str) -> str:
+        """What an event is about, as text. Where it is null the event is about itself: its place; a tombstone about nothing."""
+        said = f"CAST({unique} AS STRING)"
+        if not self.rules:
+            return said
+        return f"COALESCE({said}, IF(_deleted, NULL, CONCAT_WS('-', '\x00', _topic, _partition, _offset)))"
+
+    def _written(self, tree: exp.Expr) -> str:
+        """As Spark reads it, with sums and arithmetic that give null instead of wrapping."""
+        return _sql(_unwrapped(tree) if self.rules else tree)
 
     def _over_event(self, name: str, what: str, text: str) -> str:
         where = f'source "{name}": {what}'
@@ -204,7 +238,7 @@ class _Compiler:
             self._known_column(where, name, parts[0])
             return _path([parts[0]] if parts[0] in META else [f"e_{name}", parts[0]], parts[1:])
 
-        return _sql(_replaced(tree, exp.Column, rewritten))
+        return self._written(_replaced(tree, exp.Column, rewritten))
 
     def _type_of(self, name: str, text: str) -> str | None:
         """The SQL type of an expression over a source's columns; None when it cannot be told."""
@@ -254,7 +288,7 @@ class _Compiler:
                 return _path([parts[0]], parts[1:])
             raise self._unknown_name(where, parts, earlier)
 
-        return _sql(_replaced(tree, exp.Column, rewritten))
+        return self._written(_replaced(tree, exp.Column, rewritten))
 
     def _aggregate(self, where: str, node: exp.Expr) -> exp.Expr:
         """Replace one aggregate by a column of the aggregation, or by a fold over a unique_by source's set."""
@@ -275,7 +309,7 @@ class _Compiler:
                     code="HUB-2103",
                 )
             self.in_natives[source]["_deleted"] = None
-            native = _sql(
+            native = self._written(
                 self._only_of(source, _replaced(node, exp.Column, lambda column: self._tagged(where, column)))
             )
             alias = self.natives.setdefault(native, f"a_{len(self.natives)}")
@@ -338,7 +372,7 @@ class _Compiler:
             return _path(["_e", parts[1]], parts[2:])
 
         def over(tree: exp.Expr) -> str:
-            return _sql(_replaced(tree.copy(), exp.Column, entry))
+            return self._written(_replaced(tree.copy(), exp.Column, entry))
 
         entries = f"r_{source}" if condition is None else f"FILTER(r_{source}, _e -> {over(condition)})"
         make = _FOLDS.get(type(node))
@@ -360,6 +394,8 @@ class _Compiler:
         elif len(values) > (2 if isinstance(node, exp.ArgMax | exp.ArgMin) else 1):
             raise self._wrong(where, f"`{_sql(node)}` takes one value", "leave the others out")
         value_type = self._inferred(arguments[0], lambda parts: (parts[0], parts[1])) if values else None
+        if make is _sum and self.rules:
+            make = _exact_sum
         folded = make(entries, values, value_type)
         if folded is None:
             raise self._wrong(
@@ -393,6 +429,9 @@ class _Compiler:
                 yield f"u_{source.name}", f"COLLECT_LIST({_identified(source)})"
         for native, alias in self.natives.items():
             yield alias, native
+        if self.rules and self.view.delete_when is None:
+            live = (f"COALESCE(BOOL_OR(NOT {_newest(source)}._deleted), FALSE)" for source in sources)
+            yield "_live", " OR ".join(live)
 
     def _uniques(self, sources: Iterable[SourceShape]) -> Iterable[tuple[str, str]]:
         """``r_<source>``: the latest entry of each identity. Sorted by order, so that in the map the last wins."""
@@ -581,6 +620,12 @@ def _sum(entries: str, arguments: Sequence[str], value_type: str | None) -> str 
     return f"IF(SIZE({values}) = 0, NULL, {folded})"
 
 
+def _exact_sum(entries: str, arguments: Sequence[str], value_type: str | None) -> str | None:
+    """``_sum``; null where whole numbers are beyond BIGINT."""
+    folded = _sum(entries, arguments, value_type)
+    return folded and folded.replace("CAST(_a + _v AS BIGINT)", "TRY_ADD(_a, CAST(_v AS BIGINT))")
+
+
 def _avg(entries: str, arguments: Sequence[str], value_type: str | None) -> str | None:
     total = _sum(entries, [f"CAST({arguments[0]} AS DOUBLE)"], "DOUBLE")
     return f"{total} / SIZE({_not_null(entries, arguments[0])})"
@@ -626,6 +671,34 @@ _FOLD_NAMES = ("avg", "collect_list", "count", "count_if", "max", "max_by", "min
 def _sql(tree: exp.Expr) -> str:
     """As Spark reads it; what cannot be written so was refused (``_parse``)."""
     return tree.sql(dialect=_DIALECT, unsupported_level=ErrorLevel.IGNORE)
+
+
+_MOST_NESTED = 40
+_TRIED: Mapping[type[exp.Expr], str] = {exp.Add: "TRY_ADD", exp.Sub: "TRY_SUBTRACT", exp.Mul: "TRY_MULTIPLY"}
+
+
+def _is_deep(node: exp.Expr) -> bool:
+    """Whether it is more than ``_MOST_NESTED`` levels deep."""
+    above: exp.Expr | None = node
+    for _ in range(_MOST_NESTED):
+        above = None if above is None else above.parent
+    return above is not None
+
+
+def _unwrapped(tree: exp.Expr) -> exp.Expr:
+    """A copy with sums and arithmetic as the functions that give null beyond their type. Without ANSI mode, in which one event
+    could stop a view, Spark's own wrap whole numbers."""
+    tree = exp.paren(tree, copy=True)  # so that each node has a parent
+    found = list(tree.find_all(exp.Sum, *_TRIED))
+    if any(_is_deep(node) for node in found):  # functions within functions: Spark's parser is recursive
+        found = [node for node in found if isinstance(node, exp.Sum)]
+    for node in reversed(found):  # the innermost first
+        if any(isinstance(each, exp.Interval | exp.Distinct) for each in node.iter_expressions()):
+            continue
+        name = _TRIED.get(type(node), "TRY_SUM")
+        node.replace(exp.Anonymous(this=name, expressions=list(node.iter_expressions())))
+    made: exp.Expr = tree.this
+    return made
 
 
 def _path(head: Sequence[str], rest: Sequence[str]) -> exp.Expr:

@@ -384,6 +384,16 @@ class View(Declared):
         return (*self.fields, *self.computed, *(() if self.ttl is None else (LAST_EVENT_AT,)))
 
     @property
+    def counted_within(self) -> dict[str, str]:
+        """By source with unique_by: within what an identity counts once. It may count under several keys: see docs/views.md."""
+        return {
+            name: f"each {source.unique_by} once within its {source.key}; one that moves to another {source.key} stays "
+            "counted under the former, too"
+            for name, source in self.sources.items()
+            if source.unique_by is not None and source.unique_by != source.key
+        }
+
+    @property
     def all_sources(self) -> dict[str, Source]:
         """Its sources, and with a ttl the topic that says which rows are over: read like one more."""
         topic = self.expiry_topic

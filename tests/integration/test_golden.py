@@ -16,7 +16,7 @@ from hub.cli.view import schemas_of
 from hub.errors import ConfigError
 from hub.materializers.golden import Case, differences, golden_files, load_golden
 from hub.materializers.golden_run import GoldenRunner
-from hub.materializers.view import load_views
+from hub.materializers.view import View, load_views
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -278,3 +278,119 @@ key: hour
         counts = {key[11:13]: row["n"] for key, row in found.rows.items()}
         assert (counts, found.late) == ({"10": 2 if late else 3, "13": 2}, late), name
         assert found.dead == []
+
+
+def test_no_identity_no_wrapped_sum_and_no_row_of_tombstones(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
+    """An event without identity counts by itself, what is beyond BIGINT is null, and a delete with its tombstone leaves no row."""
+    (tmp_path / "views").mkdir()
+    (tmp_path / "views" / "totals.yaml").write_text("""
+view: totals
+sources: {o: {topic: o, key: g, unique_by: id}, p: {topic: p, key: g}}
+fields:
+  orders: count(o.amt)
+  ordered: sum(o.amt)
+  paid: sum(p.amt)
+  twice: max(p.amt * 2)
+computed:
+  more: paid + 1
+""")
+    (tmp_path / "views" / "customers.yaml").write_text("""
+view: customers
+sources: {c: {topic: c, key: id}}
+delete_when: c.op = 'd'
+fields: {op: c.op}
+""")
+    for name, fields in (("changes", "{n: count(c.op), gone: c._deleted}"), ("names", "{op: c.op}")):
+        (tmp_path / "views" / f"{name}.yaml").write_text(
+            f"view: {name}\nsources: {{c: {{topic: c, key: id}}}}\nfields: {fields}\n"
+        )
+    (tmp_path / "views" / "by_group.yaml").write_text("""
+view: by_group
+sources: {o: {topic: o}}
+sql: SELECT g, sum(amt) AS total, count(*) AS n FROM o GROUP BY g
+""")
+    (tmp_path / "views" / "by_group_d.yaml").write_text("""
+view: by_group_d
+sources: {o: {topic: o}}
+sql: SELECT g, sum(amt) AS total, count(*) AS n FROM o GROUP BY g HAVING count(*) > 0
+""")
+    order = {"type": "record", "name": "O", "fields": [
+        {"name": "id", "type": ["null", "string"]}, {"name": "g", "type": "string"}, {"name": "amt", "type": "long"}]}  # fmt: skip
+    change = {"type": "record", "name": "C", "fields": [{"name": "id", "type": "string"}, {"name": "op", "type": "string"}]}  # fmt: skip
+    schemas = {
+        "totals": {"o": order, "p": order}, "customers": {"c": change}, "changes": {"c": change}, "names": {"c": change}, "by_group": {"o": order}, "by_group_d": {"o": order},
+    }  # fmt: skip
+    runs = GoldenRunner(spark_session, {each.name: each for each in load_views(tmp_path)}, schemas, tmp_path)
+
+    def given(source: str, identity: str | None, group: str, amount: int) -> dict[str, Any]:
+        return {"source": source, "key": group, "value": {"id": identity, "g": group, "amt": amount}}
+
+    most = 2**63 - 1
+    events = [
+        given("o", None, "a", 5), given("o", None, "a", 5), given("o", "1", "a", 7), given("o", "1", "a", 8),
+        {"source": "o", "key": "a", "value": None}, {"source": "o", "key": "nobody", "value": None},
+        given("p", None, "a", 5),
+        given("o", "1", "b", most), given("o", "2", "b", 1), given("p", None, "b", most), given("p", None, "b", most),
+    ]  # fmt: skip
+    found = runs.run("totals", Case.model_validate({"events": events, "rows": {}}))
+    assert found.rows == {
+        "a": {"orders": 3, "ordered": 18, "paid": 5, "twice": 10, "more": 6},
+        "b": {"orders": 2, "ordered": None, "paid": None, "twice": None, "more": None},
+    }
+    for view in ("by_group", "by_group_d"):
+        live = [each for each in events if each["source"] == "o" and each["value"] is not None]
+        totals = runs.run(view, Case.model_validate({"events": live, "rows": {}}))
+        assert {key: (row["total"], row["n"]) for key, row in totals.rows.items()} == {
+            "a": (25, 4),
+            "b": (None, 2),
+        }
+
+    def changed(key: str, op: str | None, record_key: str | None = None) -> dict[str, Any]:
+        value = None if op is None else {"id": key, "op": op}
+        return {"source": "c", "key": record_key or key, "value": value}
+
+    debezium = [
+        changed("7", "c"), changed("8", "c"), changed("8", "d"), changed("8", None),
+        changed("9", "c", '{"id":9}'), changed("9", "d", '{"id":9}'), changed("9", None, '{"id":9}'),
+        changed("6", "c"), changed("6", None), changed("5", None), changed("5", "c"),
+    ]  # fmt: skip
+    case = Case.model_validate({"events": debezium, "rows": {}})
+    assert runs.run("customers", case).rows == {"7": {"op": "c"}, "5": {"op": "c"}}
+    # Without delete_when what is left of a key is shown: that it is deleted, how often it changed; nulls alone are not.
+    kept = {"n": 2, "gone": True}
+    assert runs.run("changes", case).rows == {
+        "7": {"n": 1, "gone": False}, "5": {"n": 1, "gone": False}, "8": kept, "9": {"n": 2, "gone": False}, "6": {"n": 1, "gone": True},
+    }  # fmt: skip
+    assert runs.run("names", case).rows == {"7": {"op": "c"}, "5": {"op": "c"}, "9": {"op": "d"}}
+
+
+def test_an_order_that_moves_counts_under_both_customers_unless_it_is_a_table(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
+    """What the docs say of unique_by, and the way out that they name."""
+    (tmp_path / "views").mkdir()
+    (tmp_path / "views" / "by_key.yaml").write_text(
+        "view: by_key\nsources: {o: {topic: o, key: customer, unique_by: id}}\nfields: {orders: count(o.id)}\n"
+    )
+    (tmp_path / "views" / "by_table.yaml").write_text(
+        "view: by_table\nsources: {o: {topic: o, table: {key: id}}}\n"
+        "sql: SELECT customer, count(*) AS orders FROM o GROUP BY customer\n"
+    )
+    views = {each.name: each for each in load_views(tmp_path)}
+    order = {
+        "type": "record",
+        "name": "O",
+        "fields": [{"name": each, "type": "string"} for each in ("id", "customer")],
+    }
+    runs = GoldenRunner(spark_session, views, {name: {"o": order} for name in views}, tmp_path)
+    moves = [
+        {"source": "o", "value": {"id": i, "customer": c}} for i, c in (("1", "a"), ("2", "a"), ("1", "b"))
+    ]
+    case = Case.model_validate({"events": moves, "rows": {}})
+    assert {key: row["orders"] for key, row in runs.run("by_table", case).rows.items()} == {"a": 1, "b": 1}
+    assert {key: row["orders"] for key, row in runs.run("by_key", case).rows.items()} == {"a": 2, "b": 1}
+    entity = views["by_key"]
+    assert isinstance(entity, View)
+    assert "stays counted under the former" in entity.counted_within["o"]

@@ -67,10 +67,10 @@ class Stage:
         self.runner.stamp = engine._stamp(self.runner.path)
         return spark.Plan(compiled, tuple(inputs), Answered(), SCHEMA, 1, 1, self.settings.checkpoints, 2)
 
-    def generation(self) -> int:
+    def generation(self, rules: int = 1) -> int:
         """Of a start of the hub."""
         mine = {n: each.topic_id for n, each in self.cluster.topics().items() if n.startswith("crm.")}
-        made = SimpleNamespace(view=self.view, fingerprint="one", delta=None, inputs=())
+        made = SimpleNamespace(view=self.view, fingerprint="one", delta=None, inputs=(), rules=rules)
         return self.started()._generation(cast(Any, made), mine, 2)[0]
 
 
@@ -107,6 +107,28 @@ def test_a_topic_that_joined_a_pattern_later_is_missed_when_it_is_made_anew_or_g
     assert stage.generation() == 3
     note = orjson.loads((stage.settings.checkpoints / "v" / "plan.json").read_bytes())
     assert sorted(note["topics"]) == ["crm.a.orders", "crm.b.orders"] and note["fingerprint"] == "one"
+
+
+def test_a_state_that_was_made_before_rules_had_numbers_goes_on_with_its_own(stage: Stage) -> None:
+    """And with columns that have neither defaults nor aliases."""
+    assert stage.generation() == 1 and stage.started()._rules() == 1
+    path = stage.settings.checkpoints / "v" / "plan.json"
+    note = orjson.loads(path.read_bytes())
+    of = {
+        "type": "record",
+        "name": "E",
+        "fields": [{"name": "cur", "type": "string", "default": "EUR", "aliases": ["c"]}],
+    }
+    before = {
+        **{key: each for key, each in note.items() if key not in ("rules", "resolves")},
+        "latest": {"s": of},
+    }
+    path.write_bytes(orjson.dumps(before))
+    assert stage.started()._rules() == 0
+    assert stage.generation(rules=0) == 1
+    note = orjson.loads(path.read_bytes())
+    assert (note["rules"], note["resolves"]) == (0, True)
+    assert note["latest"]["s"]["fields"] == [{"name": "cur", "type": "string", "default": None}]
 
 
 def test_a_changelog_that_does_not_answer_holds_up_its_own_view_alone(

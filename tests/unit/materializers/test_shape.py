@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hub.errors import ConfigError
-from hub.materializers.shape import ORIGIN, Entry, Shape, shape, steps
+from hub.materializers.shape import ORIGIN, RULES, Entry, Shape, shape, steps
 from hub.materializers.view import View
 
 TIMESTAMP = {"type": "long", "logicalType": "timestamp-millis"}
@@ -26,13 +26,15 @@ SCHEMAS = {
 }
 
 
+SOURCES = {
+    "crm": {"topic": "crm.customers", "key": "id", "order": "updated_at"},
+    "pay": {"topic": "shop.payments", "key": "id", "order": "at", "unique_by": "payment_id"},
+    "web": {"topic": "web.*", "key": "lower(id)"},
+}
+
+
 def compiled(**changes: object) -> Shape:
-    sources = {
-        "crm": {"topic": "crm.customers", "key": "id", "order": "updated_at"},
-        "pay": {"topic": "shop.payments", "key": "id", "order": "at", "unique_by": "payment_id"},
-        "web": {"topic": "web.*", "key": "lower(id)"},
-    }
-    body = {"view": "v", "sources": sources, "fields": {"name": "crm.name"}, **changes}
+    body = {"view": "v", "sources": SOURCES, "fields": {"name": "crm.name"}, **changes}
     return shape(View.model_validate(body), SCHEMAS)
 
 
@@ -40,7 +42,7 @@ def test_a_column_outside_an_aggregate_is_the_latest_event_s() -> None:
     result = compiled(fields={"name": "upper(crm.name)"})
     assert result.outputs == (("name", "UPPER(l_crm.name)"),)
     assert dict(result.aggregates)["l_crm"] == "MAX(n_crm)"
-    assert result.sources[0].entries == (Entry("n_crm", ("_order", "_at", "name", *ORIGIN)),)
+    assert result.sources[0].entries == (Entry("n_crm", ("_order", "_at", "_deleted", "name", *ORIGIN)),)
 
 
 def test_only_used_columns_are_decoded() -> None:
@@ -53,7 +55,7 @@ def test_only_used_columns_are_decoded() -> None:
 def test_an_aggregate_of_a_plain_source_stays_spark_s_own_and_is_shared() -> None:
     result = compiled(fields={"a": "sum(web.ms)", "b": "sum(web.ms) / count(web.page)"})
     assert result.outputs == (("a", "a_0"), ("b", "a_0 / a_1"))
-    assert dict(result.aggregates)["a_0"] == "SUM(s_web.ms) FILTER(WHERE s_web._deleted = FALSE)"
+    assert dict(result.aggregates)["a_0"] == "TRY_SUM(s_web.ms) FILTER(WHERE s_web._deleted = FALSE)"
 
 
 def test_an_aggregate_sees_its_own_source_s_events_only() -> None:
@@ -82,7 +84,9 @@ def test_sums_keep_their_type() -> None:
 
 def test_a_source_over_several_topics_orders_by_time_first() -> None:
     (entry,) = compiled().sources[2].entries
-    assert entry.fields == ("_timestamp", "_topic", "_at", "_partition", "_offset"), "and each once"
+    assert entry.fields == ("_timestamp", "_topic", "_at", "_deleted", "_partition", "_offset"), (
+        "and each once"
+    )
 
 
 def test_what_has_a_map_in_it_has_no_order_and_is_compared_by_its_rank() -> None:
@@ -95,7 +99,7 @@ def test_what_has_a_map_in_it_has_no_order_and_is_compared_by_its_rank() -> None
         }
     )
     result = shape(view, {"a": record(id="string", n="long"), "b": record(id="string", n="long", tags=tags)})
-    assert dict(result.aggregates) == {
+    assert {name: sql for name, sql in result.aggregates if name != "_live"} == {
         "l_a": "MAX(n_a)",
         "l_b": "MAX_BY(n_b, STRUCT(n_b._order, n_b._at)) FILTER (WHERE n_b IS NOT NULL)",
     }
@@ -108,7 +112,7 @@ def test_aggregates_of_spark_s_own_are_given_what_they_read() -> None:
 
 def test_earlier_fields_can_be_used_and_mixed_with_sources() -> None:
     result = compiled(fields={"n": "count(web.page)"}, computed={"twice": "n * 2 + crm.credit"})
-    assert result.outputs[1] == ("twice", "n * 2 + l_crm.credit")
+    assert result.outputs[1] == ("twice", "TRY_ADD(TRY_MULTIPLY(n, 2), l_crm.credit)")
 
 
 @pytest.mark.parametrize(
@@ -211,3 +215,33 @@ def test_a_sum_of_decimals_has_their_digits(precision: int, scale: int, text: st
     source = {"topic": "shop.payments", "key": "id", "unique_by": "id"}
     view = View.model_validate({"view": "v", "sources": {"pay": source}, "fields": {"x": text}})
     assert f"CAST(0 AS {total})" in shape(view, {"pay": events}).outputs[0][1]
+
+
+def test_a_version_goes_on_with_the_rules_that_it_began_with() -> None:
+    """Its state was made by them: not a word of its plan may change."""
+    fields = {"paid": "sum(pay.amount)", "ms": "sum(web.ms)", "twice": "crm.credit * 2 + 1"}
+    body = {"view": "v", "sources": SOURCES, "fields": fields}
+    before, now = (shape(View.model_validate(body), SCHEMAS, rules) for rules in (0, RULES))
+    assert dict(before.aggregates)["a_0"] == "SUM(s_web.ms) FILTER(WHERE s_web._deleted = FALSE)"
+    assert dict(before.outputs)["twice"] == "l_crm.credit * 2 + 1"
+    assert before.absent is None and before.sources[0].entries[0].fields == (
+        "_order",
+        "_at",
+        "credit",
+        *ORIGIN,
+    )
+    assert before.sources[1].unique == "CAST(e_pay.payment_id AS STRING)"
+    assert dict(now.aggregates)["a_0"] == "TRY_SUM(s_web.ms) FILTER(WHERE s_web._deleted = FALSE)"
+    assert dict(now.outputs)["twice"] == "TRY_ADD(TRY_MULTIPLY(l_crm.credit, 2), 1)"
+    assert "TRY_ADD(_a, CAST(_v AS BIGINT))" in dict(now.outputs)["paid"]
+    gone = " AND ".join(f"COALESCE(l_{name}._deleted, TRUE)" for name in ("crm", "pay", "web"))
+    nulls = "`paid` IS NULL AND `ms` IS NULL AND `twice` IS NULL"
+    assert now.absent == f"{gone} AND (NOT _live OR {nulls})"
+    assert compiled(delete_when="crm.deleted").absent == gone
+    assert "_live" not in dict(compiled(delete_when="crm.deleted").aggregates)
+
+
+def test_a_long_chain_is_left_as_it_is() -> None:
+    """As functions within functions it would be deeper than Spark's parser goes."""
+    chain = compiled(fields={"n": "crm.credit" + " + 1" * 200}).outputs[0][1]
+    assert chain == "l_crm.credit" + " + 1" * 200
