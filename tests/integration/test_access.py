@@ -217,7 +217,7 @@ def hidden_from(guarded: Guarded, hidden: int) -> None:
 def test_bytes_with_the_id_of_a_hidden_schema_do_not_show_it(guarded: Guarded) -> None:
     root = RegistryClient(guarded.url.replace("//", f"//root:{PASSWORD}@".replace(" ", "%20")))
     schema = {**ORDER, "name": "Bonus", "fields": [{"name": "bonus_of", "type": "string"}]}
-    hidden = root.register(f"{guarded.secret}-value", json.dumps(schema))
+    hidden = root.register(f"{guarded.secret}-key", json.dumps(schema))
     cluster = KafkaCluster(guarded.settings.bootstrap, 15.0)
     writer = cluster.writer(f"{guarded.mark}.writer")
     value = encode(hidden, parsed(schema), {"bonus_of": "marked"})
