@@ -163,6 +163,23 @@ class Settings(BaseSettings):
         ge=0,
         description="memory beside the heap in which an embedded Spark sorts and groups; what does not fit is spilled. 0: in the heap",
     )
+    isolated_processes: int = Field(
+        2,
+        ge=1,
+        le=32,
+        description="views that ended Spark run in a process each, so that they end no other view; at most this many run at once",
+    )
+    isolated_heap_mb: int = Field(1024, ge=256, description="Java heap of the process of an isolated view")
+    stalled_batch_s: float = Field(
+        300.0,
+        ge=0.0,
+        description="a view is isolated when nothing moves in its batch for this long: no task ends, no record is read. 0: never",
+    )
+    python_memory_mb: int = Field(
+        2048,
+        ge=0,
+        description="address space of each process that runs views' Python functions; beyond it they get a MemoryError. 0: no bound",
+    )
     damaged_rebuilds: int = Field(
         3,
         ge=0,

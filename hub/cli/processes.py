@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
+from typing import Annotated
+
+import typer
 
 from hub.access.files import ACCESS_FILE
 from hub.cli.access import open_to_others
@@ -15,6 +19,9 @@ from hub.runtime import collect_rarely, install_stop_signals, log_to_stderr
 from hub.tracing import begin
 
 log = logging.getLogger(__name__)
+
+# An isolated view takes the processor time that the others leave.
+_NICE = 10
 
 
 def serve() -> None:
@@ -69,11 +76,24 @@ def apply_changelogs() -> None:
     run(*begun)
 
 
-def materialize() -> None:
+def materialize(
+    only: Annotated[
+        str | None, typer.Option(hidden=True, help="A version of a view, which is isolated")
+    ] = None,
+    decides: Annotated[
+        bool, typer.Option("--decides", hidden=True, help="It opens its view's versions")
+    ] = False,
+) -> None:
     """Every view of the project by Spark, until a stop signal comes."""
     from hub.materializers.engine import run
 
-    run(*_begin_loop("hub-materializer", "materializer"))
+    if only is not None:
+        os.nice(_NICE)
+    run(
+        *_begin_loop("hub-materializer", "materializer" if only is None else f"isolated-{only}"),
+        only,
+        decides=decides,
+    )
 
 
 def _begin_loop(service: str | None, process: str) -> tuple[Settings, threading.Event]:

@@ -23,9 +23,10 @@ from hub.cli.view_versions import (
     rewind,
     rollback,
 )
-from hub.errors import CallerError, ConfigError, NotFound, nearest
+from hub.errors import CallerError, ConfigError, HubError, NotFound, nearest
 
 if TYPE_CHECKING:
+    from hub.config import Settings
     from hub.materializers.classify import Classified
     from hub.materializers.sql_view import Query, SqlView
     from hub.materializers.view import View
@@ -75,36 +76,103 @@ def validate(
     project: Annotated[
         Path | None, typer.Argument(help="The project folder. Default: the current project")
     ] = None,
+    spark: Annotated[
+        bool | None,
+        typer.Option(
+            "--spark/--no-spark",
+            help="Have Spark analyze each view, too, which takes some seconds. Default: where its jars are fetched",
+        ),
+    ] = None,
 ) -> None:
     """Check the files of a project's views, and their fields against the schemas that topics.yaml names. Needs no Kafka."""
-    from hub.materializers.classify import classify
-    from hub.materializers.delta_inputs import planned
-    from hub.materializers.shape import shape
-    from hub.materializers.sql_view import SqlView, checked
     from hub.materializers.view import load_view, view_files
 
-    folder = project or load_settings().project
+    settings = load_settings() if project is None else load_settings(project=project)
+    folder = project or settings.project
     files = view_files(folder)
     if not files:
         raise NotFound(f'folder "{folder / "views"}" has no views', hint="a view is a file views/NAME.yaml")
-    for file in files:
-        view = load_view(file)
-        schemas, unknown = schemas_of(folder, view)
-        said = "fine"
-        if isinstance(view, SqlView):
-            query = checked(view, schemas)
-            found = classify(query)
-            if not found.native and not unknown:
-                planned(found, schemas)
-            said = f"fine; class {found.name}" + ("" if found.native else ", by the delta operator")
-            _check_columns(folder, query)
-        else:
-            if not unknown:
-                shape(view, schemas)
-            said = "; ".join([said, *(f"{name} counts {how}" for name, how in view.counted_within.items())])
-        if unknown:
-            said = f"{said.replace('fine', 'well formed')}; not checked: {_unchecked(folder, view, unknown)}"
-        note(f"{file}: {said}")
+    views = {file: load_view(file) for file in files}
+    said = {file: _checked(folder, settings, file, view) for file, view in views.items()}
+    asks = _has_spark(settings) if spark is None else spark
+    analyzed = _analyzed(folder, settings, list(views.values())) if asks else {}
+    for file, view in views.items():
+        note(f"{file}: {said[file]}{analyzed.get(view.name, '')}")
+
+
+def _checked(folder: Path, settings: Settings, file: Path, view: View | SqlView) -> str:
+    """What is said of a view that is right as far as its file tells. Raises ConfigError."""
+    from hub.materializers.classify import classify
+    from hub.materializers.delta_inputs import planned
+    from hub.materializers.shape import shape
+    from hub.materializers.sql_checks import slow_patterns
+    from hub.materializers.sql_view import SqlView, checked
+
+    _check_stores(settings, file, view)
+    schemas, unknown = schemas_of(folder, view)
+    said = "fine"
+    if isinstance(view, SqlView):
+        query = checked(view, schemas)
+        found = classify(query)
+        if not found.native and not unknown:
+            planned(found, schemas)
+        said = f"fine; class {found.name}" + ("" if found.native else ", by the delta operator")
+        _check_columns(folder, query)
+        for pattern in slow_patterns(query.tree):
+            note(
+                f'! {file}: the regular expression "{pattern}" repeats a group that repeats: its time may double with each '
+                "character of a text. Repeat one of the two only"
+            )
+    else:
+        if not unknown:
+            shape(view, schemas)
+        said = "; ".join([said, *(f"{name} counts {how}" for name, how in view.counted_within.items())])
+    if unknown:
+        said = f"{said.replace('fine', 'well formed')}; not checked: {_unchecked(folder, view, unknown)}"
+    return said
+
+
+def _check_stores(settings: Settings, file: Path, view: View | SqlView) -> None:
+    for name in view.stores:
+        if name not in settings.store_urls:
+            guess = nearest(name, settings.store_urls)
+            raise ConfigError(
+                f'view "{view.name}": store "{name}" is not in hub.yaml',
+                where=str(file),
+                hint=f'did you mean "{guess}"?' if guess else f"stores: {', '.join(settings.store_urls)}",
+                code="HUB-2116",
+            )
+
+
+def _has_spark(settings: Settings) -> bool:
+    from hub.embedded import find_java
+    from hub.embedded.jars import missing_jars
+
+    try:
+        find_java(settings)
+        return not missing_jars(settings, ("spark",))
+    except HubError:
+        return False
+
+
+def _analyzed(folder: Path, settings: Settings, views: list[View | SqlView]) -> dict[str, str]:
+    """What Spark's analyzer adds to what is said of views. Raises ConfigError with its words for one that it refuses. Python
+    functions are not run here, so views that name them are left out."""
+    from hub.cli.view_golden import golden_runner
+    from hub.materializers.golden_run import UNKNOWN_SOURCE
+
+    plain = {view.name: view for view in views if view.transforms is None}
+    said = {view.name: "; not analyzed: its functions run in Spark only" for view in views if view.transforms}
+    with golden_runner(settings, folder, plain) as runner:
+        for name in plain:
+            try:
+                runner.analyze(name)
+            except NotFound as error:
+                if error.code != UNKNOWN_SOURCE:
+                    raise
+            else:
+                said[name] = ", as Spark's analyzer says"
+    return said
 
 
 @app.command()

@@ -75,7 +75,7 @@ def run_tests(
             hint=f'a test is a file in "{folder / "views" / "tests"}": docs/views.md shows one',
             code="HUB-1416",
         )
-    with _runner(settings, folder, views) as runner, counted("testing") as say:
+    with golden_runner(settings, folder, views) as runner, counted("testing") as say:
         verdicts = []
         for number, each in enumerate(cases, 1):
             verdicts.append(_verdict(runner, *each))
@@ -115,7 +115,9 @@ def _verdict(runner: GoldenRunner, view: str, name: str, case: Case) -> Verdict:
 
 
 @contextmanager
-def _runner(settings: Settings, folder: Path, views: Mapping[str, View | SqlView]) -> Iterator[GoldenRunner]:
+def golden_runner(
+    settings: Settings, folder: Path, views: Mapping[str, View | SqlView]
+) -> Iterator[GoldenRunner]:
     from hub.cli.view import schemas_of
     from hub.materializers.golden_run import GoldenRunner
 

@@ -55,6 +55,13 @@ class SparkGateway(NamedTuple):
         os.environ["PYSPARK_GATEWAY_PORT"] = str(self.port)
         os.environ["PYSPARK_GATEWAY_SECRET"] = self.secret
 
+    def ended(self, timeout_s: float) -> int | None:
+        """The exit code of a JVM that ends within that time; None: it goes on."""
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
     def stop(self, timeout_s: float = 10.0) -> None:
         """End the JVM: in order first, killed when that takes longer."""
         for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):

@@ -28,6 +28,7 @@ from typing import Literal
 from sqlglot import Token, TokenType, exp
 
 from hub.materializers import real_time
+from hub.materializers.sql_checks import is_aggregate
 from hub.materializers.sql_view import (
     FROM,
     ORIGIN,
@@ -45,13 +46,6 @@ Class = Literal["A", "B", "B-session", "C", "D"]
 Mode = Literal["append", "update"]
 
 _WINDOWS = ("window", "session_window")
-# Aggregates that sqlglot has no node for, as Spark calls them.
-_MORE_AGGREGATES = {
-    "approx_top_k", "bitmap_construct_agg", "bitmap_or_agg", "bool_and", "bool_or", "count_min_sketch", "every",
-    "histogram_numeric", "hll_sketch_agg", "hll_union_agg", "kll_sketch_agg_bigint", "kll_sketch_agg_double",
-    "kll_sketch_agg_float", "mean", "percentile", "regr_r2", "some", "theta_sketch_agg", "theta_union_agg",
-    "try_avg", "try_sum",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,7 +475,7 @@ class _Classifier:
     # ---- aggregates
 
     def _aggregates(self, select: exp.Select) -> bool:
-        return select.args.get("group") is not None or any(_is_aggregate(node) for node in _own(select))
+        return select.args.get("group") is not None or any(is_aggregate(node) for node in _own(select))
 
     def _aggregate(self, select: exp.Select, scope: Scope, base: _Shape) -> _Shape:
         group = select.args.get("group")
@@ -878,7 +872,7 @@ def _versions(query: Query) -> dict[int, str]:
             if relation.query is not None:
                 of(relation.query)
                 terms.append(f"coalesce({_qualified(relation, VERSION)}, 0)")
-                aggregated = aggregated or _is_aggregated(query, relation.query)
+                aggregated = aggregated or is_aggregated(query, relation.query)
             elif relation.source and query.view.sources[relation.source].read_as == "stream":
                 terms.append(f"coalesce({_qualified(relation, '_offset')}, 0)")
         return " + ".join(terms[1:] if aggregated else terms)
@@ -913,7 +907,7 @@ def _read(query: Query, select: exp.Select) -> Iterable[Relation]:
     return [each for each in query.scope(select).relations if each.alias not in hidden]
 
 
-def _is_aggregated(query: Query, node: exp.Expr) -> bool:
+def is_aggregated(query: Query, node: exp.Expr) -> bool:
     return isinstance(node, exp.Select) and bool(_group(_reached(query, node)))
 
 
@@ -970,12 +964,6 @@ def _spread(node: exp.Expr) -> list[exp.Expr]:
     if isinstance(node, exp.Tuple):
         return list(node.expressions)
     return [node.this] if isinstance(node, exp.Paren) else [node]
-
-
-def _is_aggregate(node: exp.Expr) -> bool:
-    if isinstance(node, exp.Anonymous):
-        return node.name.lower() in _MORE_AGGREGATES
-    return isinstance(node, exp.AggFunc)
 
 
 def _window_call(node: exp.Expr) -> str | None:

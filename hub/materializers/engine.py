@@ -27,7 +27,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
@@ -55,6 +55,8 @@ from hub.materializers.delta_stream import DeltaQuery
 from hub.materializers.disks import full_disk
 from hub.materializers.folder_times import CommitWatch, ViewFolder
 from hub.materializers.formats import of_registry, without_defaults
+from hub.materializers.isolated import Alone, Shared, told_of
+from hub.materializers.isolation import Phase
 from hub.materializers.progress import (
     PROGRESS_CONFIG,
     PROGRESS_TOPIC,
@@ -66,6 +68,7 @@ from hub.materializers.progress import (
 )
 from hub.materializers.pulse import Pulse, folder_of
 from hub.materializers.shape import META, RULES, Shape, shape
+from hub.materializers.silence import Silence
 from hub.materializers.slots import Slots, local_slots
 from hub.materializers.span_counts import telling
 from hub.materializers.spark_ends import SparkEnds
@@ -74,7 +77,7 @@ from hub.materializers.sql_view import SqlSource, SqlView, checked, query_of
 from hub.materializers.transform_functions import failure, own_session
 from hub.materializers.transforms import digest
 from hub.materializers.unknown_ids import ASK_AGAIN_S, UnknownIds
-from hub.materializers.version_ledger import Ledger
+from hub.materializers.version_ledger import UNDECIDED, Ledger
 from hub.materializers.versions import Changed, Definition, Kept, Lost, Opened, Policy, Version
 from hub.materializers.view import (
     View,
@@ -106,12 +109,16 @@ _BULK_FROM = 20_000
 # How often the note is written that says how far a view's batches were swept.
 _NOTE_S = 1.0
 _CUTS_STOP_S = 5.0
+# How long a JVM that has closed its connections may take to end.
+_JVM_ENDS_S = 10.0
 # The others of a group wait for its report.
 _POLL_IN_STEP_S = 0.01
 _DEFAULT_LARGEST = 1_048_588  # a broker's message.max.bytes where nobody says another
 _HEADROOM = 65_536  # what headers may add
 # Between two questions for news: a hundred a second, whatever the number of views.
 _MS_A_VIEW = 10
+# How many times longer it takes until what gives no sign of life counts as stalled: planning, and the delta operator's computing.
+_BLIND_PATIENCE = 4
 # A view that reads another one looks this often whether it is there.
 _WAITS, _WAIT_S = "HUB-3054", 0.5
 _LOST, _DROPPED = "HUB-3056", "HUB-3057"
@@ -126,9 +133,12 @@ def paced(settings: Settings, views: int) -> Settings:
     return settings.model_copy(update={"trigger_ms": max(settings.trigger_ms, _MS_A_VIEW * views)})
 
 
-def run(settings: Settings, stop: threading.Event) -> None:
+def run(settings: Settings, stop: threading.Event, only: str | None = None, *, decides: bool = False) -> None:
     """Run every view of the project until ``stop`` is set. When Spark's JVM is gone the process ends at once: its
-    supervisor starts it again, and the checkpoints say where it was."""
+    supervisor starts it again, and the checkpoints say where it was.
+
+    ``only``: the process of an isolated version (isolated.py), which runs that one. What is to be decided about a view's
+    versions is left to the shared process, unless it ``decides``."""
     cluster = own_cluster(settings)
     cluster.wait_ready(settings.start_timeout_s)
     _ensure_topic(cluster, PROGRESS_TOPIC, 1, PROGRESS_CONFIG, settings)
@@ -140,6 +150,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     session, gateway = spark.open_session(settings, slots)
     registry = RegistryClient(settings.registry)
     runners: Runners = {}
+    isolation: Shared | Alone = Shared(settings) if only is None else Alone(settings, only, decides)
     remover = _Remover(settings, cluster, registry, ledger)
     cuts = Cuts(cluster, cluster.writer(), settings.live_events_per_batch, settings.trigger_ms / 1000)
     pulse = Pulse(cluster.writer(), folder_of(settings.project))
@@ -148,21 +159,27 @@ def run(settings: Settings, stop: threading.Event) -> None:
     versions_at = counted_at = looked_at = 0.0
     opened = ExitStack()
     try:
+        isolation.open()
         in_step.start()
-        opened.enter_context(telling(cluster, "hub-materializer"))
-        opened.enter_context(pulse.running())
+        opened.enter_context(
+            telling(cluster, "hub-materializer" if only is None else f"hub-materializer-{only}")
+        )
+        if only is None:  # it speaks for all of them
+            opened.enter_context(pulse.running())
         while not stop.is_set():
             files = folder.files()
-            ledger.own = frozenset(path.stem for path in files)
-            pulse.tell(ledger.own)
-            wanted = [(path, suffix) for path in files for suffix in ledger.suffixes(path.stem)]
+            pulse.tell(frozenset(path.stem for path in files))
+            known = [(path, suffix) for path in files for suffix in ledger.suffixes(path.stem)]
+            wanted = isolation.step(known, ledger)
+            for state in isolation.said():
+                board.say(state)
             for key in wanted:
                 if key not in runners or not runners[key].alive:
                     runners[key] = Runner(
-                        key[0], settings, session, slots, cluster, registry, board, ledger, key[1]
+                        key[0], settings, session, slots, cluster, registry, board, ledger, key[1], isolation
                     )
                     runners[key].start()
-            cuts.running = [runners[key] for key in wanted]
+            cuts.running = isolation.in_groups([runners[key] for key in wanted])
             board.post()
             for key, runner in list(runners.items()):
                 if key not in wanted:
@@ -174,7 +191,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
             try:
                 if time.monotonic() >= versions_at:
                     ledger.step()
-                    remover.step(runners)
+                    remover.step(runners, isolation.reads())
             except HubError as error:
                 log.warning("versions of views, tried again: %s", error.message)
                 versions_at = time.monotonic() + _STALE_CHECK_S
@@ -188,14 +205,30 @@ def run(settings: Settings, stop: threading.Event) -> None:
             if gateway.process.poll() is not None:
                 # Nothing can be stopped in order any more; a new process starts from the checkpoints.
                 log.error("Spark's JVM has ended: %s", describe_exit(gateway.process.returncode))
+                isolation.died(gateway.process.returncode)
                 os._exit(1)
             if time.monotonic() >= looked_at:
                 looked_at = time.monotonic() + _STALE_CHECK_S
                 if spark.is_stopped(session):
                     log.error("Spark has stopped itself, in a JVM that goes on: its log says why")
                     os._exit(1)
+                if any(runner.undecided for runner in runners.values()):
+                    return
+                for runner in runners.values():
+                    runner.look_at_planning(time.monotonic())
+                    if runner.stalled is not None:
+                        isolation.stalled(runner.table, runner.stalled)
+                        os._exit(1)
             board.news.wait(_TURN_S)
+    except Exception as error:
+        if spark.is_gone(error):
+            code = gateway.ended(_JVM_ENDS_S)
+            log.error("Spark's JVM does not answer any more: %s", error)
+            isolation.died(code if code is not None else 1)
+            os._exit(1)
+        raise
     finally:
+        isolation.close()
         _stop_all(runners)
         board.post()
         in_step.join(_CUTS_STOP_S)
@@ -214,14 +247,15 @@ class _Remover:
     ledger: Ledger
     due_at: dict[str, float] = field(default_factory=dict)
 
-    def step(self, runners: Runners) -> None:
+    def step(self, runners: Runners, read_elsewhere: frozenset[str]) -> None:
         for view, state in self.ledger.all().items():
             for suffix in state.dropping:
                 table, now = table_of(view, suffix), time.monotonic()
                 if now < self.due_at.setdefault(table, now + _REMOVE_AFTER_S):
                     continue
                 self.due_at[table] = now + _REMOVE_AFTER_S  # if it fails, or another view still reads it
-                if any(changelog_of(table) in runner.reads for runner in runners.values()):
+                topic = changelog_of(table)
+                if topic in read_elsewhere or any(topic in runner.reads for runner in runners.values()):
                     continue
                 self._remove(view, suffix)
                 del self.due_at[table]
@@ -421,8 +455,14 @@ class Runner:
         board: Board,
         ledger: Ledger | None = None,
         suffix: int | None = None,
+        isolation: Shared | Alone | None = None,
     ) -> None:
         self.path = path
+        self.isolation = isolation or Shared(settings)
+        self.stalled: str | None = None  # why it is to be isolated, as half a sentence after "its batch"
+        self.undecided = False  # the shared process is to decide about its versions
+        self.planning_since_s: float | None = None
+        self.silence = Silence(settings.stalled_batch_s)
         self.suffix = suffix
         self.table = table_of(path.stem, suffix)
         self.ledger = ledger or Ledger(cluster, board.writer)
@@ -520,6 +560,9 @@ class Runner:
                     self._say("retrying", _first_line(str(error)))
                 self.stopping.wait(backoff.next_s())
             except HubError as error:
+                if error.code == UNDECIDED:
+                    self.undecided = True
+                    break
                 if error.code in delta_stream.LOST:
                     self._doubts(error.message)
                     self.stopping.wait(backoff.next_s())
@@ -619,6 +662,29 @@ class Runner:
                 return plan
 
     def _plan(self) -> AnyPlan:
+        with self._marked("planning"):
+            return self._planned()
+
+    @contextlib.contextmanager
+    def _marked(self, phase: Phase) -> Iterator[None]:
+        """Note on disk what the thread does: whoever looks after the process died knows what was under way."""
+        self.isolation.marks.mark(self.table, phase)
+        self.planning_since_s = time.monotonic() if phase == "planning" else None
+        try:
+            yield
+        except BaseException as error:
+            self._keep_marks(error)
+            raise
+        finally:
+            self.planning_since_s = None
+            self.isolation.marks.mark(self.table, None)
+
+    def _keep_marks(self, error: BaseException) -> None:
+        """When Spark is gone, what is noted is the evidence: whatever this process still tries must not overwrite it."""
+        if spark.is_gone(error):
+            self.isolation.marks.freeze()
+
+    def _planned(self) -> AnyPlan:
         topics = self.cluster.topics()
         known = self.ledger.version(self.path.stem, self.suffix)
         text = self._read_file()
@@ -1163,6 +1229,11 @@ class Runner:
     def _follow(self, plan: AnyPlan, mode: Mode, *, whole: bool = False) -> bool:
         """Run the query and report its batches. True when it was stopped because the plan is stale. ``whole``: bulk, as one batch."""
         assert self.view is not None
+        if not self.isolation.allows(
+            self.table
+        ):  # its file was mended, and the newer version takes its place
+            self.stopping.wait()
+            return False
         if not whole:
             self._replay(plan, mode)
             if self.stopping.is_set():
@@ -1177,7 +1248,8 @@ class Runner:
                 self.untold = self.cluster.end_offsets(plan.topics)
             _realtime_mark(plan).touch()
         try:
-            query = self._started(plan, mode, whole=whole)
+            with self._marked("planning"):
+                query = self._started(plan, mode, whole=whole)
         except BaseException:
             self.slots.leave(self.path.stem, self.table)
             raise
@@ -1190,6 +1262,9 @@ class Runner:
         # Real-time mode plans anew at each checkpoint only, and everything waits for it: it begins in a JVM that has
         # compiled what that takes, which live batches teach it.
         warm_at = time.monotonic() + self.settings.realtime_warm_up_s
+        running = ExitStack()
+        running.enter_context(self._marked("running"))
+        self.silence = Silence(self._silence_limit_s(mode))
         try:
             while True:
                 self.stopping.wait(_POLL_S if self.member is None else _POLL_IN_STEP_S)
@@ -1206,6 +1281,7 @@ class Runner:
                     self._say(mode, self._beside(mode))
                 if time.monotonic() >= check_at:
                     check_at = time.monotonic() + _STALE_CHECK_S
+                    self._look_for_life(query)
                     if mode != "bulk" and self._mode() != mode:
                         return True  # a swap: its turn has come, or is over
                     if self.delta is not None:
@@ -1221,15 +1297,42 @@ class Runner:
                 refused = isinstance(failure, PySparkException) and spark.refusal(self.path.stem, failure)
                 raise refused or failure
             return False
+        except BaseException as error:
+            self._keep_marks(error)
+            raise
         finally:
             self._leave()  # before another query of the view can begin
             query.stop()
+            running.close()
             self.slots.leave(self.path.stem, self.table)
             if self.delta is not None:
                 self.delta.close()
                 self.delta = None
             elif isinstance(plan, SqlPlan):
                 sql_stream.keep(plan.checkpoint, self.swept)
+
+    def _silence_limit_s(self, mode: Mode) -> float:
+        """How long nothing may move in a batch; 0: for ever. Real time commits only so often, and the delta operator computes
+        without telling Spark."""
+        limit_s = self.settings.stalled_batch_s
+        if not limit_s or mode != "realtime":
+            return limit_s * (_BLIND_PATIENCE if self.delta is not None else 1)
+        return limit_s + 2 * self.settings.realtime_checkpoint_s
+
+    def look_at_planning(self, now_s: float) -> None:
+        """Ask for the view's isolation when its plan takes too long: a function's file may never end."""
+        since_s, limit_s = self.planning_since_s, self.settings.stalled_batch_s * _BLIND_PATIENCE
+        if since_s is not None and limit_s and now_s - since_s > limit_s:
+            self.stalled = f"was planned for {limit_s:g} s"
+
+    def _look_for_life(self, query: StreamingQuery) -> None:
+        """Ask for the view's isolation when nothing has moved in its batch for too long."""
+        seen, now_s = self.isolation.marks.see(self.table), time.monotonic()
+        if seen.at is None:
+            self.silence.moved(now_s)
+            return
+        if self.silence.look((seen.at, seen.done), lambda: spark.life(self.session, query), now_s):
+            self.stalled = f"did not move for {self.silence.limit_s:g} s"
 
     def _beside(self, mode: Mode) -> str | None:
         """Why a version that is to run in real time does not."""
@@ -1294,8 +1397,19 @@ class Runner:
 
     def _live(self) -> dict[str, Progress]:
         """What was told live of the views that this one reads, by their names."""
-        told = {name: self.board.live.get(table) for name, table in self._read_versions().items()}
+        told = {name: self._told_live(table) for name, table in self._read_versions().items()}
         return {name: progress for name, progress in told.items() if progress is not None}
+
+    def _told_live(self, table: str) -> Progress | None:
+        """What was told last of a version live, by this process or by its own."""
+        here, heard = self.board.live.get(table), self.ledger.told.get(table)
+        if (
+            heard is None
+            or heard.mode == "bulk"
+            or (here is not None and here.generation >= heard.generation)
+        ):
+            return here
+        return heard
 
     def _know_live(self, tables: set[str]) -> None:
         """What was told of views before this process began, for those of which nothing was told since."""
@@ -1386,6 +1500,7 @@ class Runner:
         except FileNotFoundError:
             return True
         except HubError:
+            self.silence.moved(time.monotonic())  # a batch that waits for Kafka is not stalled
             return False
         found = [topics[name] for name in self.logs if name in topics]
         if {each.name: (each.topic_id, each.partitions) for each in found} != self.logs:
@@ -1402,6 +1517,10 @@ class Runner:
     def _say(self, state: EngineState, reason: str | None = None) -> None:
         if self.replaced:
             return
+        entry = self.isolation.entry
+        if entry is not None:
+            now = f"now {state}" + (f": {reason}" if reason else "")
+            state, reason = "isolated", told_of(entry, now)
         self.said = (state, reason)
         view = self.view
         sources = {name: source.topic for name, source in view.sources.items()} if view else {}

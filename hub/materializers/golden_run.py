@@ -49,6 +49,7 @@ _STORED = pyarrow.schema(
     ]
 )
 _JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSX"}
+UNKNOWN_SOURCE = "HUB-2147"
 _MOST_S = 120
 _names = itertools.count(1)
 
@@ -81,6 +82,11 @@ class GoldenRunner:
         self._views, self._schemas, self._folder = views, schemas, folder
         self._made: dict[str, Made] = {}
         self._sessions: dict[str, SparkSession] = {}
+
+    def analyze(self, view: str) -> AvroType:
+        """Return the schema of the view's rows as Spark's analyzer types them; nothing is run. Raises ConfigError for a view that
+        Spark refuses, NotFound (UNKNOWN_SOURCE) when the schema of a source is not known."""
+        return self._ready(view, ()).row_schema
 
     def run(self, view: str, case: Case) -> Outcome:
         """What the view makes of the case's events. Raises ConfigError for a view or an event that is wrong, PeerError
@@ -170,7 +176,7 @@ class GoldenRunner:
             raise NotFound(
                 f'view "{view.name}": source "{name}": topics.yaml names no schema for "{source.topic}"',
                 hint="schema: schemas/orders.avsc at the topic; a test encodes its events with it",
-                code="HUB-2147",
+                code=UNKNOWN_SOURCE,
             )
         return found
 

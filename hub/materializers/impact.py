@@ -126,7 +126,7 @@ def _paths(expressions: Iterable[str | None]) -> Iterator[tuple[str, ...]]:
             continue
         try:
             tree = sqlglot.parse_one(text, dialect="spark")
-        except SqlglotError:
+        except (SqlglotError, RecursionError):
             continue
         for column in tree.find_all(exp.Column):
             yield tuple(part.name for part in column.parts)

@@ -2,7 +2,7 @@
 
 Two kinds of records, JSON, compacted by key. ``progress:<view>`` says: *once a store's changelog positions cover*
 ``changelog``, *the store covers the source positions* ``sources``. From it come read-your-writes, lag and freshness of
-views. ``state:<view>`` says what the view's engine does and why. (Of groups of views: cuts.py.) A record is written after its batch is committed, so
+views. ``state:<view>`` says what the view's engine does and why; ``isolated``: it runs in a process of its own. (Of groups of views: cuts.py.) A record is written after its batch is committed, so
 a lost one delays knowledge and never makes it wrong; at start the last one is written again from the checkpoint.
 """
 
@@ -26,7 +26,7 @@ PROGRESS_CONFIG: Mapping[str, str] = {
 }
 
 Mode = Literal["bulk", "live", "realtime"]
-EngineState = Literal["starting", "bulk", "live", "realtime", "retrying", "failed", "stopped"]
+EngineState = Literal["starting", "bulk", "live", "realtime", "retrying", "failed", "isolated", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,13 +32,15 @@ from dataclasses import dataclass, field, replace
 import sqlglot
 from sqlglot import ErrorLevel, exp
 from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import ParseError, UnsupportedError
+from sqlglot.errors import ParseError, SqlglotError, UnsupportedError
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from hub.errors import ConfigError, nearest
 from hub.materializers.avro_shape import AvroType, Kind, field_types, has_map, kind
 from hub.materializers.repeatable import refused
 from hub.materializers.spark_text import quoted
+from hub.materializers.sql_checks import kinds, problem_in
+from hub.materializers.sql_depth import MOST_BRACKETS, MOST_LEVELS, deep_node, deep_token, shortened
 from hub.materializers.transforms import called, misused
 from hub.materializers.view import EXPIRY, LAST_EVENT_AT, View
 
@@ -446,14 +448,23 @@ class _Compiler:
 
     def _parse(self, where: str, text: str) -> exp.Expr:
         try:
-            tree = sqlglot.parse_one(text, dialect=_DIALECT)
-        except ParseError as error:
-            first = error.errors[0] if error.errors else {}
+            deep = deep_token(sqlglot.tokenize(text, dialect=_DIALECT)) is not None
+            tree = None if deep else sqlglot.parse_one(text, dialect=_DIALECT)
+        except RecursionError:
+            tree = None
+        except SqlglotError as error:
+            first = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
             at = f" at column {first['col']}" if "col" in first else ""
-            said = first.get("description", str(error)).rstrip(".")
+            why = str(first.get("description", error)).splitlines()[0].rstrip(".")
             raise self._wrong(
-                where, f"`{text}` is no SQL expression: {said}{at}", "see docs/views.md"
+                where, f"`{shortened(text)}` is no SQL expression: {why}{at}", "see docs/views.md"
             ) from None
+        if tree is None or deep_node(tree) is not None:
+            raise self._wrong(
+                where,
+                f"`{shortened(text)}` is nested too deep",
+                f"{MOST_BRACKETS} brackets, {MOST_LEVELS} parts of a chain; a field may name the fields before it",
+            )
         bad = tree.find(*_NOT_HERE)
         if bad is not None:
             raise self._wrong(
@@ -483,6 +494,9 @@ class _Compiler:
         said = misused(tree, self.view.functions)
         if said is not None:
             raise self._wrong(where, *said, code="HUB-2151")
+        problem = problem_in(tree, [each.name for each in self.view.functions], kinds(self.types))
+        if problem is not None:
+            raise self._wrong(where, problem.what, problem.hint, code="HUB-2105")
         never = refused(Dialect.get_or_raise(_DIALECT).tokenize(text), tree)
         if never is not None:
             raise self._wrong(where, never.what, never.hint, code="HUB-2102")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -181,6 +181,8 @@ def open_session(
                 "spark.memory.offHeap.enabled": "true",
                 "spark.memory.offHeap.size": f"{settings.spark_off_heap_mb}m",
             }
+    if settings.python_memory_mb:
+        conf["spark.executor.pyspark.memory"] = f"{settings.python_memory_mb}m"
     conf["spark.local.dir"] = str(settings.home.absolute() / "spark")
     conf["spark.sql.warehouse.dir"] = str(settings.home.absolute() / "spark" / "warehouse")
     # A buffer between two stages in real time is sent after this, also when it is not full; Spark's own is 50.
@@ -403,10 +405,31 @@ def causes(query: StreamingQuery) -> str:
     return "\n".join(found)
 
 
+def life(session: SparkSession, query: StreamingQuery) -> tuple[int, ...]:
+    """What changes while a query's batch runs: its stages, and in them tasks that ended and records that were read, moved and
+    written, as executors tell every few seconds. () while none of its stages runs."""
+    stages = session.sparkContext._jsc.sc().statusStore().activeStages()
+    found: list[int] = []
+    for number in range(stages.size()):
+        stage = stages.apply(number)
+        description = stage.description()
+        if description.isDefined() and str(query.runId) in description.get():
+            found += [stage.stageId(), stage.numCompleteTasks(), stage.inputRecords(), stage.outputRecords()]
+            found += [stage.shuffleReadRecords(), stage.shuffleWriteRecords()]
+    return tuple(found)
+
+
 def executed(duration_ms: Container[str]) -> bool:
     """Whether a progress report is of a batch that was run, by what it says took time. After ten idle seconds Spark
     reports the batch that will be next, as if it had taken nothing; when it has run, it is reported again."""
     return "addBatch" in duration_ms or "commitOffsets" in duration_ms
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether an error says that Spark's JVM does not answer any more. What Java throws is another one."""
+    return isinstance(error, ConnectionError) or (
+        isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+    )
 
 
 def is_stopped(session: SparkSession) -> bool:

@@ -19,16 +19,14 @@ from sqlglot.parsers.postgres import PostgresParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from hub.errors import CallerError
+from hub.materializers.sql_depth import MOST_BRACKETS, deep_token
 
 MOST_CHARACTERS = 20_000
 MOST_TOKENS = 4_000
-MOST_BRACKETS = 40
 MOST_TREE_DEPTH = 100
 MOST_NODES = 8_000
 
 _DIALECT = "postgres"
-_OPEN = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE)
-_CLOSE = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END)
 _WIDEST = 160
 
 
@@ -240,14 +238,10 @@ def _check(text: str, tokens: list[Token]) -> None:
             hint="views are read-only here: events change them",
             code="HUB-1443",
         )
-    depth = 0
+    deep = deep_token(tokens)
+    if deep is not None:
+        raise _too_deep(text, deep.start)
     for number, token in enumerate(tokens):
-        if token.token_type in _OPEN:
-            depth += 1
-        elif token.token_type in _CLOSE:
-            depth -= 1
-        if depth > MOST_BRACKETS:
-            raise _too_deep(text, token.start)
         if token.token_type == TokenType.SEMICOLON and any(
             each.token_type != TokenType.SEMICOLON for each in tokens[number:]
         ):

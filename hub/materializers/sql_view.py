@@ -28,12 +28,14 @@ from hub.errors import ConfigError, nearest
 from hub.materializers.avro_shape import AvroType, field_types, has_micros, kind
 from hub.materializers.repeatable import refused
 from hub.materializers.shape import META
+from hub.materializers.sql_checks import kinds, problem_in
+from hub.materializers.sql_depth import MOST_BRACKETS, MOST_LEVELS, deep_node, deep_token, shortened
 from hub.materializers.transforms import misused
 from hub.materializers.view import CHANGELOG_PREFIX, Declared, EventFormat, Name
 from hub.yaml import load_model, place
 
+_WIDEST = 160  # characters of a line that a complaint shows
 _SPARK = Dialect.get_or_raise("spark")
-_MOST_DEPTH = 40  # brackets within brackets: the parser is recursive
 
 # The column that carries a row's version through the SQL, out of the way of every other name.
 VERSION = "_hub_version"
@@ -336,6 +338,9 @@ def _read(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
     said = misused(tree, view.functions)
     if said is not None:
         raise wrong(view, *said, None, "HUB-2151")
+    problem = problem_in(tree, [each.name for each in view.functions], kinds(types))
+    if problem is not None:
+        raise wrong(view, problem.what, problem.hint, _start(problem.node), "HUB-2105")
     _check_repeatable(query)
     columns = _Resolver(query, types).outputs(tree, {}, None)
     query.columns = tuple(columns)
@@ -365,7 +370,9 @@ def wrong(view: SqlView, what: str, hint: str, at: int | None, code: str) -> Con
     before = view.sql[:at]
     line, column = before.count("\n") + 1, at - before.rfind("\n")
     text = view.sql.splitlines()[line - 1]
-    caret = " " * (column - 1) + "^"
+    cut = max(0, column - 1 - _WIDEST // 2) if len(text) > _WIDEST else 0
+    text = ("…" if cut else "") + text[cut : cut + _WIDEST]
+    caret = " " * (column - 1 - cut + bool(cut)) + "^"
     return ConfigError(
         f'view "{view.name}": SQL line {line}, column {column}: {what}\n    {text}\n    {caret}',
         hint=hint,
@@ -406,25 +413,19 @@ def _parsed(view: SqlView) -> tuple[list[Token], exp.Query]:
         raise wrong(
             view, f"this is no SQL: {str(error).splitlines()[0]}", "is a quote not closed?", None, "HUB-2110"
         ) from None
-    depth = 0
-    for token in tokens:
-        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
-        if depth > _MOST_DEPTH:
-            raise wrong(
-                view,
-                f"nested deeper than {_MOST_DEPTH}",
-                "is a bracket wrong? WITH gives parts names",
-                token.start,
-                "HUB-2110",
-            )
+    deep = deep_token(tokens)
+    if deep is not None:
+        raise _too_deep(view, MOST_BRACKETS, deep.start)
     try:
         trees = _trees(tokens, view.sql)
+    except RecursionError:
+        raise _too_deep(view, MOST_BRACKETS, None) from None
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         at = _offset(view.sql, first.get("line"), first.get("col"), first.get("highlight") or "")
         said = re.sub(r" ?(for )?<class '[^']*'>", "", str(first.get("description", "no SQL"))).rstrip(".")
         raise wrong(view, said, "a view's SQL is one SELECT in Spark SQL", at, "HUB-2110") from None
-    except (SqlglotError, RecursionError) as error:
+    except SqlglotError as error:
         raise wrong(view, f"no SQL: {error}"[:200], "a view's SQL is one SELECT", None, "HUB-2110") from None
     if len(trees) != 1:
         raise wrong(
@@ -435,6 +436,9 @@ def _parsed(view: SqlView) -> tuple[list[Token], exp.Query]:
             "HUB-2111",
         )
     tree = trees[0]
+    node = deep_node(tree)
+    if node is not None:
+        raise _too_deep(view, MOST_LEVELS, _start(node))
     if not isinstance(tree, exp.Select | exp.SetOperation):
         raise wrong(
             view,
@@ -455,6 +459,16 @@ def _parsed(view: SqlView) -> tuple[list[Token], exp.Query]:
     if any(token.text == "|>" or token.token_type == TokenType.PIPE_GT for token in tokens):
         raise wrong(view, "pipe syntax is not read here", "write SELECT … FROM … WHERE …", None, "HUB-2111")
     return tokens, tree
+
+
+def _too_deep(view: SqlView, most: int, start: int | None) -> ConfigError:
+    return wrong(
+        view,
+        f"nested deeper than {most}",
+        "is a bracket wrong? WITH gives parts names; a long chain of OR is shorter as IN (…)",
+        start,
+        "HUB-2110",
+    )
 
 
 def _offset(sql: str, line: int | None, col: int | None, highlight: str) -> int | None:
@@ -548,7 +562,17 @@ def delete_columns(name: str, source: SqlSource, view: SqlView | None = None) ->
     where = f'view "{view.name if view else ""}": source "{name}": delete_when'
     try:
         tokens = _SPARK.tokenize(text)
+        if deep_token(tokens) is not None:
+            raise RecursionError
         tree = _SPARK.parser().parse(tokens, text)
+        if any(each is not None and deep_node(each) is not None for each in tree):
+            raise RecursionError
+    except RecursionError:
+        raise ConfigError(
+            f"{where}: `{shortened(text)}` is nested deeper than {MOST_BRACKETS}",
+            hint="an expression over the event's columns, such as status = 'deleted'",
+            code="HUB-2110",
+        ) from None
     except SqlglotError as error:
         raise ConfigError(
             f"{where}: this is no SQL: {str(error).splitlines()[0]}",

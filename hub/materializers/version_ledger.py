@@ -41,6 +41,7 @@ from hub.record import NewRecord, Positions, Record
 
 log = logging.getLogger(__name__)
 
+UNDECIDED = "HUB-3068"
 _READ = 1_000
 _START_S = 60.0
 
@@ -67,6 +68,8 @@ class Ledger:
     shown: dict[str, Positions] = field(default_factory=dict)
     # The views of this project.
     own: frozenset[str] = frozenset()
+    # False in the process of an isolated version: there nothing is decided about views that are not ``own``.
+    decides: bool = True
     lock: threading.RLock = field(default_factory=threading.RLock)
     reader: Reader | None = None
 
@@ -115,7 +118,10 @@ class Ledger:
         return view if self.served(view) == table else None
 
     def tell(self, view: str, event: Event) -> Versions | None:
-        """What is known then. Raises HubError when it cannot be written: nothing has happened then."""
+        """What is known then. Raises HubError when it cannot be written, or is not to be decided here (UNDECIDED): nothing has
+        happened then."""
+        if not self.decides and view not in self.own:
+            raise HubError(f'view "{view}": {type(event).__name__} is decided elsewhere', code=UNDECIDED)
         with self.lock:
             before = self.state.get(view)
             after = decide(before, event, view, time.time_ns() // 1_000_000)

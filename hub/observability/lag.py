@@ -111,7 +111,7 @@ def assess(
     """What a reader's recent samples (oldest first) and its own words mean at ``now_ms``."""
     if engine.state in ("failed", "stopped"):
         return Assessment(LagState.STOPPED, _said(engine))
-    if engine.state == "retrying":
+    if engine.state in ("retrying", "isolated"):
         return Assessment(LagState.STALLED, _said(engine))
     if engine.state == "unknown":
         return Assessment(LagState.UNKNOWN, engine.reason or "nobody has heard of it")

@@ -249,6 +249,7 @@ def _spoken(reader: Reader) -> Verdict | None:
         "failed": LagState.STOPPED,
         "stopped": LagState.STOPPED,
         "retrying": LagState.STALLED,
+        "isolated": LagState.STALLED,
     }
     state = states.get(reader.said or "")
     if state is None:

@@ -16,6 +16,8 @@ from hub.cli.view import schemas_of
 from hub.errors import ConfigError
 from hub.materializers.golden import Case, differences, golden_files, load_golden
 from hub.materializers.golden_run import GoldenRunner
+from hub.materializers.spark_functions import FUNCTIONS, MORE_AGGREGATES
+from hub.materializers.sql_depth import MOST_BRACKETS, MOST_LEVELS
 from hub.materializers.view import View, load_views
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -38,6 +40,44 @@ def test_the_examples_pass(spark_session: SparkSession, tmp_path: Path, example:
     for file in files:
         for name, case in file.tests.items():
             assert differences(case, runs.run(file.view, case)) == [], name
+
+
+def test_the_functions_that_are_known_without_spark_are_those_that_spark_has(
+    spark_session: SparkSession,
+) -> None:
+    known = {row[0] for row in spark_session.sql("SHOW SYSTEM FUNCTIONS").collect()}
+    assert {name for name in known if name.isidentifier()} == FUNCTIONS
+    assert known >= MORE_AGGREGATES
+
+
+def test_sql_as_deep_as_it_may_be_is_within_what_spark_stands(spark_session: SparkSession) -> None:
+    within = MOST_BRACKETS - 1
+    for text in (
+        "id" + " + id" * (MOST_LEVELS - 10),
+        "abs(" * within + "id" + ")" * within,
+        "CASE WHEN id > 1 THEN " * within + "id" + " END" * within,
+    ):
+        assert len(spark_session.range(3).selectExpr(f"{text} AS x").collect()) == 3
+
+
+def test_validate_has_spark_judge_what_it_cannot_itself(tmp_path: Path) -> None:
+    views = tmp_path / "views"
+    views.mkdir()
+    text = (
+        "view: v\nsources: {s: {topic: t, format: json, schema: {id: bigint, tags: 'map<string,bigint>'}}}\n"
+        "sql: SELECT id, X AS x FROM s\nkey: id\n"
+    )
+    (views / "v.yaml").write_text(text.replace("X", "upper(id, 2)"))
+    found = run_hub({}, "view", "validate", str(tmp_path))
+    assert found.returncode == 1 and "WRONG_NUM_ARGS" in found.stderr and 'view "v"' in found.stderr
+    assert run_hub({}, "view", "validate", str(tmp_path), "--no-spark").returncode == 0
+    (views / "v.yaml").write_text(text.replace("X", "tags['a'] RLIKE '^(a+)+$'"))
+    found = run_hub({}, "view", "validate", str(tmp_path))
+    assert (found.returncode, "as Spark's analyzer says" in found.stderr) == (0, True), found.stderr
+    assert "repeats a group that repeats" in found.stderr
+    (views / "v.yaml").write_text(text.replace("X", "id") + "stores: [servign]\n")
+    found = run_hub({}, "view", "validate", str(tmp_path), "--no-spark")
+    assert found.returncode == 1 and 'did you mean "serving"?' in found.stderr
 
 
 VISIT = {

@@ -58,10 +58,10 @@ def test_validate_names_the_class_and_stops_at_a_mistake(
     views.mkdir()
     text = "view: often\nsources: {e: {topic: a}}\nsql: SELECT id, count(*) AS n FROM e GROUP BY id"
     (views / "often.yaml").write_text(text + " HAVING count(*) > 1\n")
-    assert run("view", "validate", str(tmp_path)) == 0
+    assert run("view", "validate", str(tmp_path), "--no-spark") == 0
     assert "often.yaml: well formed" in capsys.readouterr().err
     (views / "often.yaml").write_text(text.replace("count(*)", "rand()") + "\n")
-    assert run("view", "validate", str(tmp_path)) == 1
+    assert run("view", "validate", str(tmp_path), "--no-spark") == 1
     told = capsys.readouterr().err
     assert "often.yaml" in told and "SQL line 1, column 12: `rand`" in told
 
@@ -77,7 +77,7 @@ def test_class_d_is_explained_with_its_plan_and_a_view_over_it_with_the_columns_
     assert told["plan"][0] == "orders_with_customers: key (order_id), recomputed by (order_id)"
     assert told["plan"][2].strip() == "1 c: rows whose customer_id = customer_id of 0 o"
 
-    assert run("view", "validate", str(project)) == 0
+    assert run("view", "validate", str(project), "--no-spark") == 0
     told = capsys.readouterr().err
     assert "regular_customers.yaml: fine; class D, by the delta operator" in told
     over = "best_of_region.yaml: well formed; class D, by the delta operator; not checked: "
@@ -86,12 +86,12 @@ def test_class_d_is_explained_with_its_plan_and_a_view_over_it_with_the_columns_
     best = project / "views" / "best_of_region.yaml"
     text = best.read_text()
     best.write_text(text.replace("SELECT region, order_id", "SELECT country, order_id"))
-    assert run("view", "validate", str(project)) == 1
+    assert run("view", "validate", str(project), "--no-spark") == 1
     told = capsys.readouterr().err
     assert 'source "joined": view "orders_with_customers" has no column "country"' in told
 
     best.write_text(text.replace("view: orders_with_customers", "view: orders_with_customer"))
-    assert run("view", "validate", str(project)) == 0
+    assert run("view", "validate", str(project), "--no-spark") == 0
     assert "no views/orders_with_customer.yaml here" in capsys.readouterr().err
 
 
@@ -108,10 +108,10 @@ def test_validate_says_what_a_view_of_class_d_lacks(
         "order_id FROM o ORDER BY amount_cents LIMIT 3\nkey: order_id": "rank within groups: row_number()",
     }.items():
         best.write_text(text + sql + "\n")
-        assert run("view", "validate", str(project)) == 1
+        assert run("view", "validate", str(project), "--no-spark") == 1
         assert said in capsys.readouterr().err
     best.write_text(text + "count(*) AS n FROM o\nkey: n\nwhole_rows: 100\n")
-    assert run("view", "validate", str(project)) == 0
+    assert run("view", "validate", str(project), "--no-spark") == 0
 
 
 def test_a_view_is_shown_as_people_read_it_and_what_is_not_known_is_left_out() -> None:
