@@ -67,7 +67,7 @@ def test_validate_has_spark_judge_what_it_cannot_itself(tmp_path: Path) -> None:
         "view: v\nsources: {s: {topic: t, format: json, schema: {id: bigint, tags: 'map<string,bigint>'}}}\n"
         "sql: SELECT id, X AS x FROM s\nkey: id\n"
     )
-    (views / "v.yaml").write_text(text.replace("X", "upper(id, 2)"))
+    (views / "v.yaml").write_text(text.replace("X", "bround(id, 1, 2, 3)"))
     found = run_hub({}, "view", "validate", str(tmp_path))
     assert found.returncode == 1 and "WRONG_NUM_ARGS" in found.stderr and 'view "v"' in found.stderr
     assert run_hub({}, "view", "validate", str(tmp_path), "--no-spark").returncode == 0
