@@ -520,6 +520,7 @@ class Runner:
     def start(self) -> None:
         with suppress(HubError, OSError):  # its thread says what is wrong with it
             self.label = load_view(self.path).cut
+        self.isolation.marks.begin(self.table)
         self.thread.start()
 
     def stop(self, timeout_s: float = 20.0) -> None:

@@ -80,7 +80,12 @@ class Marks:
         self._active = self.folder / "active"
         self._checkpoints = settings.checkpoints
         self._frozen = False
+        self._started_ms: dict[str, int] = {}  # when each version was started in this process
         self._active.mkdir(parents=True, exist_ok=True)
+
+    def begin(self, table: str) -> None:
+        """A version's thread starts now."""
+        self._started_ms[table] = _now_ms()
 
     def mark(self, table: str, phase: Phase | None) -> None:
         """Note what a version's thread does from now on. A full disk is no reason to stop it."""
@@ -90,7 +95,9 @@ class Marks:
             if phase is None:
                 (self._active / table).unlink(missing_ok=True)
             else:
-                (self._active / table).write_text(phase)
+                now_ms = _now_ms()
+                self._started_ms.setdefault(table, now_ms)
+                (self._active / table).write_text(f"{phase} {now_ms} {self._started_ms[table]}")
 
     def freeze(self) -> None:
         """Keep what is noted: Spark is gone, and the next process judges by it."""
@@ -101,12 +108,12 @@ class Marks:
 
     def see(self, table: str) -> Seen:
         """What the disk says of a version now."""
-        phase, since_s = self._phase(table)
+        phase, since_s, started_s = self._phase(table)
         folder = self._checkpoints / table
         try:
             generation = int(orjson.loads((folder / "plan.json").read_bytes())["generation"])
         except (OSError, ValueError, KeyError, TypeError):
-            return Seen(phase, since_s)
+            return Seen(phase, since_s, started_s=started_s)
         checkpoint = folder / str(generation)
         return Seen(
             phase,
@@ -115,15 +122,17 @@ class Marks:
             _last(checkpoint / "offsets"),
             _last(checkpoint / "commits"),
             (checkpoint / "hub.realtime").exists(),
+            started_s,
         )
 
-    def _phase(self, table: str) -> tuple[Phase | None, float]:
+    def _phase(self, table: str) -> tuple[Phase | None, float, float]:
+        """(what a version's thread does, for how many seconds, how many seconds ago it was started)."""
         try:
-            text = (self._active / table).read_text()
-            since_s = max(0.0, time.time() - (self._active / table).stat().st_mtime)
-        except OSError:
-            return None, 0.0
-        return ("planning" if text == "planning" else "running"), since_s
+            phase, since_ms, started_ms = (self._active / table).read_text().split()
+            ages_s = [max(0.0, (_now_ms() - int(each)) / 1000) for each in (since_ms, started_ms)]
+        except (OSError, ValueError):
+            return None, 0.0, 0.0
+        return ("planning" if phase == "planning" else "running"), ages_s[0], ages_s[1]
 
 
 class Shared:
@@ -154,9 +163,7 @@ class Shared:
             seen = {table: self.marks.see(table) for table in self.marks.marked()}
             stamps = {table: self._stamp(table) for table in seen}
             before = self.journal
-            self.journal = isolation.after_death(
-                before, death, seen, stamps, self.settings.isolated_processes, _now_ms()
-            )
+            self.journal = isolation.after_death(before, death, seen, stamps, _now_ms())
             for table, entry in self.journal.isolated.items():
                 if before.isolated.get(table) != entry:
                     log.error("view %s runs in a process of its own from now on: %s", table, entry.cause)

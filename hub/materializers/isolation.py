@@ -58,6 +58,7 @@ class Seen:
     begun: int = -1
     done: int = -1
     realtime: bool = False
+    started_s: float = 0.0  # how long ago its thread was started
 
     @property
     def at(self) -> str | None:
@@ -122,11 +123,10 @@ def after_death(
     death: Death,
     seen: Mapping[str, Seen],
     stamps: Mapping[str, tuple[int, ...]],
-    most: int,
     now_ms: int,
 ) -> Journal:
-    """The journal after the shared process died. ``seen``: its versions; at most ``most`` of them are isolated at once, those
-    with the most strikes first, so that the shared session becomes lighter with each death."""
+    """The journal after the shared process died. ``seen``: its versions. One of them is isolated at most, that which was started
+    last: a view that is isolated by mistake is worse off than with one more death."""
     suspects = {table: each.at for table, each in seen.items() if each.at is not None}
     suspects = {table: at for table, at in suspects.items() if table not in journal.isolated}
     strikes: dict[str, Strike] = {}
@@ -136,9 +136,12 @@ def after_death(
         strikes[table] = Strike(at, times + 1, points + _POINTS[death.weight])
     alone = death.weight == "certain" and len(suspects) == 1
     guilty = [table for table, strike in strikes.items() if alone or strike.points >= _GUILTY]
-    guilty.sort(key=lambda table: (-strikes[table].times, suspects[table] == START, table))
+    # Of those that started one after the other, the earlier ones had their time without harm.
+    guilty.sort(
+        key=lambda table: (suspects[table] == START, seen[table].started_s, -strikes[table].points, table)
+    )
     journal = replace(journal, strikes=strikes)
-    for table in guilty[:most]:
+    for table in guilty[:1]:
         at = strikes[table].at
         often = f" {strikes[table].times} times" if strikes[table].times > 1 else ""
         entry = Isolated(at, f"{_named(at)} {death.cause}{often}", now_ms, stamps.get(table, ()))
@@ -186,7 +189,8 @@ def next_suspect(journal: Journal, started_s: Mapping[str, float], now_s: float)
     """The suspect that starts now; None: none. ``started_s``: when each suspect was started in this process. They start one
     after the other, each when the one before has passed its place (``after_progress`` forgets it then) or had its time."""
     suspects = [table for table, strike in journal.strikes.items() if strike.points >= _SUSPECT]
-    waiting = sorted(table for table in suspects if table not in started_s)
+    waiting = [table for table in suspects if table not in started_s]
+    waiting.sort(key=lambda table: (journal.strikes[table].points, table))
     running = [started_s[table] for table in suspects if table in started_s]
     if not waiting or (running and now_s < max(running) + _NEXT_AFTER_S):
         return None

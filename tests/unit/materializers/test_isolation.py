@@ -38,8 +38,8 @@ def in_batch(number: int, generation: int = 1) -> Seen:
     return Seen("running", 60.0, generation, number, number - 1)
 
 
-def died(journal: Journal, death: Death, seen: dict[str, Seen], most: int = 2) -> Journal:
-    return after_death(journal, death, seen, dict.fromkeys(seen, (1,)), most, 1_000)
+def died(journal: Journal, death: Death, seen: dict[str, Seen]) -> Journal:
+    return after_death(journal, death, seen, dict.fromkeys(seen, (1,)), 1_000)
 
 
 def test_one_death_by_memory_isolates_the_only_suspect() -> None:
@@ -60,13 +60,22 @@ def test_of_many_suspects_those_are_isolated_whose_batch_was_under_way_twice() -
     assert second.strikes == {"b": Strike("1/4", 1, 3), "c": Strike("1/9", 1, 3)}
 
 
-def test_at_most_so_many_are_isolated_at_once_batches_before_starts() -> None:
-    seen = {"a": Seen("planning"), "b": Seen("planning"), "c": in_batch(0), "d": in_batch(0)}
+def test_one_is_isolated_at_a_death_that_which_was_started_last() -> None:
+    seen = {
+        "a": replace(in_batch(0), started_s=5.0),
+        "b": replace(in_batch(0), started_s=90.0),
+        "c": replace(Seen("planning"), started_s=1.0),
+    }
     second = died(died(Journal(), MEMORY, seen), MEMORY, seen)
-    assert [*second.isolated] == ["c", "d"]
-    assert second.strikes == {"a": Strike("start", 2, 6), "b": Strike("start", 2, 6)}
-    third = died(second, MEMORY, {name: seen[name] for name in ("a", "b")})
-    assert [*third.isolated] == ["c", "d", "a", "b"]
+    assert [*second.isolated] == ["a"]
+    assert second.strikes == {"b": Strike("1/0", 2, 6), "c": Strike("start", 2, 6)}
+    third = died(second, MEMORY, {name: seen[name] for name in ("b", "c")})
+    assert [*third.isolated] == ["a", "b"]
+
+
+def test_who_is_accused_most_starts_last() -> None:
+    journal = Journal({"a": Strike("1/0", 2, 6), "b": Strike("1/0", 1, 3)})
+    assert next_suspect(journal, {}, 1.0) == "b"
 
 
 def test_suspects_start_one_after_the_other() -> None:
