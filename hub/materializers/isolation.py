@@ -125,8 +125,8 @@ def after_death(
     stamps: Mapping[str, tuple[int, ...]],
     now_ms: int,
 ) -> Journal:
-    """The journal after the shared process died. ``seen``: its versions. One of them is isolated at most, that which was started
-    last: a view that is isolated by mistake is worse off than with one more death."""
+    """Return the journal after the shared process died. ``seen``: its versions. At most one of them is isolated, the one that was
+    started last: a view that is isolated by mistake is worse off than with one more death."""
     suspects = {table: each.at for table, each in seen.items() if each.at is not None}
     suspects = {table: at for table, at in suspects.items() if table not in journal.isolated}
     strikes: dict[str, Strike] = {}
