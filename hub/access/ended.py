@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +29,9 @@ class EndedSessions:
     def __init__(self, home: Path) -> None:
         self._path = home / FILE
         self._ended: dict[str, int] = {}
-        self._read: tuple[int, int] = (0, 0)  # the file's inode, and how many bytes of it are read
+        # The file that is read, and how many bytes of it. It stays open, so no other file can get its inode meanwhile.
+        self._file = _Held()
+        self._read = 0
         self._lock = threading.Lock()
 
     def has(self, session: str) -> bool:
@@ -52,13 +55,11 @@ class EndedSessions:
     def _refresh(self) -> None:
         try:
             found = self._path.stat()
-            inode, size = self._read
-            if (found.st_ino, found.st_size) == (inode, size):
+            if found.st_ino != self._file.inode:
+                self._file, self._read = _Held(self._path), 0
+            elif found.st_size == self._read:
                 return
-            start = size if found.st_ino == inode and found.st_size > size else 0
-            with self._path.open("rb") as opened:
-                opened.seek(start)
-                text = opened.read()
+            text = os.pread(self._file.handle, found.st_size - self._read, self._read)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -71,7 +72,7 @@ class EndedSessions:
             ends, _, mark = line.partition(" ")
             if ends.isdecimal() and mark:
                 self._ended[mark] = int(ends)
-        self._read = (found.st_ino, start + len(whole))
+        self._read += len(whole)
 
     def _tidy(self, now_s: float) -> None:
         """Write the file anew without the sessions that are over. The caller holds the file's lock."""
@@ -80,6 +81,17 @@ class EndedSessions:
         draft.touch(0o600)
         draft.write_text("".join(f"{ends} {mark}\n" for mark, ends in self._ended.items()))
         draft.replace(self._path)
+
+
+class _Held:
+    """A file that stays open for reading until this object goes; without a path none."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.handle, self.inode = -1, -1
+        if path is not None:
+            self.handle = os.open(path, os.O_RDONLY)
+            weakref.finalize(self, os.close, self.handle)
+            self.inode = os.fstat(self.handle).st_ino
 
 
 @contextmanager

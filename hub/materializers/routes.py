@@ -94,8 +94,9 @@ def create_router(
         limit = limit_of(request.query_params.get("limit"))
         order = order_of(view, request.query_params.get("order"), types, table.indexes)
         fields = fields_of(view, request.query_params.get("fields"), types)
-        after, written = after_of(request.query_params.get("after"))
-        place = parse_cursor(view, after, order) if order else None
+        text = request.query_params.get("after")
+        after, written = after_of(text)
+        place = parse_cursor(view, None if written else text, order) if order else None
         token = wanted(written or hub_position, await _topics(store, view), view)
         _, covered = await _wait(store, watcher, view, None, token, _timeout(timeout_ms))
         cursor: str | None

@@ -93,7 +93,7 @@ def test_what_a_dead_source_had_is_unknown_until_it_is_back(
     assert not left["lost_known"] and {row["known"] for row in left["lost"]} == {False}
     assert sum(row["end"] - row["first"] for row in left["lost"]) in (400, 410)
     page = mirror(left).lost
-    assert any("at least offsets" in line for line in page)
+    assert any("at least stayed" in line for line in page)
     assert any("is unknown" in line and "last heard" in line for line in page)
     world.hub("left-behind", world.name, ok=(1,))
 

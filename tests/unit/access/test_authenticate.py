@@ -112,8 +112,8 @@ def test_a_clock_that_was_set_back_keeps_nobody_waiting(tmp_path: Path, computed
 
 
 def test_addresses_of_one_network_are_one(door: Authenticator) -> None:
-    assert authenticate._neighbourhood("2001:db8::1") == authenticate._neighbourhood("2001:db8::ffff:1")
-    assert authenticate._neighbourhood("2001:db8::1") != authenticate._neighbourhood("2001:db8:1::1")
+    assert authenticate.neighbourhood("2001:db8::1") == authenticate.neighbourhood("2001:db8::ffff:1")
+    assert authenticate.neighbourhood("2001:db8::1") != authenticate.neighbourhood("2001:db8:1::1")
     trusted = Proxies("X-User", ("10.0.0.0/8",))
     assert trusted.trusts("10.1.2.3") and trusted.trusts("::ffff:10.1.2.3")
     assert not trusted.trusts("11.0.0.1") and not trusted.trusts("") and not trusted.trusts("unix")
@@ -154,6 +154,7 @@ def test_proxies_are_believed_for_as_long_as_they_are_some(
 
 def test_addresses_of_ipv4_stay_apart_where_they_come_over_ipv6(door: Authenticator) -> None:
     """As a proxy names them that listens on both by one socket."""
+    door.steady_s = lambda: 0.0  # a slow machine does not give tries back meanwhile
     for n in range(MOST_FAILURES):
         with pytest.raises(Unauthenticated):
             asyncio.run(door.known(asked("ana", f"guess {n}", "::ffff:10.0.0.1"), rules()))

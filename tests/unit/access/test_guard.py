@@ -705,7 +705,7 @@ def test_a_stream_from_before_there_was_a_file_goes_on_for_who_may_hear_it(
 
 
 def test_another_sites_page_changes_nothing_where_nobody_signs_in_either(tmp_path: Path) -> None:
-    app = create_app(settings_of(tmp_path))
+    app = create_app(settings_of(tmp_path, allowed_hosts=["hub.test"]))
     app.add_api_route("/topics", nothing)
     app.add_api_route("/topics/{topic}/events", lambda topic: {}, methods=["POST"])
 

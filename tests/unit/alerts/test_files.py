@@ -18,6 +18,7 @@ from hub.alerts.live import LiveAlerts
 from hub.alerts.matching import matchers_of
 from hub.alerts.rules import RULES
 from hub.errors import ConfigError
+from hub.yaml import Unreadable
 
 WHOLE = """
 link: https://hub.example.com
@@ -190,7 +191,7 @@ def test_a_file_that_could_not_be_opened_says_so_and_is_tried_again_as_it_is(
     live = LiveAlerts(tmp_path)
 
     def closed(_path: Path) -> None:
-        raise PermissionError(13, "Permission denied")
+        raise Unreadable("cannot be read: Permission denied")
 
     with monkeypatch.context() as patched:
         for load in ("load_alerts", "load_query_alert"):

@@ -37,6 +37,7 @@ from hub.kafka.reader import up_to
 from hub.log import MemoryCluster, MemoryReader
 from hub.record import Positions, Record, TopicPartition
 from hub.replication.clusters import topics_of
+from hub.replication.wire import ClusterAccess
 
 PLACE = TopicPartition("t", 0)
 
@@ -75,7 +76,7 @@ def test_what_retention_deleted_is_not_named_as_missing(monkeypatch: pytest.Monk
     kafka: Any = SimpleNamespace(
         bootstrap="x", beginning_offsets=lambda _topics: Positions({PLACE: 2}), close=lambda: None
     )
-    asked = Audit(kafka, SimpleNamespace(), "t")  # type: ignore[arg-type]
+    asked = Audit(kafka, ClusterAccess(bootstrap="x"), "t")
     assert [each.offset for each in asked.missing(0)] == [3]
 
 
@@ -246,7 +247,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Readable:
 
 
 def run(kafka: Readable) -> TopicAudit:
-    asked = Audit(kafka, SimpleNamespace(), "t")  # type: ignore[arg-type]
+    asked = Audit(kafka, ClusterAccess(bootstrap="x"), "t")
     asked.run()
     return audit_of("t", asked.ledger.of("t"))
 
@@ -298,7 +299,7 @@ def test_receipts_that_claim_any_number_are_named_as_far_as_is_asked(kafka: Read
     """2^43 offsets that the log does not have: they once were all walked through."""
     claimed = replace(receipt(9, 10), end=1 << 43, runs=((9, (1 << 43) - 9),), topic_id="memory-1")
     audit.write_entries(kafka, [claimed])  # type: ignore[arg-type]
-    asked = Audit(kafka, SimpleNamespace(), "t")  # type: ignore[arg-type]
+    asked = Audit(kafka, ClusterAccess(bootstrap="x"), "t")
     asked.cluster.topics = {}
     found = asked.missing(0, 5)
     assert [each.offset for each in found] == list(range(10, 15))

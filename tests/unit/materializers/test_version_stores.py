@@ -374,6 +374,6 @@ def test_a_sql_view_means_something_else_over_another_version_of_a_view() -> Non
         inputs = (
             Input(SourceShape("v", topic, ("site",), "", None, False, None, None), (topic,), (), schema),
         )
-        return _sql_fingerprint(classify(checked(read, {"v": schema})), inputs, None)
+        return _sql_fingerprint(classify(checked(read, {"v": schema})), inputs, None, 1)
 
     assert fingerprint("views.b") == fingerprint("views.b") != fingerprint("views.b.v2")

@@ -26,7 +26,7 @@ def test_each_partition_of_a_broker_is_first_in_its_turn(monkeypatch: pytest.Mon
         _clock=lambda: 0.0, _refresh_at=None, _partitions=partitions, _fetching={}, _source_retry_at={}, _turn=0,
         source=SimpleNamespace(
             leader=lambda tp: SimpleNamespace(node=1, epoch=0), topics={name: SimpleNamespace(uuid=name) for name in names},
-            connection=lambda node, use: None, access=SimpleNamespace(request_timeout_s=1.0),
+            connection=lambda node, use: None, patience=SimpleNamespace(seconds=1.0),
         ),
         settings=SimpleNamespace(fetch_wait_ms=10, fetch_bytes=10, fetch_partition_bytes=10),
     )  # fmt: skip
@@ -72,7 +72,7 @@ def test_who_had_no_room_in_an_answer_is_first_in_the_next(monkeypatch: pytest.M
         _take=lambda each, part: got.append(each.tp.topic) if part.end else None,
         source=SimpleNamespace(
             leader=lambda tp: SimpleNamespace(node=1, epoch=0), topics={name: SimpleNamespace(uuid=name) for name in names},
-            connection=lambda node, use: connection, access=SimpleNamespace(request_timeout_s=1.0), names=dict,
+            connection=lambda node, use: connection, patience=SimpleNamespace(seconds=1.0), names=dict,
         ),
         settings=SimpleNamespace(fetch_wait_ms=10, fetch_bytes=10, fetch_partition_bytes=10),
     )  # fmt: skip

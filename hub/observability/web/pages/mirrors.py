@@ -139,10 +139,10 @@ def left_behind_lines(status: Mapping[str, Any], most: int | None = None) -> Ite
 
 
 def _lost_line(status: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    bound = "" if row["known"] else "at least "
+    bound = "" if row["known"] else " at least"
     place = f"{row['topic']} partition {row['partition']}"
     stretch = f"offsets {row['first']} up to {row['end']}"
-    return f"{place}: {bound}{stretch} stayed at {status['source']} when {status['target']} took over"
+    return f"{place}: {stretch}{bound} stayed at {status['source']} when {status['target']} took over"
 
 
 def _clock(at_ms: int) -> str:
