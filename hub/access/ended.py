@@ -11,7 +11,6 @@ import hashlib
 import logging
 import os
 import threading
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,9 +28,7 @@ class EndedSessions:
     def __init__(self, home: Path) -> None:
         self._path = home / FILE
         self._ended: dict[str, int] = {}
-        # The file that is read, and how many bytes of it. It stays open, so no other file can get its inode meanwhile.
-        self._file = _Held()
-        self._read = 0
+        self._read: tuple[int, int, int] | None = None  # what the file was when it was read
         self._lock = threading.Lock()
 
     def has(self, session: str) -> bool:
@@ -55,11 +52,11 @@ class EndedSessions:
     def _refresh(self) -> None:
         try:
             found = self._path.stat()
-            if found.st_ino != self._file.inode:
-                self._file, self._read = _Held(self._path), 0
-            elif found.st_size == self._read:
+            stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+            if stamp == self._read:
                 return
-            text = os.pread(self._file.handle, found.st_size - self._read, self._read)
+            # The whole file: one that was written anew may have the inode of a former one.
+            text = self._path.read_bytes()
         except FileNotFoundError:
             return
         except OSError as error:
@@ -72,7 +69,7 @@ class EndedSessions:
             ends, _, mark = line.partition(" ")
             if ends.isdecimal() and mark:
                 self._ended[mark] = int(ends)
-        self._read += len(whole)
+        self._read = stamp
 
     def _tidy(self, now_s: float) -> None:
         """Write the file anew without the sessions that are over. The caller holds the file's lock."""
@@ -81,17 +78,6 @@ class EndedSessions:
         draft.touch(0o600)
         draft.write_text("".join(f"{ends} {mark}\n" for mark, ends in self._ended.items()))
         draft.replace(self._path)
-
-
-class _Held:
-    """A file that stays open for reading until this object goes; without a path none."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        self.handle, self.inode = -1, -1
-        if path is not None:
-            self.handle = os.open(path, os.O_RDONLY)
-            weakref.finalize(self, os.close, self.handle)
-            self.inode = os.fstat(self.handle).st_ino
 
 
 @contextmanager

@@ -230,7 +230,7 @@ def test_bytes_with_the_id_of_a_hidden_schema_do_not_show_it(guarded: Guarded) -
         )
         return f"{answer.status_code} {answer.text}"
 
-    page = f"/topics/{guarded.orders}/messages"
+    page = f"/ui/topics/{guarded.orders}/messages"
     wait_until(lambda: "bonus_of" in asked("root", page), 60.0, lambda: asked("root", page)[:2_000])
     told = asked("ana", page)
     assert told.startswith("200") and "framed" in told
