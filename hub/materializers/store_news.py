@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import orjson
@@ -54,12 +54,15 @@ class Around:
     folder: str = ""
 
 
-@dataclass
-class _Engine:
-    """The materializer as it was heard: its last report, and when this process got it (monotonic)."""
+_MOST_ENGINES = 16
 
-    report: EngineReport | None = None
-    heard_s: float = field(default_factory=time.monotonic)
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """A materializer as it was heard: its last report, and when this process got it (monotonic)."""
+
+    report: EngineReport
+    heard_s: float
 
 
 class StoreNews:
@@ -69,7 +72,8 @@ class StoreNews:
         self.cluster = cluster
         self.around = around or Around()
         self._heard: dict[str, Any] = {}
-        self._engine = _Engine()
+        self._engines: dict[str, _Engine] = {}
+        """By project folder, the one heard last at the end."""
         self._catching_up: Positions | None = None  # until there, records may be of long ago
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -106,17 +110,28 @@ class StoreNews:
 
     def links(self) -> Links:
         """What is known of the way from the materializer to here."""
-        if self._engine.report is None or self._catching_up is not None:
+        engines, around = dict(self._engines), self.around
+        # Another folder of this machine is another project; one of another machine may be a copy of this one.
+        host = around.folder.partition(":")[0]
+        elsewhere = [each for folder, each in engines.items() if folder.partition(":")[0] != host]
+        engine = engines.get(around.folder) or next(reversed(elsewhere), None)
+        if engine is None or self._catching_up is not None:
             return Links()
-        silent_s = time.monotonic() - self._engine.heard_s
-        around = self.around
+        now_s = time.monotonic()
+        silent_s = now_s - engine.heard_s
+        others = (
+            each.report.views
+            for each in engines.values()
+            if each is not engine and now_s - each.heard_s <= SILENT_S
+        )
         return Links(
-            self._engine.report,
+            engine.report,
             silent_s,
             around.kafka() or "",
             around.process() if silent_s > SILENT_S else "",
             around.files(),
             around.folder,
+            frozenset().union(*others),
         )
 
     def _run(self) -> None:
@@ -174,7 +189,9 @@ class StoreNews:
             log.warning("%s[0]@%d is no report of a materializer: %s", PROGRESS_TOPIC, record.offset, error)
             return
         age_s = 0.0 if self._catching_up is None else max(0.0, time.time() - record.timestamp_ms / 1000)
-        self._engine = _Engine(report, time.monotonic() - age_s)
+        engines = {folder: each for folder, each in self._engines.items() if folder != report.folder}
+        engines[report.folder] = _Engine(report, time.monotonic() - age_s)
+        self._engines = dict(list(engines.items())[-_MOST_ENGINES:])
 
 
 def _is_newer(heard: Mapping[str, Any], known: Mapping[str, Any] | None) -> bool:

@@ -35,6 +35,7 @@ class Links:
     ``engine``: its last report; None: none was ever heard, so nothing is judged. ``silent_s``: time since that. ``kafka``: why
     Kafka does not answer this process, "" while it does. ``process``: what is known of the materializer's process, in words.
     ``files``: names of the views that have a file in this process's own folder ``folder``; None: it cannot be read.
+    ``others``: views of materializers of other projects on this Kafka, which are heard.
     """
 
     engine: EngineReport | None = None
@@ -43,6 +44,7 @@ class Links:
     process: str = ""
     files: frozenset[str] | None = None
     folder: str = ""
+    others: frozenset[str] = frozenset()
 
     @property
     def is_silent(self) -> bool:
@@ -73,7 +75,7 @@ def judged(told: Mapping[str, Any], links: Links) -> dict[str, Any]:
                 found[key] = {**state, "state": REMOVED, "reason": _why_removed(view)}
             else:
                 del found[key]
-        elif links.is_silent and state.get("state") not in ("stopped", "failed"):
+        elif links.is_silent and view not in links.others and state.get("state") not in ("stopped", "failed"):
             last = f"; it was {state.get('state', UNKNOWN)} when it was last heard"
             found[key] = {**state, "state": UNKNOWN, "reason": links.why_silent() + last}
     return found
@@ -81,6 +83,8 @@ def judged(told: Mapping[str, Any], links: Links) -> dict[str, Any]:
 
 def _is_removed(view: str, state: Mapping[str, Any], links: Links) -> bool:
     assert links.engine is not None
+    if view in links.others:
+        return False
     if links.files is not None and links.folder == links.engine.folder:
         return view not in links.files
     # A view that was added since its last report is not in it yet.

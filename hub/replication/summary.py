@@ -79,9 +79,14 @@ def summary_of(
         shard = said.shard if said is not None else shard_of(*tp, link.mirror.shards)
         source = _source(link, tp, board, ends, now_ms)
         partitions.append(_partition(tp, mark, status, holders.get(shard, ()), source, now_ms))
+    defined = _definitions(file, link, board, now_ms)
     if carries is not None:
         for row in partitions:
             if row["topic"] not in topics and (row["state"] == "unknown" or not row["reason"]):
+                if _waits_for_a_file(file, link, board, defined, str(row["topic"])):
+                    row["state"] = "unknown"
+                    row["reason"] = "no worker carries it: the workers have another mirrors.yaml"
+                    continue
                 row["state"] = "left"
                 row["reason"] = carries.trouble.get(str(row["topic"])) or _why_left(
                     file, board, str(row["topic"])
@@ -116,7 +121,6 @@ def summary_of(
     carried = [row for row in partitions if row["state"] != "left" or row["topic"] in trouble]
     stopped = [row for row in partitions if row["state"] in ("stopped", "trouble")]
     unknown = [row for row in partitions if row["state"] == "unknown"]
-    defined = _definitions(file, link, board, now_ms)
     error = carries.error if carries is not None else ""
     stands = False
     differing = [row for row in partitions if row["verified"] and row["verified"]["differs_at"] is not None]
@@ -267,6 +271,15 @@ def _closed(mirror: Mirror, now_ms: int) -> str | None:
         return "its schedule has no window"
     local = opens.astimezone(ZoneInfo(mirror.schedule.zone))
     return f"outside its schedule: goes on {local:%a %Y-%m-%d %H:%M} {mirror.schedule.zone}"
+
+
+def _waits_for_a_file(
+    file: MirrorsFile, link: Link, board: Board, defined: Sequence[Mapping[str, Any]], topic: str
+) -> bool:
+    """Return True when only the asked file has the topic in this mirror, and the workers have another file."""
+    elsewhere = bool(defined) and not defined[0]["here"]
+    handed_over = board.control.acting.get(home_of(file, topic) or "") is not None
+    return elsewhere and link.mirror.selects(topic) and not handed_over
 
 
 def _why_left(file: MirrorsFile, board: Board, topic: str) -> str:

@@ -176,3 +176,25 @@ def test_a_batch_that_the_log_has_and_the_store_has_not_is_unapplied() -> None:
     assert (report.unapplied, report.committed_at_ms) == (True, 2)
     (report,) = reports_of({**records, "told:people": {"committed_at_ms": 1}})
     assert (report.unapplied, report.committed_at_ms) == (False, 1)
+
+
+def test_a_view_of_another_project_on_this_kafka_is_neither_removed_nor_unknown() -> None:
+    links = replace(SILENT, others=frozenset({"theirs"}), files=frozenset({"people"}), folder=ENGINE.folder)
+    assert judged(told(view="theirs"), links)["state:theirs"]["state"] == "live"
+    assert judged(told(view="gone"), links)["state:gone"]["state"] == "removed"
+
+
+def test_each_server_judges_by_the_materializer_of_its_own_project() -> None:
+    stage = Told(Around(folder="host:/project"))
+    stage.write(engine__materializer={"at_ms": 1_000, "views": ["people"], "folder": "host:/project"})
+    stage.write(engine__materializer={"at_ms": 2_000, "views": ["theirs"], "folder": "host:/other"})
+    links = stage.news.links()
+    assert links.engine is not None and links.engine.folder == "host:/project"
+    assert links.others == {"theirs"}
+
+
+def test_another_project_on_this_machine_says_nothing_of_our_views() -> None:
+    stage = Told(Around(folder="host:/project", files=lambda: frozenset({"people"})))
+    stage.write(engine__materializer={"at_ms": 9_000, "views": ["theirs"], "folder": "host:/other"})
+    assert stage.news.links().engine is None
+    assert stage.news.over(told()) == told()
