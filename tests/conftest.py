@@ -92,6 +92,9 @@ hypothesis.settings.load_profile("hub")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="only tests/unit: minutes, no JVM, no sockets")
+    parser.addoption("--faults", action="store_true", help="only the fault suite, with --seed and --minutes")
+    parser.addoption("--seed", type=int, default=None, help="of the fault suite; by default the commit's")
+    parser.addoption("--minutes", type=float, default=6.0, help="for which the fault suite hurts the hub")
     parser.addoption("--all", action="store_true", help="every long file too, not a sample of them")
 
 
@@ -123,9 +126,12 @@ def sampled(seed: str) -> list[str]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With --fast nothing but tests/unit is even imported."""
+    """With --fast nothing but tests/unit is even imported; with --faults the fault suite alone, which runs only then."""
     if config.getoption("--fast") and collection_path.name in MARK_OF_FOLDER:
         return True
+    if collection_path.suffix == ".py" and collection_path.name != "conftest.py":
+        is_suite = collection_path.name == "test_fault_suite.py"
+        return True if is_suite != config.getoption("--faults") else None
     return None
 
 

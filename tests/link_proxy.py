@@ -1,5 +1,5 @@
-"""A link between a client and one Kafka broker that tests can cut, slow down, leave half open, or keep one kind of request
-back on.
+"""A link between clients and one server that tests can cut, slow down, throttle, leave half open, break in the middle of a
+frame, or (Kafka only) keep one kind of request back on.
 
 A broker tells its clients its own address, and they would go round a proxy. So it has a second listener whose advertised
 address is the proxy's (``LinkedNode``): who comes in through the proxy stays on it, whoever comes in directly does not.
@@ -30,11 +30,16 @@ _CHUNK = 1 << 16
 
 
 class Link:
-    """Listens on ``port`` of this machine and leads to ``upstream``. Thread safe; close it."""
+    """Listens on ``port`` of this machine and leads to ``upstream``. Thread safe; close it.
 
-    def __init__(self, port: int, upstream: int) -> None:
-        self.port, self.upstream = port, upstream
+    ``framed``: the requests are Kafka's, and are told apart; otherwise bytes are passed on as they come.
+    """
+
+    def __init__(self, port: int, upstream: int, *, framed: bool = True) -> None:
+        self.port, self.upstream, self.framed = port, upstream, framed
         self.delay_s = 0.0
+        self.bytes_per_s = 0.0
+        """Of each direction of each connection; 0: no limit."""
         self.seen: Counter[int] = Counter()
         """Requests by the key of their API, as they came."""
         self._lock = threading.Condition()
@@ -42,6 +47,7 @@ class Link:
         self._held: frozenset[int] = frozenset()
         self._open: set[socket.socket] = set()
         self._dead: set[socket.socket] = set()
+        self._halved: set[socket.socket] = set()
         self._closed = False
         self._listener = socket.create_server(("127.0.0.1", port), backlog=64)
         threading.Thread(target=self._accept, name=f"link.{port}", daemon=True).start()
@@ -61,6 +67,11 @@ class Link:
             self._swallows = True
             self._dead |= self._open
 
+    def cut_in_frame(self) -> None:
+        """Each open connection passes on half of the next piece that comes on it, and breaks."""
+        with self._lock:
+            self._halved |= self._open
+
     def hold(self, *apis: int) -> None:
         """Requests of these kinds stay here, and what is behind them on their connections; ``heal`` lets them go."""
         with self._lock:
@@ -69,7 +80,8 @@ class Link:
     def heal(self) -> None:
         with self._lock:
             self._refuses = self._swallows = False
-            self._held, self.delay_s = frozenset(), 0.0
+            self._held, self.delay_s, self.bytes_per_s = frozenset(), 0.0, 0.0
+            self._halved.clear()
             self._lock.notify_all()
 
     def close(self) -> None:
@@ -122,11 +134,14 @@ class Link:
             with self._lock:
                 self._open -= {*ends}
                 self._dead -= {*ends}
+                self._halved -= {*ends}
             for each in ends:
                 each.close()
 
     def _requests(self, client: socket.socket, broker: socket.socket) -> None:
-        while True:
+        while not self.framed and (said := client.recv(_CHUNK)):
+            self._pass(said, broker)
+        while self.framed:
             self._pass(self._next_request(client), broker)
 
     def _next_request(self, client: socket.socket) -> bytes:
@@ -148,8 +163,11 @@ class Link:
             self._pass(said, client)
 
     def _pass(self, content: bytes, to: socket.socket) -> None:
-        if self.delay_s:
-            time.sleep(self.delay_s)
+        if pause_s := self.delay_s + (len(content) / self.bytes_per_s if self.bytes_per_s else 0.0):
+            time.sleep(pause_s)
+        if to in self._halved:
+            to.sendall(content[: len(content) // 2])
+            raise OSError("cut in the middle of a frame")
         if to not in self._dead:
             to.sendall(content)
 
