@@ -494,12 +494,12 @@ class _Compiler:
         said = misused(tree, self.view.functions)
         if said is not None:
             raise self._wrong(where, *said, code="HUB-2151")
-        problem = problem_in(tree, [each.name for each in self.view.functions], kinds(self.types))
-        if problem is not None:
-            raise self._wrong(where, problem.what, problem.hint, code="HUB-2105")
         never = refused(Dialect.get_or_raise(_DIALECT).tokenize(text), tree)
         if never is not None:
             raise self._wrong(where, never.what, never.hint, code="HUB-2102")
+        problem = problem_in(tree, [each.name for each in self.view.functions], kinds(self.types))
+        if problem is not None:
+            raise self._wrong(where, problem.what, problem.hint, code="HUB-2105")
         return tree
 
     def _known_column(self, where: str, source: str, name: str) -> None:

@@ -338,10 +338,10 @@ def _read(view: SqlView, schemas: Mapping[str, AvroType]) -> Query:
     said = misused(tree, view.functions)
     if said is not None:
         raise wrong(view, *said, None, "HUB-2151")
+    _check_repeatable(query)
     problem = problem_in(tree, [each.name for each in view.functions], kinds(types))
     if problem is not None:
         raise wrong(view, problem.what, problem.hint, _start(problem.node), "HUB-2105")
-    _check_repeatable(query)
     columns = _Resolver(query, types).outputs(tree, {}, None)
     query.columns = tuple(columns)
     _check_columns(query)
