@@ -6,8 +6,8 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from random import Random
 
 import psutil
@@ -137,20 +137,27 @@ for _part in ("server", "applier", "materializer"):
     _starve(_part)
 
 
+@contextmanager
+def _under_limit(world: World, part: str, what: int, most: Callable[[psutil.Process], int]) -> Iterator[None]:
+    """Lower a part's soft limit (``resource.RLIMIT_*``) to ``most`` of its process; nothing where it does not run now."""
+    pid = world.pid(part)
+    if pid is None:
+        yield
+        return
+    before = resource.prlimit(pid, what)
+    resource.prlimit(pid, what, (most(psutil.Process(pid)), before[1]))
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            resource.prlimit(pid, what, before)
+
+
 def _limit_memory(part: str) -> None:
     @kind(f"{part} gets no more memory", "memory", hits=HITS[part], seconds=(3.0, 8.0))
     def hurt(world: World, chance: Random) -> Iterator[None]:
-        pid = world.pid(part)
-        if pid is None:
+        with _under_limit(world, part, resource.RLIMIT_AS, lambda each: each.memory_info().vms + (2 << 20)):
             yield
-            return
-        size = psutil.Process(pid).memory_info().vms
-        resource.prlimit(pid, resource.RLIMIT_AS, (size + (2 << 20), resource.RLIM_INFINITY))
-        try:
-            yield
-        finally:
-            with suppress(ProcessLookupError):
-                resource.prlimit(pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 for _part in ("applier", "server", "mirror"):
@@ -160,17 +167,8 @@ for _part in ("applier", "server", "mirror"):
 def _few_files(part: str) -> None:
     @kind(f"{part} opens no more files", "memory", hits=HITS[part], seconds=(3.0, 8.0))
     def hurt(world: World, chance: Random) -> Iterator[None]:
-        pid = world.pid(part)
-        if pid is None:
+        with _under_limit(world, part, resource.RLIMIT_NOFILE, lambda each: each.num_fds()):
             yield
-            return
-        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (psutil.Process(pid).num_fds(), hard))
-        try:
-            yield
-        finally:
-            with suppress(ProcessLookupError):
-                resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
 
 
 for _part in ("server", "applier"):
