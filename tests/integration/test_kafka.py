@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import struct
@@ -452,6 +453,7 @@ def test_the_auditor_stops_at_what_cannot_be_read_and_goes_on_beside_it(
         assert (stopped.position, stopped.checked) == (1, 1)
         assert f'topic "{name}" partition 0 offset 1' in stopped.unread
         delete_before(cluster, name, 0, 2)  # as its words say, and then it goes on
+        auditor.flush()  # without its tally the next one starts at the beginning, and misses two
         auditor.close()
         while auditor.step() == 0 or auditor.tallies[TopicPartition(name, 0)].position < 3:
             assert time.monotonic() < deadline
@@ -568,7 +570,18 @@ def test_asking_a_kafka_that_is_away_leaves_nothing_behind() -> None:
     for _ in range(3):
         with pytest.raises(PeerError):
             nowhere.group_offsets(["anyone"])
-    assert [thread.name for thread in threading.enumerate() if thread.ident not in before] == []
+
+    def left() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.ident not in before]
+
+    # One looks after all clients of the cluster while they fail, and ends with the cluster.
+    assert left() == ["kafka-contact"]
+    del nowhere
+    gc.collect()
+    deadline = time.monotonic() + PATIENCE_S
+    while left():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_times_are_found(cluster: KafkaCluster, topic: Topic) -> None:
