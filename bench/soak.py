@@ -76,8 +76,6 @@ def one(order: Order) -> Report:
     """One trial in a folder of its own, which is kept when something was wrong."""
     folder = Path(tempfile.mkdtemp(prefix=f"hub-faults-{order.seed}-"))
     report = run(order, folder / "world", lambda text: print(time.strftime("%H:%M:%S"), text, flush=True))
-    for line in report.wrong:
-        print(f"  WRONG: {line}", flush=True)
     if report.wrong:
         print(f"  its logs: {folder}")
     else:

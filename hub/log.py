@@ -252,8 +252,9 @@ class Cluster(Protocol):
 
     def delete_topic(self, name: str) -> None: ...
 
-    def end_offsets(self, topics: Sequence[str]) -> Positions:
-        """The next offset that a committed record would get, per partition (the last stable offset)."""
+    def end_offsets(self, topics: Sequence[str], *, committed: bool = True) -> Positions:
+        """The next offset that a committed record would get, per partition (the last stable offset). With ``committed``
+        False the high watermarks, past open transactions too."""
 
     def beginning_offsets(self, topics: Sequence[str]) -> Positions: ...
 
@@ -332,7 +333,7 @@ class MemoryCluster:
         self._log(name)
         del self.logs[name], self.descriptions[name]
 
-    def end_offsets(self, topics: Sequence[str]) -> Positions:
+    def end_offsets(self, topics: Sequence[str], *, committed: bool = True) -> Positions:
         return Positions.of(
             (topic, partition, len(records))
             for topic in topics

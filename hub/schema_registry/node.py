@@ -98,7 +98,7 @@ class Node:
         self._changed = threading.Condition()
         self._writing = threading.Lock()
         self._passing = threading.Lock()  # held by the thread that looks past marks
-        self._ends: SharedRun[int] = SharedRun(self._end)
+        self._ends: SharedRun[int] = SharedRun(lambda: self._end(committed=False))
         self._writer: Writer | None = None
         self._stop = threading.Event()
         self._ready = threading.Event()
@@ -153,11 +153,17 @@ class Node:
     def catching_up(self) -> Iterator[None]:
         """Read the log to the end that it has now; yield whenever more of it was applied, so that the caller can ask again.
 
-        Blocks for at most 5 s. Callers at the same time share one question for the end. Raises PeerError when Kafka does not
-        answer: then what was not found is unknown, not missing."""
+        The end includes open transactions: Kafka acknowledges a commit before readers may see its records. A transaction
+        that stays open for the whole 5 s was acknowledged to nobody, and is not waited for any longer. Callers at the same
+        time share one question for the end. Raises PeerError when Kafka does not answer: then what was not found is
+        unknown, not missing."""
         timeout_s = min(self.timeout_s, _CATCH_UP_S)
         deadline = time.monotonic() + timeout_s
-        yield from self._reaching(self._ends.result(timeout_s), deadline)
+        try:
+            yield from self._reaching(self._ends.result(timeout_s), deadline)
+        except PeerError:
+            if self.position < self._end():
+                raise
 
     def lookup(self, command: RegisterSchema, *, deleted: bool = False) -> SchemaStored | None:
         """See Registry.lookup."""
@@ -360,8 +366,8 @@ class Node:
                 code="HUB-3034",
             )
 
-    def _end(self) -> int:
-        return self.cluster.end_offsets([SCHEMAS_TOPIC]).get(_LOG)
+    def _end(self, *, committed: bool = True) -> int:
+        return self.cluster.end_offsets([SCHEMAS_TOPIC], committed=committed).get(_LOG)
 
     def _reach(self, position: int) -> None:
         """Wait until the state covers a position of the log."""

@@ -126,7 +126,7 @@ class Brokers:
     def stop(self) -> None:
         for node in self.nodes:
             node.thaw()
-            node.stop(10.0)
+            node.stop()
 
     def await_answers(self, timeout_s: float) -> bool:
         """Return True when every wanted broker answers within ``timeout_s``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -76,7 +77,7 @@ def sqlite_rows(world: World, view: str) -> Rows:
         f"file:{world.settings.home / 'store.db'}?mode=ro", uri=True, timeout=30.0
     ) as connection:
         connection.row_factory = sqlite3.Row
-        return _live(dict(row) for row in connection.execute(f'SELECT * FROM "{view}"'))
+        return _live(dict(row) for row in connection.execute(f'SELECT * FROM "view_{view}"'))
 
 
 def postgres_rows(world: World, view: str) -> Rows:
@@ -84,7 +85,7 @@ def postgres_rows(world: World, view: str) -> Rows:
     url = world.settings.stores["warehouse"].replace("postgresql+psycopg", "postgresql")
     url = url.replace(f":{world.postgres_link.port}/", f":{world.postgres.port}/")
     with psycopg.connect(url, connect_timeout=20, row_factory=psycopg.rows.dict_row) as connection:
-        return _live(connection.execute(f'SELECT * FROM "{view}"'))  # type: ignore[arg-type]
+        return _live(connection.execute(f'SELECT * FROM "view_{view}"'))  # type: ignore[arg-type]
 
 
 def _live(rows: Any) -> Rows:
@@ -192,8 +193,9 @@ def check_states(world: World) -> list[str]:
     ]
 
 
-def settle(world: World) -> None:
+def settle(world: World, say: Callable[[str], None]) -> None:
     """Wait until every view covers the current end of its topics and is live. Raises AssertionError on timeout."""
+    began = time.monotonic()
     for view in (*CHECKED, "last_probe"):
         topics = (
             (PROBES,)
@@ -219,7 +221,9 @@ def settle(world: World) -> None:
             SETTLE_S,
             lambda view=view, ends=ends: f"{view} does not cover {ends}: {world.pipeline.state(view)}",
         )
+        say(f"  {view} covers its topics after {time.monotonic() - began:.1f} s")
     world.until(lambda: not check_states(world), SETTLE_S, lambda: str(check_states(world)))
+    say(f"  every view is live after {time.monotonic() - began:.1f} s")
 
 
 def check_all(

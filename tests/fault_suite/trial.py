@@ -87,18 +87,20 @@ def run(order: Order, folder: Path, say: Callable[[str], None] = print) -> Repor
         trial = _Trial(world, order, report, say)
         trial.start()
         try:
-            settle(world)
+            settle(world, say)
             trial.hurt()
             trial.end_writing()
             say(
                 f"  healed; {report.acknowledged} of {report.sent} events acknowledged; waiting until it is quiet"
             )
             try:
-                settle(world)
+                settle(world, say)
             except AssertionError as error:
                 report.wrong.append(f"it does not get quiet: {error}")
             report.wrong += check_all(world, trial.subscriber, trial.ids, say)
             report.wrong += trial.resources()
+            for line in report.wrong:
+                say(f"  WRONG: {line}")
         finally:
             trial.stop()
     report.took_s = time.monotonic() - began

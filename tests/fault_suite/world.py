@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -249,6 +250,7 @@ def running_world(folder: Path, size: Size, say: Callable[[str], None] = print) 
     with ExitStack() as opened:
         if size.disk_mb:
             opened.enter_context(own_disk(folder / "home", size.disk_mb))
+            opened.callback(keep_logs, folder)
         home, away = Brokers(folder / "kafka-home", size.brokers), Brokers(folder / "kafka-away", 1)
         opened.callback(home.stop)
         opened.callback(away.stop)
@@ -261,6 +263,15 @@ def running_world(folder: Path, size: Size, say: Callable[[str], None] = print) 
         opened.callback(world.stop)
         world.start()
         yield world
+
+
+def keep_logs(folder: Path) -> None:
+    """Copy the logs of the home folder, whose disk is about to go."""
+    for logs in (folder / "home").glob("*/*.log*"):
+        with suppress(OSError):
+            kept = folder / "logs" / logs.name
+            kept.parent.mkdir(exist_ok=True)
+            shutil.copy(logs, kept)
 
 
 @contextmanager

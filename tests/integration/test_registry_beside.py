@@ -161,6 +161,30 @@ def test_another_node_answers_at_once_what_was_registered_a_moment_ago(bootstrap
         assert http.get("/subjects/fresh_0/versions/9").json()["error_code"] == 40402
 
 
+def test_a_node_waits_for_a_transaction_that_kafka_has_acknowledged_and_not_shown_yet(bootstrap: str) -> None:
+    """Kafka acknowledges a commit before it writes the mark that shows the records: here the mark comes late."""
+    with node_of(bootstrap) as asked:
+        http = http_of(asked)
+        writer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "late-mark"})
+        writer.init_transactions(30)
+        writer.begin_transaction()
+        stored = SchemaStored("late_mark", 1, 1_999_999, text("late_mark"))
+        record = record_of(stored)
+        writer.produce(SCHEMAS_TOPIC, record.value, record.key)
+        assert writer.flush(30) == 0
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(http.get, f"/schemas/ids/{stored.schema_id}")
+            time.sleep(0.7)
+            assert not answer.done()
+            writer.commit_transaction(30)
+            assert answer.result(30).status_code == 200
+        writer.begin_transaction()
+        writer.produce(SCHEMAS_TOPIC, record.value, record.key)
+        assert writer.flush(30) == 0  # and stays open: nobody was told that it is there
+        assert http.get("/schemas/ids/1999998").json()["error_code"] == 40403
+        writer.abort_transaction(30)
+
+
 def test_a_flood_of_unknown_ids_asks_for_the_end_of_the_log_once_for_all_that_wait(bootstrap: str) -> None:
     with node_of(bootstrap, Counting) as node:
         counting = node.cluster
