@@ -37,6 +37,8 @@ def process_in_words(home: Path, contact: ContactWatch) -> str:
     if note is not None:
         alive = f"the materializer process is alive (pid {note.pid})"
         process = worst(note)
+        if process.seconds is None:  # nothing is known of its contact with Kafka
+            return f"the materializer process gives no sign of life: {process.why}"
         return f"{alive} and cut off from Kafka: {in_words(process)}" if is_cut_off(process) else alive
     if running_hub(home) is not None:
         return "the materializer process does not run"

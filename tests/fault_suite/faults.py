@@ -58,9 +58,18 @@ def kind(
 
 def possible(has: frozenset[str]) -> list[Kind]:
     """The kinds that a world with these abilities can suffer, by name. Loads every file of kinds."""
-    from fault_suite import kinds_changes, kinds_disk, kinds_kafka, kinds_links, kinds_load, kinds_processes
+    from fault_suite import (
+        kinds_changes,
+        kinds_disk,
+        kinds_kafka,
+        kinds_links,
+        kinds_load,
+        kinds_processes,
+        kinds_silence,
+    )
 
     assert kinds_changes and kinds_disk and kinds_kafka and kinds_links and kinds_load and kinds_processes
+    assert kinds_silence
     return [KINDS[name] for name in sorted(KINDS) if KINDS[name].needs <= has]
 
 

@@ -1,7 +1,11 @@
 """Planted bugs: edits of one place of the product's source, made while a process imports it. No file is changed.
 
 The fault suite must find each of them (``bench/soak.py --bugs``). A unit test keeps the table true: each text that is
-replaced stands exactly once in its module.
+replaced stands exactly once in its module, each kind of fault and each checker that a bug names exists.
+
+Not in the table, because a second defense hides one edit: a registry writer that does not read to the end (``_be_kept``
+finds that its id is taken), a checkpoint that is not looked at before it is used (Spark's own words are judged too), and
+``>=`` for ``>`` where versions are compared (equal versions are equal rows).
 """
 
 from __future__ import annotations
@@ -16,18 +20,26 @@ from types import ModuleType
 
 @dataclass(frozen=True)
 class Bug:
-    """``before`` is replaced by ``after`` in a module's source. ``faults``: kinds that show it, by a part of their names."""
+    """``before`` is replaced by ``after`` in a module's source.
+
+    ``faults``: kinds of faults that show it, by a part of their names. ``found_by``: the functions and classes of
+    tests/fault_suite that find it.
+    """
 
     module: str
     before: str
     after: str
     faults: tuple[str, ...]
+    found_by: tuple[str, ...]
 
 
 _KILLS = ("kill -9 applier", "kill -9 server", "kill -9 materializer")
 _MIRROR = ("kill -9 mirror", "SIGSTOP mirror", "away Kafka: cut", "away Kafka: EndTxn")
 _REGISTRY = ("kill -9 server", "SIGSTOP server")
 _HTTP = ("HTTP: cut", "HTTP: half open")
+_LATE_KAFKA = ("a home broker stands still", "a view comes, changes and goes")
+"""Together up to 15 s: longer than the gateway waits for Kafka."""
+_SILENT = ("for longer than its limit",)
 
 _SQL = "hub.materializers.stores.sql"
 _APPLIER = "hub.materializers.applier"
@@ -35,6 +47,11 @@ _ENGINE = "hub.materializers.engine"
 _BATCH = "hub.replication.batch_engine"
 _GATEWAY = "hub.topics.gateway"
 _PUSH = "hub.materializers.push"
+_NODE = "hub.schema_registry.node"
+_STATES = "hub.materializers.view_states"
+
+_STALE = ("MaterializerProbe", "TokenReader")
+_ROWS = ("check_views",)
 
 BUGS: dict[str, Bug] = {
     # ---- stores and applier
@@ -43,48 +60,63 @@ BUGS: dict[str, Bug] = {
         "WHERE excluded.{quote(newer)} > {quote(table.name)}",
         "WHERE excluded.{quote(newer)} < {quote(table.name)}",
         _KILLS,
+        (*_STALE, *_ROWS),
     ),
     "a store keeps deleted rows": Bug(
         _SQL,
         'values: dict[str, Any] | None = None\n    if not found["_deleted"]:',
         "values: dict[str, Any] | None = None\n    if True:",
         _KILLS,
+        ("Subscriber", *_ROWS),
     ),
-    "Postgres takes older rows by COPY": Bug(
-        "hub.materializers.stores.postgres_copy",
-        'f"WHERE excluded._version > {name}._version"',
-        'f"WHERE excluded._version < {name}._version"',
-        ("power cut", "kill -9 Postgres"),
+    "a store takes a delete for a row of nulls": Bug(
+        _SQL,
+        "change.offset, sources, row is None, now)",
+        "change.offset, sources, False, now)",
+        _KILLS,
+        _ROWS,
+    ),
+    "Postgres leaves the last row of many out": Bug(
+        _SQL,
+        "if self._postgres and len(rows) >= _COPY_FROM:\n            copy_and_merge(connection, known.table, rows, meanwhile)",
+        "if self._postgres and len(rows) > 1:\n            copy_and_merge(connection, known.table, rows[:-1], meanwhile)",
+        ("kill -9 Postgres", "Postgres: cut"),
+        _ROWS,
     ),
     "a store's positions run ahead of its rows": Bug(
         _SQL,
         '"next_offset": offset,\n                    }\n                    for kind, reached in kinds',
         '"next_offset": offset + 5 * (kind == "changelog"),\n                    }\n                    for kind, reached in kinds',
         _KILLS,
+        ("Subscriber", *_ROWS),
     ),
     "source positions are told one batch early": Bug(
         _SQL,
         '("source", batch.sources),',
         '("source", Positions({tp: offset + 50 for tp, offset in batch.sources})),',
         _KILLS,
+        _STALE,
     ),
     "the last row of a transaction is left out": Bug(
         _SQL,
         "rows = [_row(known, key, change, now) for key, change in newest.items()]",
         "rows = [_row(known, key, change, now) for key, change in newest.items()][: max(1, len(newest) - 1)]",
         _KILLS,
+        _ROWS,
     ),
     "the applier goes on behind its position": Bug(
         _APPLIER,
         'at = start if fresh else start.advanced(self.store.positions(view.table, "changelog"))',
         "at = self.log.end_offsets([view.changelog]) if not fresh else start",
-        _KILLS,
+        ("kill -9 applier",),
+        _ROWS,
     ),
-    "the applier forgets what it read ahead": Bug(
+    "the applier keeps the oldest of a key's rows": Bug(
         _APPLIER,
-        "taken, self._ahead = self._ahead or self._poll(self.reader, timeout_s), None",
-        "taken, self._ahead = self._poll(self.reader, timeout_s), None",
-        ("every core busy", "SIGSTOP applier"),
+        "newest[record.key][0] < version:",
+        "newest[record.key][0] > version:",
+        ("kill -9 applier", "SIGSTOP applier", "applier gets a sixth"),
+        (*_STALE, *_ROWS),
     ),
     # ---- materializer
     "progress covers what is not read yet": Bug(
@@ -92,24 +124,42 @@ BUGS: dict[str, Bug] = {
         "batch.sources,\n            Positions(),\n            batch.input_rows,",
         "Positions({tp: offset + 40 for tp, offset in batch.sources}),\n            Positions(),\n            batch.input_rows,",
         _KILLS,
+        _STALE,
     ),
-    "a rebuilt view has its old generation": Bug(
+    "a batch that was only begun is told of as done": Bug(
+        "hub.materializers.spark",
+        'for path in (checkpoint / "commits").glob("*") if path.name.isdecimal()]\n    if not commits:',
+        'for path in (checkpoint / "offsets").glob("*") if path.name.isdecimal()]\n    if not commits:',
+        ("kill -9 materializer", "kill -9 spark"),
+        _STALE,
+    ),
+    "a view built anew counts its versions from nothing": Bug(
         _ENGINE,
-        "generation = max(self._published_generation(), *_generations(folder), 0) + 1",
-        "generation = 1",
+        "generation = version.number",
+        "generation = 0",
         ("a checkpoint is gone",),
+        ("KeyReader",),
+    ),
+    "a view built anew begins at the end of its topics": Bug(
+        "hub.materializers.spark_kafka",
+        '.option("startingOffsets", "earliest")',
+        '.option("startingOffsets", "latest")',
+        ("a checkpoint is gone",),
+        _ROWS,
     ),
     "Spark reads what was rolled back": Bug(
         "hub.materializers.spark_kafka",
         '"kafka.isolation.level": "read_committed"',
         '"kafka.isolation.level": "read_uncommitted"',
         _KILLS,
+        _ROWS,
     ),
-    "a damaged checkpoint is gone on from": Bug(
-        _ENGINE,
-        "wrong = damage.of_logs(checkpoint, delta=made.delta is not None)",
-        "wrong = None",
-        ("newest offsets are cut short",),
+    "an event that cannot be read is a row of nulls": Bug(
+        "hub.materializers.sql_stream",
+        'F.col(WHY).isNull() & ~F.col("_deleted")).drop(',
+        '~F.col("_deleted")).drop(',
+        ("records that no schema can read",),
+        _ROWS,
     ),
     # ---- reads and pushes
     "tokens are not waited for": Bug(
@@ -117,30 +167,49 @@ BUGS: dict[str, Bug] = {
         "return all(positions.get(tp, -1) >= offset for tp, offset in token) or row_covers(row.sources, token)",
         "return True",
         ("SIGSTOP applier", "kill -9 materializer"),
+        _STALE,
     ),
     "a token is compared one too low": Bug(
         "hub.materializers.quick_reads",
         "positions.get(tp, -1) >= offset for tp",
         "positions.get(tp, -1) >= offset - 1 for tp",
-        ("SIGSTOP applier",),
+        ("SIGSTOP applier", "away Kafka: cut"),
+        _STALE,
     ),
     "a row covers what came after it": Bug(
         "hub.materializers.tokens",
         '(origin["topic"], origin["partition"]): origin["offset"] + 1',
         '(origin["topic"], origin["partition"]): origin["offset"] + 100',
         ("SIGSTOP applier",),
+        _STALE,
+    ),
+    "a token that is waited for in vain gets what there is": Bug(
+        "hub.materializers.routes",
+        "if remaining <= 0:\n            raise _behind(view, covered, token)",
+        "if remaining <= 0:\n            return row, covered",
+        ("SIGSTOP applier", "kill -9 materializer"),
+        _STALE,
     ),
     "a page ends with the next page's first row": Bug(
         _SQL,
         "where.append(table.c.key > self._key(after))\n            query = select(table)",
         "where.append(table.c.key >= self._key(after))\n            query = select(table)",
         _KILLS,
+        ("ListReader",),
     ),
     "subscribers are not told of deletes": Bug(
         _PUSH,
         'yield Event("delete" if row.values is None else "upsert", mark, _body(row))',
         'if row.values is None:\n                continue\n            yield Event("upsert", mark, _body(row))',
         _KILLS,
+        ("Subscriber", *_ROWS),
+    ),
+    "changes begin behind the position": Bug(
+        _SQL,
+        "table.c._offset >= since.get(tp),",
+        "table.c._offset > since.get(tp),",
+        _KILLS,
+        ("Subscriber", *_ROWS),
     ),
     "a subscriber resumes behind the last page": Bug(
         _PUSH,
@@ -148,9 +217,14 @@ BUGS: dict[str, Bug] = {
         "place = place and Place(place.incarnation, Positions({tp: at + 20 for tp, at in place.positions}), place.after, place.filters)\n"
         "            start = place or Place(known.incarnation, Positions()",
         ("kill -9 server",),
+        ("Subscriber", *_ROWS),
     ),
-    "a subscriber's first page is its last": Bug(
-        _PUSH, "in_snapshot = len(rows) == _PAGE", "in_snapshot = False", ("kill -9 server",)
+    "a subscriber that comes back misses what came meanwhile": Bug(
+        _PUSH,
+        "if fresh and after is None:",
+        "if after is None:",
+        ("kill -9 server",),
+        ("Subscriber", *_ROWS),
     ),
     # ---- gateway
     "the gateway answers before Kafka does": Bug(
@@ -158,18 +232,42 @@ BUGS: dict[str, Bug] = {
         "            sender.send(new, acknowledged)\n",
         "            acknowledged(TopicPartition(new.topic, 0), 0, None)\n            sender.send(new, lambda *_: None)\n",
         _HTTP,
-    ),
-    "an idempotency key is not looked at": Bug(
-        _GATEWAY,
-        "key = request.idempotency_key\n        if key is not None:\n            with self._lock:\n                if keep:",
-        "key = None\n        if key is not None:\n            with self._lock:\n                if keep:",
-        _HTTP,
+        ("check_log",),
     ),
     "the gateway answers with the next offset": Bug(
         _GATEWAY,
         "line = _written(cluster_id, place, offset, timestamp_ms, new, schema_id)",
         "line = _written(cluster_id, place, offset + 1, timestamp_ms, new, schema_id)",
         _HTTP,
+        ("check_log",),
+    ),
+    "the gateway takes silence for success": Bug(
+        _GATEWAY,
+        "self._heard_at_s = time.monotonic()\n            if error is None:",
+        "self._heard_at_s = time.monotonic()\n            if error is None or isinstance(error, PeerError):",
+        _LATE_KAFKA,
+        ("check_log",),
+    ),
+    "an idempotency key is not looked up": Bug(
+        _GATEWAY,
+        "known = self._memory.find(request.topic, key, print_, time.monotonic())",
+        "known = None",
+        ("HTTP: answers are lost",),
+        ("check_log",),
+    ),
+    "idempotency keys are cut short": Bug(
+        _GATEWAY,
+        'key, print_ = request.idempotency_key, ""',
+        'key, print_ = (request.idempotency_key or "")[:2] or None, ""',
+        _HTTP,
+        ("HttpWriter",),
+    ),
+    "the gateway forgets that an outcome is open": Bug(
+        _GATEWAY,
+        "if unheard:\n                    given_up",
+        "if unheard and keep:\n                    given_up",
+        _LATE_KAFKA,
+        ("check_log",),
     ),
     # ---- mirror
     "a mirror resumes behind its checkpoint": Bug(
@@ -177,62 +275,104 @@ BUGS: dict[str, Bug] = {
         "each.committed = found\n",
         "from dataclasses import replace as _r\n        found = _r(found, source_next=found.source_next + 3)\n        each.committed = found\n",
         _MIRROR,
+        ("check_mirror", "MirrorProbe"),
     ),
     "a mirror resumes before its checkpoint": Bug(
         _BATCH,
         "each.committed = found\n",
         "from dataclasses import replace as _r\n        found = _r(found, source_next=max(0, found.source_next - 3))\n        each.committed = found\n",
         _MIRROR,
+        ("check_mirror",),
+    ),
+    "a mirror believes its memory after a commit without an answer": Bug(
+        _BATCH,
+        "if not self._resume(each, checkpoints.get(each.tp))]",
+        "if not self._resume(each, each.committed or checkpoints.get(each.tp))]",
+        ("away Kafka: EndTxn", "a view comes, changes and goes"),
+        ("check_mirror",),
+    ),
+    "a mirror goes on where it failed": Bug(
+        _BATCH,
+        "each.position = each.carried = mark.source_next",
+        "each.position = each.carried = max(each.position, mark.source_next)",
+        ("away Kafka: cut", "away Kafka: Produce", "kill -9 the away broker"),
+        ("check_mirror",),
     ),
     "the offset map is one off": Bug(
         _BATCH,
         "Run(run.source, base_offset + run.target, run.count)",
         "Run(run.source, base_offset + run.target + 1, run.count)",
         _MIRROR,
+        ("check_mirror",),
+    ),
+    "the offset map is written one off": Bug(
+        "hub.replication.offset_map",
+        "_put(encoded, _zigzag(run.target - target))",
+        "_put(encoded, _zigzag(max(0, run.target - target - 1)))",
+        _MIRROR,
+        ("check_mirror",),
     ),
     "a mirror's aborted transaction counts": Bug(
         _BATCH,
         "self._transactions.end(self._producer, commit=True)\n        done = 0",
         "self._transactions.end(self._producer, commit=False)\n        done = 0",
         _MIRROR,
+        ("check_mirror", "MirrorProbe"),
     ),
     "a mirror carries what was rolled back": Bug(
         _BATCH,
         "            floor,\n            part.aborted,\n",
         "            floor,\n            (),\n",
         _MIRROR,
-    ),
-    "a mirror passes over what failed": Bug(
-        _BATCH,
-        "if answer.next_offset > each.position:",
-        "if len(answer.pieces) > 1:\n            each.staged.pop()\n        if answer.next_offset > each.position:",
-        _MIRROR,
-    ),
-    "a translated position is one too low": Bug(
-        "hub.replication.offset_map",
-        'return Translation("exact", self.others[at] + offset - self.starts[at])',
-        'return Translation("exact", max(0, self.others[at] + offset - self.starts[at] - 1))',
-        _MIRROR,
+        ("check_mirror",),
     ),
     # ---- registry
-    "a new writer does not read to the end": Bug(
-        "hub.schema_registry.node",
-        "            self._be_same_log(known, end)\n            self._reach(end)\n",
-        "            self._be_same_log(known, end)\n",
+    "a schema gets another id in each subject": Bug(
+        "hub.schema_registry.decide_register",
+        "same = context.by_identity.get(identity(stored))\n    if same:",
+        "same = context.by_identity.get(identity(stored))\n    if same and asked is not None:",
         _REGISTRY,
+        ("check_registry",),
     ),
-    "a fenced registry node answers all the same": Bug(
-        "hub.schema_registry.node",
-        "            except WriterFenced:\n",
-        "            except ZeroDivisionError:\n",
+    "a registry node answers for a write that failed": Bug(
+        _NODE,
+        "            self._writer = None\n            raise\n        self._be_same_log",
+        "            self._writer = None\n            return decision.answer, known\n        self._be_same_log",
         _REGISTRY,
+        ("RegistryProbe", "check_registry"),
+    ),
+    "a registry node does not read on for an id that it lacks": Bug(
+        _NODE,
+        "yield from self._reaching(self._ends.result(timeout_s), deadline)",
+        "yield from ()",
+        _REGISTRY,
+        ("RegistryProbe",),
+    ),
+    "a registry node passes over another node's first record": Bug(
+        _NODE,
+        "if record.offset < self.position:\n                    continue  # this node's own",
+        "if record.offset <= self.position and self.position:\n                    continue  # this node's own",
+        _REGISTRY,
+        ("RegistryProbe", "check_registry"),
     ),
     # ---- Kafka clients
-    "Python reads what was rolled back": Bug(
-        "hub.kafka.reader",
-        '"isolation_level": "read_committed"',
-        '"isolation_level": "read_uncommitted"',
-        _KILLS,
+    "the read proxy drops a bad batch's neighbors": Bug(
+        "hub.kafka.bounded_frames",
+        "batch.view if judgement.why is None else stand_in(batch, judgement.why)",
+        'batch.view if batch.is_control or not any(each.why for each in judgements) else stand_in(batch, judgement.why or "")',
+        ("a record that", "SIGSTOP materializer"),
+        _STALE,
+    ),
+    # ---- states of views
+    "a silent materializer's views are shown as they were": Bug(
+        _STATES, "SILENT_S = 30.0", "SILENT_S = 30_000.0", _SILENT, ("violations",)
+    ),
+    "the wrong link is called silent": Bug(
+        _STATES,
+        'if self.kafka else "Kafka answers"',
+        'if not self.kafka else "Kafka answers"',
+        _SILENT,
+        ("violations",),
     ),
 }
 
