@@ -186,4 +186,9 @@ def is_secret(complaint: Mapping[str, object]) -> bool:
     """Whether what pydantic complains of (one of ``ValidationError.errors()``) may hold a secret, and is not to be shown."""
     steps = complaint["loc"]
     last, above = (*reversed(steps), None, None)[:2] if isinstance(steps, tuple) else (None, None)
-    return complaint["type"] == SECRET_IN_FILE or last in _MAY_HOLD_SECRETS or above in _OF_PEOPLE
+    of_channel = isinstance(steps, tuple) and steps[:1] == (
+        "channels",
+    )  # of alerts.yaml: addresses are secrets
+    return (
+        complaint["type"] == SECRET_IN_FILE or last in _MAY_HOLD_SECRETS or above in _OF_PEOPLE or of_channel
+    )

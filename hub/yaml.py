@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -48,16 +48,62 @@ def load_model(path: Path, model: type[Model], *, nul: bool = False) -> Model:
     ``nul``: texts may contain the character NUL. No path, name or SQL may, so it is refused unless values are data.
     """
     with kept_to(path):
-        node = _compose(path)
-        if node is None:
-            raise ConfigError(
-                "the file is empty", where=f"{path}", hint="docs/ shows what goes in", code="HUB-1102"
-            )
+        node = _not_empty(path)
         value = _Values(path, nul).of(node)
         try:
             return model.model_validate(value)
         except ValidationError as error:
-            raise _explained(path, node, model, error) from None
+            raise _explained(path, node, model, error.errors()) from None
+
+
+def load_parts(
+    path: Path, model: type[Model], sections: Collection[str]
+) -> tuple[Model, dict[Path_, ConfigError]]:
+    """Load a file as a pydantic model, without the entries that are wrong.
+
+    An entry is one value of a mapping or a list that stands under a key of ``sections``, or all of it where the error is not of
+    one value. Return the model, and the error of each entry that was left out, by section and key (or index).
+    Raises ConfigError where anything else is wrong.
+    """
+    with kept_to(path):
+        node = _not_empty(path)
+        value = _Values(path, nul=False).of(node)
+        try:
+            return model.model_validate(value), {}
+        except ValidationError as error:
+            found = error.errors()
+        by_entry: dict[Path_, list[Any]] = {}
+        for each in found:
+            if not each["loc"] or each["loc"][0] not in sections:
+                raise _explained(path, node, model, found)
+            by_entry.setdefault(each["loc"][:2], []).append(each)
+        wrong = {entry: _explained(path, node, model, errors) for entry, errors in by_entry.items()}
+        try:
+            return model.model_validate(_without(value, wrong)), wrong
+        except ValidationError as error:
+            raise _explained(path, node, model, error.errors()) from None
+
+
+def _without(value: Mapping[str, Any], entries: Collection[Path_]) -> dict[str, Any]:
+    """A copy of a file's value in which these entries are missing."""
+    left = {key: inner for key, inner in value.items() if (key,) not in entries}
+    for section in {str(entry[0]) for entry in entries} & left.keys():
+        inner = value[section]
+        left[section] = (
+            {key: each for key, each in inner.items() if (section, key) not in entries}
+            if isinstance(inner, dict)
+            else [each for index, each in enumerate(inner) if (section, index) not in entries]
+        )
+    return left
+
+
+def _not_empty(path: Path) -> yaml.Node:
+    node = _compose(path)
+    if node is None:
+        raise ConfigError(
+            "the file is empty", where=f"{path}", hint="docs/ shows what goes in", code="HUB-1102"
+        )
+    return node
 
 
 def load_mapping(path: Path) -> dict[str, Any]:
@@ -283,12 +329,12 @@ def _name(path: Path, node: yaml.Node) -> str:
     return str(node.value)
 
 
-def _explained(path: Path, root: yaml.Node, model: type[BaseModel], error: ValidationError) -> ConfigError:
+def _explained(path: Path, root: yaml.Node, model: type[BaseModel], errors: Sequence[Any]) -> ConfigError:
     """The first complaint, at its place, with the nearest known key when the key is unknown.
 
     Unknown keys go first: a key that is missing is often one that is misspelled.
     """
-    first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    first = min(errors, key=lambda each: each["type"] != "extra_forbidden")
     steps: Path_ = first["loc"]
     if steps and steps[-1] == "[key]":  # pydantic's mark: not the value, its name is wrong
         _, name = _find(root, steps[:-1])

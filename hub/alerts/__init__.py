@@ -14,7 +14,7 @@ before a channel is asked, so a restart neither repeats nor forgets; while Kafka
 later, because that is when alerts matter.
 
 core   ``rules`` what can be told · ``engine`` pending, firing, resolved, groups, silences · ``facts`` records of the log ·
-       ``files`` alerts.yaml and alerts/*.yaml · ``matching`` labels · ``listing`` their order · ``payloads`` what channels
+       ``files`` alerts.yaml and alerts/*.yaml · ``reading`` errors kept to their entries · ``matching`` labels · ``listing`` their order · ``payloads`` what channels
        are sent · ``exported`` Prometheus rules and a Grafana dashboard · ``runbooks``
 shell  ``desk`` the loop · ``outbox`` queues and retries · ``live`` files that change
 edge   ``channels`` HTTP and SMTP · ``routes`` FastAPI

@@ -40,6 +40,7 @@ from hub.alerts.listing import Listing, listing
 from hub.alerts.live import LiveAlerts
 from hub.alerts.matching import Matchers, labels_of
 from hub.alerts.outbox import ChannelStatus, Outbox
+from hub.alerts.reading import rule_tells_nobody, tells_nobody
 from hub.alerts.rules import RULES, Changes, Rule, Seen, Severity, Verdict
 from hub.errors import CallerError, Conflict, HubError, NotFound, PeerError, nearest
 from hub.kafka.reader import up_to
@@ -76,7 +77,8 @@ Source = Callable[[Changes, int], Sequence[Seen]]
 
 @dataclass(frozen=True, slots=True)
 class RuleStatus:
-    """A rule and how many objects it sees in which state; None: that is not for who asks."""
+    """A rule and how many objects it sees in which state; None: that is not for who asks. ``nobody``: all channels that its
+    alerts could go to cannot be used."""
 
     rule: Rule
     good: int | None = 0
@@ -84,12 +86,14 @@ class RuleStatus:
     unknown: int | None = 0
     firing: int = 0
     error: str | None = None
+    nobody: bool = False
 
 
 @dataclass(frozen=True)
 class Known:
     """Everything for those who look. ``error``: why nothing is watched; ``troubles``: what else is wrong. ``listed``: its
-    listing, where there is one already. ``whole`` False: there is more than who asks may see."""
+    listing, where there is one already. ``whole`` False: there is more than who asks may see. ``unheard``: keys of the alerts
+    that have nobody to tell, because their channels cannot be used. ``file_errors``: of alerts.yaml and alerts/*.yaml."""
 
     at_ms: int
     state: State
@@ -99,6 +103,8 @@ class Known:
     troubles: tuple[str, ...] = ()
     listed: Listing | None = None
     whole: bool = True
+    unheard: frozenset[str] = frozenset()
+    file_errors: int = 0
 
     @cached_property
     def listing(self) -> Listing:
@@ -127,6 +133,7 @@ class Desk:
     unsaved: dict[bytes, NewRecord] = field(default_factory=dict)
     _rules: tuple[RuleStatus, ...] = ()
     _troubles: tuple[str, ...] = ()
+    _unheard: frozenset[str] = frozenset()
     _firing: int | None = None
     _listing: Listing | None = None
     _read: bool = False
@@ -176,12 +183,12 @@ class Desk:
         except HubError as error:
             self.error = f"what was told before cannot be read: {error.message}"
             return
-        self.live.refresh()
-        self.outbox.use(self.live.file.channels)
+        self._use_files()
         now_ms = self.now_ms()
-        changes = self.live.file.changes()
+        changes, routes = self.live.file.changes(), self.live.reading.routes()
         seen: list[Seen] = []
-        troubles = [error.message for error in self.live.errors.values()]
+        complaints = self.live.complaints()
+        troubles = list(complaints)
         for source in self.sources:
             try:
                 seen += source(changes, now_ms)
@@ -190,7 +197,7 @@ class Desk:
             except Exception as error:
                 log.exception("a source of alerts failed")
                 troubles.append(f"{type(error).__name__}: {error}")
-        if len(troubles) > len(self.live.errors):
+        if len(troubles) > len(complaints):
             # A source that failed has told of none of its rules: they are not gone, they are unknown.
             told = {each.rule.name for each in seen}
             seen += [
@@ -200,7 +207,7 @@ class Desk:
             ]
         with self._lock:
             before = self.state
-            self.state, notifications = step(before, seen, self.live.file.as_routes(), now_ms)
+            self.state, notifications = step(before, seen, routes, now_ms)
             self._keep([*records_of(before, self.state), *map(send_record, notifications)])
             if self._writer is not None:
                 self._claim(now_ms)
@@ -210,7 +217,14 @@ class Desk:
             self.notifications += 1
             self.outbox.put(each)
         firing = Counter(each.rule for each in self.state.firing)
-        self._rules = tuple(_status(each, firing[each.rule.name]) for each in seen)
+        unusable = self.live.reading.unusable
+        self._rules = tuple(
+            _status(each, firing[each.rule.name], rule_tells_nobody(routes, each.rule, unusable))
+            for each in seen
+        )
+        self._unheard = frozenset(
+            each.key for each in self.state.firing if unusable and tells_nobody(routes, each.labels, unusable)
+        )
         if self.state.left_out:
             troubles.append(f"{self.state.left_out} more objects break a rule than are followed")
         self._troubles, self.error = tuple(troubles), None
@@ -224,12 +238,15 @@ class Desk:
             # First the name, then what was written: what another server writes after that is refused.
             self._open_writer()
         kept = read(self.cluster)
-        self.live.refresh()
-        self.outbox.use(self.live.file.channels)
+        self._use_files()
         with self._lock:
             self.state, self._read = kept.state, True
         for each in kept.unsent.values():
             self.outbox.put(each)
+
+    def _use_files(self) -> None:
+        self.live.refresh()
+        self.outbox.use(self.live.file.channels, self.live.reading.unusable)
 
     # ---- who watches
 
@@ -394,9 +411,9 @@ class Desk:
 
     def test(self, channel: str) -> None:
         """Send a test over a channel, once. Raises NotFound, and what the channel says."""
-        self.live.refresh()
+        self._use_files()
         channels = self.live.file.channels
-        if channel not in channels:
+        if channel not in channels and channel not in self.live.reading.unusable:
             guess = nearest(channel, channels)
             raise NotFound(
                 f'there is no channel "{channel[:80]}"',
@@ -404,7 +421,6 @@ class Desk:
                 if guess
                 else f"alerts.yaml has {', '.join(channels) or 'none'}",
             )
-        self.outbox.use(channels)
         self.outbox.try_once(notification_of_test(channel, self.now_ms()))
 
     # ---- for those who look
@@ -416,7 +432,17 @@ class Desk:
             if self._listing is None or not self._listing.holds(self.state, now_ms):
                 self._listing = listing(self.state, now_ms)
             channels = tuple(self.outbox.statuses())
-            return Known(now_ms, self.state, self._rules, channels, self.error, troubles, self._listing)
+            return Known(
+                now_ms,
+                self.state,
+                self._rules,
+                channels,
+                self.error,
+                troubles,
+                self._listing,
+                unheard=self._unheard,
+                file_errors=len(self.live.faults()),
+            )
 
     def firing(self) -> int | None:
         """How many fire and are not silenced, as of the last round; None: not known."""
@@ -467,11 +493,10 @@ def notification_of_test(channel: str, now_ms: int) -> Notification:
     return Notification(uuid.uuid4().hex[:16], channel, group, (alert,), now_ms, test=True)
 
 
-def _status(seen: Seen, firing: int) -> RuleStatus:
+def _status(seen: Seen, firing: int, nobody: bool) -> RuleStatus:
     counts = Counter(each.verdict for each in seen.observations)
-    return RuleStatus(
-        seen.rule, counts[Verdict.GOOD], counts[Verdict.BAD], counts[Verdict.UNKNOWN], firing, seen.error
-    )
+    good, bad, unknown = counts[Verdict.GOOD], counts[Verdict.BAD], counts[Verdict.UNKNOWN]
+    return RuleStatus(seen.rule, good, bad, unknown, firing, seen.error, nobody)
 
 
 def families(known: Known, notifications: int = 0) -> Iterator[Metric]:
@@ -479,6 +504,9 @@ def families(known: Known, notifications: int = 0) -> Iterator[Metric]:
     evaluated = GaugeMetricFamily("hub_alerts_watched", "1 while this server judges alerts and tells of them")
     evaluated.add_metric([], 0.0 if known.error else 1.0)
     yield evaluated
+    wrong = GaugeMetricFamily("hub_alert_file_errors", "Errors in alerts.yaml and alerts/*.yaml")
+    wrong.add_metric([], known.file_errors)
+    yield wrong
     firing = GaugeMetricFamily(
         "hub_alerts_firing", "Alerts that fire, by rule and severity", labels=["alertname", "severity"]
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hub.alerts.payloads import runbook_path
-from hub.alerts.rules import FEW_FREE, Changes, Promise, Rule, Severity
+from hub.alerts.rules import FEW_FREE, FILE_RULE, Changes, Promise, Rule, Severity
 from hub.topics.tree import TopicSpec
 
 # Rules that only somebody outside can judge. Each has a page in docs/runbooks, too.
@@ -62,6 +62,13 @@ def prometheus_rules(
         *_canaries(changes, link),
         *_connect(changes, link),
         *_mirrors(topics, changes, link),
+        _rule(
+            changes.rule(FILE_RULE),
+            "max by (job) (hub_alert_file_errors) > 0",
+            "alerts.yaml or a file in alerts/ has an error: a part of it does not hold",
+            ("", ""),
+            link,
+        ),
         *(
             _rule(
                 each,

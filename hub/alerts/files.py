@@ -51,6 +51,7 @@ MOST_CHANNELS, MOST_ROUTES, MOST_QUERIES = 50, 200, 100
 LABELS = (
     *("alertname", "severity", "owner", "node"),
     *("topic", "consumer", "kind", "view", "tier", "connector", "worker", "mirror", "broker", "folder"),
+    *("file", "part"),
 )
 COLUMN = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -242,7 +243,7 @@ class AlertsFile(_Said):
 
     def as_routes(self) -> tuple[Route, ...]:
         """What the engine asks; without a route everything goes to every channel."""
-        nodes = self.routes or ([RouteNode(to=list(self.channels))] if self.channels else [])
+        nodes = self.routes or ([RouteNode(to=sorted(self.channels))] if self.channels else [])
         return tuple(
             Route(
                 matchers_of(each.match),
@@ -300,26 +301,6 @@ class QueryAlert(_Said):
             self.owner,
             self.query,
         )
-
-
-def load_alerts(path: Path) -> AlertsFile:
-    """alerts.yaml; what holds by default where there is none. Raises ConfigError with line and column."""
-    if not path.exists():
-        return AlertsFile()
-    file = load_model(path, AlertsFile)
-    for number, route in enumerate(file.routes):
-        for at, name in enumerate(route.to):
-            if name not in file.channels:
-                guess = nearest(name, file.channels)
-                raise ConfigError(
-                    f'there is no channel "{name}"',
-                    where=place(path, "routes", number, "to", at),
-                    hint=f'did you mean "{guess}"?'
-                    if guess
-                    else f"channels: {', '.join(file.channels) or 'none'}",
-                    code="HUB-1105",
-                )
-    return file
 
 
 def load_query_alert(path: Path) -> QueryAlert:

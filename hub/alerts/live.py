@@ -1,8 +1,11 @@
-"""[shell] alerts.yaml and alerts/*.yaml as they are now: read again when they change. A file that cannot be read leaves what
-held, and ``errors`` says why."""
+"""[shell] alerts.yaml and alerts/*.yaml as they are now: read again when they change.
+
+A file, or an entry of alerts.yaml, that cannot be used leaves what held; ``complaints`` says why, and each is logged once.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +16,14 @@ from hub.alerts.files import (
     MOST_QUERIES,
     AlertsFile,
     QueryAlert,
-    load_alerts,
     load_query_alert,
     query_files,
 )
+from hub.alerts.reading import Part, Reading, carried_on, read_alerts, text_of
 from hub.errors import ConfigError
 from hub.yaml import Unreadable
+
+log = logging.getLogger(__name__)
 
 Stamp = tuple[int, int]
 T = TypeVar("T")
@@ -30,25 +35,56 @@ class LiveAlerts:
 
     def __init__(self, project: Path) -> None:
         self.project = project
-        self.file = AlertsFile()
+        self.reading = Reading()
         self.errors: dict[str, ConfigError] = {}
         self._queries: dict[Path, QueryAlert] = {}
         self._read: dict[Path, Stamp] = {}
+        self._logged: frozenset[str] = frozenset()
         self._lock = threading.Lock()
+
+    @property
+    def file(self) -> AlertsFile:
+        """Return the entries of alerts.yaml that are in force."""
+        return self.reading.file
 
     def refresh(self) -> None:
         """Read what changed since."""
         with self._lock:
             self._refresh()
+        complaints = self.complaints()
+        for complaint in complaints:
+            if complaint not in self._logged:
+                log.error("%s", complaint)
+        self._logged = frozenset(complaints)
+
+    def faults(self) -> list[tuple[str, str, ConfigError]]:
+        """Every error as (file below the project, part of it such as ``channels.ops`` or "", error)."""
+        whole = [(_below(self.project, path), "", error) for path, error in self.errors.items()]
+        return whole + [(ALERTS_FILE, _dotted(part), error) for part, error in self.reading.faults.items()]
+
+    def complaints(self) -> list[str]:
+        """List errors as text with their hints, then the routes whose channels are all unusable."""
+        held = {("channels", name) for name in self.file.channels} | {
+            ("rules", name) for name in self.file.rules
+        }
+        return [
+            *(text_of(error) for error in self.errors.values()),
+            *(
+                text_of(error) + ("; what it said before holds" if part in held else "")
+                for part, error in self.reading.faults.items()
+            ),
+            *self.reading.without_readers(),
+        ]
 
     def _refresh(self) -> None:
         path = self.project / ALERTS_FILE
         stamp = _stamp(path)
         if stamp is None:
-            self.file = AlertsFile()
+            self.reading = Reading()
             self._forget(path)
         else:
-            self.file = self._loaded(path, stamp, load_alerts) or self.file
+            found = self._loaded(path, stamp, read_alerts)
+            self.reading = self.reading if found is None else carried_on(self.file, found)
         files = query_files(self.project)
         for gone in set(self._read) - {path, *files}:
             self._queries.pop(gone, None)
@@ -103,3 +139,15 @@ def _stamp(path: Path) -> Stamp | None:
     except OSError:
         return 0, 0  # it is there and cannot be looked at
     return found.st_mtime_ns, found.st_size
+
+
+def _below(project: Path, path: str) -> str:
+    return str(Path(path).relative_to(project)) if Path(path).is_relative_to(project) else path
+
+
+def _dotted(part: Part) -> str:
+    """
+    >>> _dotted(("channels", "ops"))
+    'channels.ops'
+    """
+    return ".".join(str(step)[:100] for step in part)

@@ -2,6 +2,7 @@
 
 A try that fails is repeated after growing pauses, ``TRIES`` times in all; what is refused for good is not tried again. A queue
 holds ``MOST_WAITING``; when it is full the oldest is given up. ``done`` is told of each that was sent or given up, once.
+What is for a channel that cannot be used waits until its entry in alerts.yaml is right.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from dataclasses import dataclass, field, replace
 
 from hub.alerts.engine import Notification
 from hub.alerts.files import Channel
-from hub.errors import HubError
+from hub.errors import ConfigError, HubError
 from hub.runtime import Backoff
 
 log = logging.getLogger(__name__)
 
 TRIES = 6
+UNUSABLE = "unusable"
 MOST_WAITING = 100
 
 Send = Callable[[str, Channel, Notification], None]
@@ -42,7 +44,9 @@ class ChannelStatus:
 
 @dataclass
 class _Worker:
-    channel: Channel
+    """Queue of one channel. ``channel`` is None while its entry in alerts.yaml is invalid; ``status.error`` has the reason."""
+
+    channel: Channel | None
     status: ChannelStatus
     queue: deque[Notification] = field(default_factory=deque)
     thread: threading.Thread | None = None
@@ -65,8 +69,12 @@ class Outbox:
         self._changed = threading.Condition()
         self._stopped = threading.Event()
 
-    def use(self, channels: Mapping[str, Channel]) -> None:
-        """These channels and no others from now on. What waits for one that is gone is given up."""
+    def use(self, channels: Mapping[str, Channel], unusable: Mapping[str, str] | None = None) -> None:
+        """These channels and no others from now on; ``unusable``: those that cannot be used, and why.
+
+        What waits for one that is gone is given up.
+        """
+        unusable = unusable or {}
         lost: list[Notification] = []
         with self._changed:
             for name, channel in channels.items():
@@ -74,9 +82,14 @@ class Outbox:
                 if worker is None:
                     self._workers[name] = _Worker(channel, ChannelStatus(name, channel.kind))
                 elif worker.channel != channel:
+                    error = worker.status.error if worker.channel is not None else None
                     worker.channel = channel
-                    worker.status = replace(worker.status, kind=channel.kind)
-            for name in self._workers.keys() - channels.keys():
+                    worker.status = replace(worker.status, kind=channel.kind, error=error)
+            for name, reason in unusable.items():
+                worker = self._workers.setdefault(name, _Worker(None, ChannelStatus(name, UNUSABLE)))
+                worker.channel = None
+                worker.status = replace(worker.status, kind=UNUSABLE, error=reason)
+            for name in self._workers.keys() - channels.keys() - unusable.keys():
                 lost += self._workers.pop(name).queue
             self._changed.notify_all()
         for each in lost:
@@ -116,7 +129,10 @@ class Outbox:
     def try_once(self, notification: Notification) -> None:
         """Send it here and now, for a person who waits. Raises HubError."""
         with self._changed:
-            channel = self._workers[notification.channel].channel
+            worker = self._workers[notification.channel]
+            channel, reason = worker.channel, worker.status.error
+        if channel is None:
+            raise ConfigError(f'channel "{notification.channel}" cannot be used: {reason}', code="HUB-1105")
         self._send(notification.channel, channel, notification)
 
     def stop(self) -> None:
@@ -132,7 +148,7 @@ class Outbox:
         name = worker.status.name
         while True:
             with self._changed:
-                while not worker.queue and not self._stopped.is_set():
+                while (not worker.queue or worker.channel is None) and not self._stopped.is_set():
                     if self._workers.get(name) is not worker:
                         return
                     self._changed.wait(1.0)
@@ -141,7 +157,7 @@ class Outbox:
                 notification = worker.queue[0]
             taken = self._tried(worker, notification)
             if taken is None:
-                return
+                continue
             with self._changed:
                 mine = bool(worker.queue) and worker.queue[0] is notification
                 if mine:
@@ -155,7 +171,7 @@ class Outbox:
                     log.exception("notification %s was sent, which could not be noted", notification.id)
 
     def _tried(self, worker: _Worker, notification: Notification) -> bool | None:
-        """Whether it was taken; None when the hub stops meanwhile."""
+        """Return True when it was taken, False when it was given up, None when the hub stops or the channel became unusable."""
         backoff = self._backoff()
         for left in reversed(range(TRIES)):
             if self._stopped.is_set():
@@ -164,6 +180,8 @@ class Outbox:
                 if self._workers.get(worker.status.name) is not worker:
                     return None
                 channel = worker.channel
+            if channel is None:
+                return None  # it stays at the head of the queue
             try:
                 self._send(worker.status.name, channel, notification)
             except HubError as error:

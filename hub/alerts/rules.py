@@ -60,6 +60,8 @@ def _rule(
     return Rule(name, kind, doc, severity, for_ms, runbook=name, limit_ms=limit_ms)
 
 
+# Whatever the routes say, every channel is told of it.
+FILE_RULE = "alerts-file"
 # Of the whole cluster. A disk with less than this share free is said to be full soon.
 CLUSTER_RULES = ("kafka-away", "partitions-offline", "under-replicated", "disk-full")
 FEW_FREE = 0.1
@@ -142,6 +144,11 @@ RULES: Mapping[str, Rule] = {
         ),
         # It was compared twice before it was told, and only a comparison of everything takes it back.
         _rule("mirror-differs", "A copy is not what its source is.", Severity.page, 0, "health"),
+        _rule(
+            FILE_RULE,
+            "alerts.yaml or a file in alerts/ has an error: a part of it does not hold.",
+            kind="health",
+        ),
         # What is lost stays lost: the alert is over when it is known for a day.
         _rule(
             "mirror-gap",

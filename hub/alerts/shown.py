@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import asdict
 from itertools import islice
 from typing import Any
@@ -15,8 +15,8 @@ from hub.alerts.payloads import object_name, object_path, runbook_path
 from hub.alerts.rules import Verdict
 
 
-def alert_row(alert: Alert, silence: Silence | None) -> dict[str, Any]:
-    """null: not known. ``unknown``: whether it still is so cannot be told now."""
+def alert_row(alert: Alert, silence: Silence | None, *, nobody: bool = False) -> dict[str, Any]:
+    """null: not known. ``unknown``: whether it still is so cannot be told now. ``nobody``: no channel it goes to can be used."""
     said = dict(alert.labels)
     return {
         "key": alert.key,
@@ -34,6 +34,7 @@ def alert_row(alert: Alert, silence: Silence | None) -> dict[str, Any]:
         "ended_at_ms": alert.ended_at_ms,
         "ended": alert.ended,
         "unknown": alert.phase != PAST and alert.last is Verdict.UNKNOWN,
+        "nobody": nobody,
         "silenced_by": None if silence is None else silence.id,
         "link": object_path(alert.labels),
         "runbook": runbook_path(alert.runbook),
@@ -52,9 +53,9 @@ def silence_row(silence: Silence, now_ms: int) -> dict[str, Any]:
     }
 
 
-def rows_of(those: Iterable[Listed]) -> list[dict[str, Any]]:
-    """A row each, in their order."""
-    return [alert_row(each.alert, each.silence) for each in those]
+def rows_of(those: Iterable[Listed], unheard: Container[str] = ()) -> list[dict[str, Any]]:
+    """A row each, in their order. ``unheard``: keys of those that have nobody to tell."""
+    return [alert_row(each.alert, each.silence, nobody=each.alert.key in unheard) for each in those]
 
 
 def silences_of(known: Known) -> list[dict[str, Any]]:
@@ -79,6 +80,7 @@ def rules_of(known: Known) -> list[dict[str, Any]]:
             "unknown": each.unknown,
             "firing": each.firing,
             "error": each.error,
+            "nobody": each.nobody,
             "query": each.rule.query or None,
             "runbook": runbook_path(each.rule.runbook),
         }
@@ -96,7 +98,7 @@ def body_of(
         "error": known.error,
         "troubles": list(known.troubles),
         "firing": known.firing,
-        "alerts": rows_of(islice(filter(fits, known.listing.open), limit)),
+        "alerts": rows_of(islice(filter(fits, known.listing.open), limit), known.unheard),
         "past": rows_of(known.listing.past),
         "silences": silences_of(known),
         "rules": rules_of(known),

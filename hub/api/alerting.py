@@ -23,6 +23,7 @@ from hub.alerts.files import Channel, QueryAlert, filled, unknown_columns
 from hub.alerts.live import LiveAlerts
 from hub.alerts.matching import labels_of
 from hub.alerts.outbox import Outbox
+from hub.alerts.reading import seen_of_files
 from hub.alerts.rules import Changes, Observation, Promise, Seen, Verdict
 from hub.api.seen import SeenDesk
 from hub.api.web import Mirrors
@@ -177,6 +178,7 @@ def sources_of(
     ledger: Follower,
     mirrors: Mirrors,
     canaries: Callable[[], Sequence[WayRow]] | None,
+    live: LiveAlerts,
 ) -> list[Source]:
     """What the desk asks in each round; nothing here asks Kafka or a store. ``canaries`` None: none are sent."""
     tree = LiveTree(settings.project / "topics.yaml")
@@ -243,7 +245,10 @@ def sources_of(
     def probed(changes: Changes, _now_ms: int) -> list[Seen]:
         return [] if canaries is None else [seen_of_canaries(canaries(), changes, mirrors.resting())]
 
-    return [readers, topics, completeness, views, proofs, store, cluster, connect, mirrored, probed]
+    def told(changes: Changes, _now_ms: int) -> list[Seen]:
+        return [seen_of_files(live.faults(), changes)]
+
+    return [readers, topics, completeness, views, proofs, store, cluster, connect, mirrored, probed, told]
 
 
 def add_alerts(

@@ -187,7 +187,9 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, read
     news.around = around(settings, watcher.store, contact, lambda: watched.collector.kafka_error)
     if desk is not None and seen is not None:
         probes = None if canaries is None else canaries.rows
-        add_alerts(app, desk, seen, ask, sources_of(settings, *watched, ledger, mirrors, probes), opened)
+        add_alerts(
+            app, desk, seen, ask, sources_of(settings, *watched, ledger, mirrors, probes, desk.live), opened
+        )
 
 
 async def add_registry(

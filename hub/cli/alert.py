@@ -207,7 +207,7 @@ def _rules(found: list[dict[str, Any]], output: Output) -> None:
             "severity": row["severity"] if row["on"] else "off",
             "for": format.seconds(row["for_s"]),
             **{name: format.count(row[name]) for name in ("good", "bad", "unknown", "firing")},
-            "about": row["error"] or row["doc"],
+            "about": ("has nobody to tell: " if row.get("nobody") else "") + (row["error"] or row["doc"]),
         }
         for row in found
     ]
@@ -220,14 +220,18 @@ def _rules(found: list[dict[str, Any]], output: Output) -> None:
 def exported() -> dict[str, Any]:
     """The rules of this project's files for Prometheus. Raises ConfigError."""
     from hub.alerts.exported import prometheus_rules
-    from hub.alerts.files import ALERTS_FILE, load_alerts, load_query_alert, query_files
+    from hub.alerts.files import ALERTS_FILE, load_query_alert, query_files
+    from hub.alerts.reading import read_alerts, text_of
     from hub.materializers.view import load_views
     from hub.observability.objectives import promise_of
     from hub.topics.tree import load
 
     settings = load_settings()
     project = settings.project
-    file = load_alerts(project / ALERTS_FILE)
+    reading = read_alerts(project / ALERTS_FILE)
+    for error in reading.faults.values():
+        note(f"left out: {text_of(error)}")
+    file = reading.file
     tree_file = project / "topics.yaml"
     topics = {spec.name: spec for spec in load(tree_file).topics} if tree_file.exists() else {}
     promises = [
@@ -251,7 +255,9 @@ def line(row: dict[str, Any]) -> dict[str, object]:
     state = "silenced" if row["silenced_by"] and row["state"] == "firing" else row["state"]
     return {
         **{name: row[name] for name in ("alert", "severity", "object", "owner", "summary")},
-        "state": f"{state}, not seen now" if row["unknown"] else state,
+        "state": state
+        + (", not seen now" if row["unknown"] else "")
+        + (", has nobody to tell" if row.get("nobody") else ""),
         "since": _moment(row["fired_at_ms"] or row["since_ms"]),
         "until": _moment(row["ended_at_ms"]),
         "why": row["ended"],

@@ -46,12 +46,13 @@ class Finding:
 
 
 _SHOWN_RIGHTS = 5
+_SHOWN_ERRORS = 5
 
 Check = Callable[[Settings], Finding]
 
 
 def doctor(output: OutputOption = Output.table) -> None:
-    """Check Java, jars, memory, disk, ports, Kafka and the rights there, server, registry and Kafka Connect. Exit code 1 when one fails."""
+    """Check Java, jars, memory, disk, ports, Kafka and the rights there, server, registry, access.yaml, alerts.yaml and Kafka Connect. Exit code 1 when one fails."""
     settings = load_settings()
     findings = examine(settings)
     show([asdict(finding) for finding in findings], output)
@@ -244,6 +245,25 @@ def _access(settings: Settings) -> Finding:
     return Finding("access", Verdict.ok, f"{people}; anonymous: {len(file.anonymous)} grants")
 
 
+def _alerts(settings: Settings) -> Finding:
+    """Check alerts.yaml and alerts/*.yaml, as the server reads them."""
+    from hub.alerts.files import ALERTS_FILE
+    from hub.alerts.live import LiveAlerts
+
+    live = LiveAlerts(settings.project)
+    live.refresh()
+    if complaints := live.complaints():
+        more = f"; and {len(complaints) - _SHOWN_ERRORS} more" if len(complaints) > _SHOWN_ERRORS else ""
+        said = "; ".join(complaints[:_SHOWN_ERRORS]) + more
+        return Finding("alerts", Verdict.fail, said, "docs/runbooks/alerts-file.md")
+    if not settings.alerts:
+        return Finding("alerts", Verdict.off, "alerts: false: another server of the hub watches")
+    path = settings.project / ALERTS_FILE
+    if not live.file.channels:
+        return Finding("alerts", Verdict.off, "nobody is told", f"name channels in {path} (docs/alerts.md)")
+    return Finding("alerts", Verdict.ok, f"channels: {', '.join(live.file.channels)}")
+
+
 def _connect(settings: Settings) -> Finding:
     if not settings.connect_urls:
         return Finding(
@@ -282,5 +302,6 @@ CHECKS: dict[str, Check] = {
     "server": _server,
     "registry": _registry,
     "access": _access,
+    "alerts": _alerts,
     "connect": _connect,
 }

@@ -295,6 +295,58 @@ def test_a_query_on_a_view_is_an_alert(hub: Hub, hook: Webhook) -> None:
     store.close()
 
 
+BAD_CHANNEL = """
+group: {{wait: 0s, repeat: 1d}}
+rules: {{alerts-file: {{for: 0s, keep: 0s}}}}
+channels:
+  ops: {{webhook: {{url: "{url}"}}}}
+  shop: {shop}
+routes:
+  - {{match: {{owner: billing}}, to: [shop]}}
+  - {{to: [ops]}}
+"""
+
+
+def test_a_bad_channel_is_told_and_stops_no_other(hub: Hub, hook: Webhook) -> None:
+    before, told = (hub.settings.project / "alerts.yaml").read_text(), len(hook.bodies)
+    file = hub.settings.project / "alerts.yaml"
+    query = hub.settings.project / "alerts" / "nobody.yaml"
+    query.parent.mkdir(exist_ok=True)
+    hub.kill()  # a server that starts with the bad file has nothing that held before
+    plain = "https://hooks.slack.com/services/T/B/unspoken"
+    file.write_text(BAD_CHANNEL.format(url=hook.url, shop=f'{{slack: {{url: "{plain}"}}}}'))
+    query.write_text("alert: nobody\nquery: SELECT 1 AS one\nfor: 0s\nevery: 1s\nowner: billing\n")
+    hub.start()
+    try:
+        said = hook.wait(told + 1)[told]
+        (alert,) = said["alerts"]
+        assert (alert["labels"]["alertname"], alert["labels"]["part"]) == ("alerts-file", "channels.shop")
+        assert f"{file}:6:23" in alert["annotations"]["summary"]
+        until(lambda: any(r["alert"] == "nobody" for r in hub.alerts()["alerts"]), 60)
+        until(lambda: "has nobody to tell" in hub.cli("alert", "ls"), 60, lambda: str(hub.alerts()))
+        body = hub.alerts()
+        shop = next(each for each in body["channels"] if each["name"] == "shop")
+        assert (shop["kind"], shop["waiting"] > 0) == ("unusable", True) and "${NAME}" in shop["error"]
+        assert "unspoken" not in str(body) and "route owner=billing has nobody to tell" in str(
+            body["troubles"]
+        )
+        tried = httpx2.post(f"{hub.url}/api/alerts/channels/shop/test", timeout=30)
+        assert tried.status_code == 400 and f"{file}:6:23" in tried.text
+        doctor = CliRunner().invoke(app, ["doctor"], env=environment_of(hub.settings))
+        assert doctor.exit_code == 1 and "has nobody to tell" in " ".join(doctor.output.split())
+        assert f"{file}:6:23" in (hub.settings.logs / "server.log").read_text()
+        page = httpx2.get(f"{hub.url}/alerts", headers={"Accept": "text/html"}, timeout=30).text
+        assert "has nobody to tell" in page and "unspoken" not in page
+
+        # The channel is right: what waited for it is sent.
+        file.write_text(BAD_CHANNEL.format(url=hook.url, shop=f'{{webhook: {{url: "{hook.url}"}}}}'))
+        until(lambda: "nobody" in {b["alerts"][0]["labels"]["alertname"] for b in hook.bodies[told:]}, 60)
+        until(lambda: hub.alerts()["troubles"] == [], 60, lambda: str(hub.alerts()["troubles"]))
+    finally:
+        query.unlink()
+        file.write_text(before)
+
+
 def test_what_is_pending_is_not_pending_anew_after_a_kill(hub: Hub) -> None:
     store = Store(hub.settings.store)
     fields = [{"name": "owes", "type": ["null", "long"], "default": None}]

@@ -15,8 +15,9 @@ from odd_yaml import documents
 
 from hub.access.files import load_access
 from hub.access.live import LiveAccess, Rules
-from hub.alerts.files import load_alerts, load_query_alert
+from hub.alerts.files import load_query_alert
 from hub.alerts.live import LiveAlerts
+from hub.alerts.reading import load_alerts
 from hub.cli.context import load_settings
 from hub.errors import HubError
 from hub.materializers.golden import load_golden

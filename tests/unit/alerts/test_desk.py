@@ -17,9 +17,10 @@ from hub.alerts.files import Channel
 from hub.alerts.live import LiveAlerts
 from hub.alerts.matching import labels_of, matchers_of
 from hub.alerts.outbox import Outbox
+from hub.alerts.reading import seen_of_files
 from hub.alerts.rules import Changes, Observation, Rule, Seen, Verdict
 from hub.alerts.shown import body_of, matchers_from, matchers_text
-from hub.errors import CallerError, Conflict, HubFault, NotFound, PeerError
+from hub.errors import CallerError, ConfigError, Conflict, HubFault, NotFound, PeerError
 from hub.log import MemoryCluster, MemoryReader, MemoryWriter
 from hub.record import NewRecord, Record
 
@@ -382,4 +383,94 @@ def test_a_channel_goes_on_when_what_it_sent_cannot_be_noted() -> None:
     for number in ("1", "2"):
         outbox.put(Notification(number, "ops", GroupKey("r", ()), (), 0))
     assert both.wait(10.0) and sent == noted == ["1", "2"]
+    outbox.stop()
+
+
+BAD_CHANNEL = """group: {wait: 0s}
+rules: {alerts-file: {for: 0s}}
+channels:
+  ops: {webhook: {url: "https://ops.example.com/hook"}}
+  shop: {slack: {url: "https://hooks.slack.com/services/T/B/hidden"}}
+routes:
+  - {match: {topic: "shop.**"}, to: [shop]}
+  - {to: [ops, shop]}
+"""
+
+
+def test_one_bad_channel_stops_no_other_and_its_rules_say_that_nobody_is_told(world: World) -> None:
+    path = world.project / "alerts.yaml"
+    path.write_text(BAD_CHANNEL)
+    desk, box = world.desk()
+    desk.sources.append(lambda changes, _now: [seen_of_files(desk.live.faults(), changes)])
+    world.verdicts = {"a": Verdict.BAD}
+    known = step(world, desk)
+    assert list(desk.live.file.channels) == ["ops"]
+    channels = {each.name: each for each in known.channels}
+    assert channels["ops"].error is None and f"{path}:5:23" in (channels["shop"].error or "")
+    troubles = " ".join(known.troubles)
+    assert f"{path}:5:23" in troubles and "${NAME}" in troubles and "hidden" not in troubles
+    assert "route topic=shop.** has nobody to tell: channel shop cannot be used" in known.troubles
+    body = body_of(known)
+    assert {row["alert"]: row["nobody"] for row in body["alerts"]} == {"lag": True, "alerts-file": False}
+    # The good channel hears that the file has an error; what is for the bad one is made, and waits for it.
+    heard = {(each.channel, each.alerts[0].rule) for each in box.put_in}
+    assert heard == {("shop", "lag"), ("ops", "alerts-file"), ("shop", "alerts-file")}
+    with pytest.raises(ConfigError, match=f'"shop" cannot be used: {path}:5:23'):
+        desk.test("shop")
+    samples = {each.name: each.value for family in families(known) for each in family.samples}
+    assert samples["hub_alert_file_errors"] == 1.0
+
+    # The entry is right: all of it goes on, and the error is over.
+    path.write_text(BAD_CHANNEL.replace("https://hooks.slack.com/services/T/B/hidden", "${SHOP}"))
+    step(world, desk)
+    known = step(world, desk, 120)
+    assert {each.name: each.error for each in known.channels} == {"ops": None, "shop": None}
+    assert (known.troubles, known.unheard) == ((), frozenset())
+
+    # And wrong again, while the server runs: what the channel said before holds.
+    path.write_text(BAD_CHANNEL)
+    known = step(world, desk)
+    assert list(desk.live.file.channels) == ["shop", "ops"] and known.unheard == frozenset()
+    assert "what it said before holds" in " ".join(known.troubles)
+
+
+def test_a_rule_whose_channels_all_cannot_be_used_says_so(world: World) -> None:
+    text = BAD_CHANNEL.replace(
+        "  - {to: [ops, shop]}", "  - {match: {severity: [page, warning]}, to: [shoop]}"
+    )
+    (world.project / "alerts.yaml").write_text(text)
+    desk, _ = world.desk()
+    known = step(world, desk)
+    assert [each.nobody for each in known.rules] == [True]
+    assert 'did you mean "shop"?' in " ".join(known.troubles)
+    assert {each.name: each.kind for each in known.channels} == {
+        "ops": "webhook",
+        "shop": "unusable",
+        "shoop": "unusable",
+    }
+
+
+def test_a_wrong_rule_or_route_is_left_out_alone(world: World) -> None:
+    text = BAD_CHANNEL.replace("rules: {", "rules: {lag: {fore: 1m}, topic-freshness: off, ")
+    text = text.replace("  - {to: [ops", "  - {match: {Topic: x}, to: [ops]}\n  - {to: [ops")
+    (world.project / "alerts.yaml").write_text(text)
+    live = LiveAlerts(world.project)
+    live.refresh()
+    assert [part for _, part, _ in live.faults()] == ["rules.lag", "channels.shop", "routes.1"]
+    assert not live.file.changes().rule("topic-freshness").on
+    assert [route.channels for route in live.file.as_routes()] == [("shop",), ("ops", "shop")]
+
+
+def test_what_is_for_a_channel_that_cannot_be_used_waits_until_it_can_be() -> None:
+    sent: list[str] = []
+    both = threading.Event()
+    outbox = Outbox(lambda _name, _channel, told: sent.append(told.id), lambda _told: both.set())
+    good = Channel.model_validate({"slack": {"url": "${X}"}})
+    outbox.use({}, {"ops": "alerts.yaml:1:1: wrong"})
+    outbox.put(Notification("1", "ops", GroupKey("r", ()), (), 0))
+    assert not both.wait(0.3)
+    (status,) = outbox.statuses()
+    assert (status.kind, status.waiting, status.error) == ("unusable", 1, "alerts.yaml:1:1: wrong")
+    outbox.use({"ops": good})
+    assert both.wait(10.0) and sent == ["1"]
     outbox.stop()

@@ -10,12 +10,12 @@ import pytest
 from hub.alerts.files import (
     AlertsFile,
     filled,
-    load_alerts,
     load_query_alert,
     unknown_columns,
 )
 from hub.alerts.live import LiveAlerts
 from hub.alerts.matching import matchers_of
+from hub.alerts.reading import load_alerts
 from hub.alerts.rules import RULES
 from hub.errors import ConfigError
 from hub.yaml import Unreadable
@@ -194,7 +194,7 @@ def test_a_file_that_could_not_be_opened_says_so_and_is_tried_again_as_it_is(
         raise Unreadable("cannot be read: Permission denied")
 
     with monkeypatch.context() as patched:
-        for load in ("load_alerts", "load_query_alert"):
+        for load in ("read_alerts", "load_query_alert"):
             patched.setattr(f"hub.alerts.live.{load}", closed)
         live.refresh()
     assert len(live.errors) == 2

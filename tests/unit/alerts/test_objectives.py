@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hub.alerts.files import QueryAlert
+from hub.alerts.live import LiveAlerts
 from hub.alerts.rules import RULES, Changes, Observation, Promise, Seen, Verdict
 from hub.api.alerting import QueryWatch, run, sources_of
 from hub.completeness.canary import Canary
@@ -363,7 +364,9 @@ def test_each_rule_is_judged_by_what_the_server_asks(tmp_path: Path) -> None:
     ledger: Any = SimpleNamespace(known=lambda: Known((), None, 0))
 
     def judged(settings: Settings, canaries: Any) -> list[str]:
-        sources = sources_of(settings, memory, memory, memory, others, ledger, others, canaries)
+        sources = sources_of(
+            settings, memory, memory, memory, others, ledger, others, canaries, LiveAlerts(tmp_path)
+        )
         return [each.rule.name for source in sources for each in source(CHANGES, 1_000)]
 
     assert sorted(judged(Settings(project=tmp_path), tuple)) == sorted(RULES)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hub.alerts.files import ALERTS_FILE, QueryAlert, load_alerts, load_query_alert, query_files
+from hub.alerts.files import ALERTS_FILE, QueryAlert, load_query_alert, query_files
+from hub.alerts.reading import load_alerts
 from hub.demo import customers
 from hub.materializers.saved_queries import load_queries
 from hub.materializers.sql_query import Relation, compile_query, placeholders

@@ -77,7 +77,7 @@ def alerts_page(known: Known | None, wanted: AlertsFilter, number: int = 1, past
         known.firing,
         every.pending,
         every.silenced,
-        rows_of(rows[pager.first : pager.last]),
+        rows_of(rows[pager.first : pager.last], known.unheard),
         pager,
         rows_of(over[past_pager.first : past_pager.last]),
         past_pager,
