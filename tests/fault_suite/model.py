@@ -109,8 +109,13 @@ class Codec:
 
     def decode(self, value: bytes) -> dict[str, Any]:
         """The event; raises hub.schema_registry.codec.Undecodable."""
-        event: dict[str, Any] = decode(value, lambda schema_id: parsed(self.by_id[schema_id]))[1]
+        event: dict[str, Any] = decode(value, self._schema)[1]
         return event
+
+    def _schema(self, schema_id: int) -> Any:
+        if schema_id not in self.by_id:
+            raise Undecodable(f"nobody registered schema id {schema_id}")
+        return parsed(self.by_id[schema_id])
 
 
 def readable(codec: Codec, records: Iterable[Record]) -> list[tuple[Record, dict[str, Any] | None]]:

@@ -161,6 +161,21 @@ BUGS: dict[str, Bug] = {
         ("records that no schema can read",),
         _ROWS,
     ),
+    # ---- dead letters
+    "a SQL view's dead events are dropped": Bug(
+        "hub.materializers.sql_stream",
+        "if counts or late_events:",
+        "if late_events:",
+        ("records that no schema can read",),
+        ("check_dead_letters",),
+    ),
+    "a dead-letter record names another place": Bug(
+        "hub.materializers.dataframes",
+        'f"{_BAD}._{name}") for name in ("topic", "partition", "offset")]',
+        'f"{_BAD}._{name}") for name in ("topic", "partition")] + [_header("hub.dlq.offset", f"{_BAD}._offset + 1")]',
+        ("records that no schema can read",),
+        ("check_dead_letters",),
+    ),
     # ---- reads and pushes
     "tokens are not waited for": Bug(
         "hub.materializers.quick_reads",

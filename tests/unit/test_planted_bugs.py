@@ -56,9 +56,11 @@ def test_every_fault_that_a_bug_names_is_there() -> None:
 
 
 def test_every_checker_that_a_bug_names_is_there() -> None:
-    from fault_suite import checks, probes, readers, states, writers
+    from fault_suite import checks, dead_letters, probes, readers, states, writers
 
-    there = {name for module in (checks, probes, readers, states, writers) for name in vars(module)}
+    there = {
+        name for module in (checks, dead_letters, probes, readers, states, writers) for name in vars(module)
+    }
     for name, bug in BUGS.items():
         assert bug.found_by, name
         assert set(bug.found_by) <= there, name
