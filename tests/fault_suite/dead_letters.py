@@ -1,7 +1,7 @@
-"""Check the dead-letter queues: each view has sent every record that no schema can read there, and no other record.
+"""Check the dead-letter queues: each view must send every record that no schema can read, and no other record.
 
-``check_dead_letters`` decides from records; ``asked`` reads the queues. A view that is computed anew or that was killed writes its
-dead-letter records again, so they are compared as sets.
+``check_dead_letters`` decides from records; ``asked`` reads the queues. A view that was killed or built again repeats its
+dead-letter records, so they are compared as sets.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Spot = tuple[int, int]
 
 
 def check_dead_letters(
-    codec: Codec, records: Mapping[str, Sequence[Record]], letters: Mapping[str, Sequence[Record]]
+    codec: Codec, records: Mapping[str, Sequence[Record]], queues: Mapping[str, Sequence[Record]]
 ) -> list[str]:
-    """Return the differences, at most 5 for each topic. ``records``: every record of each topic of ``READ_BY``; ``letters``:
-    every record of its dead-letter queue, by the name of the topic."""
+    """Return the differences, at most 5 for each topic. ``records``: the records of each topic of ``READ_BY``; ``queues``:
+    the dead-letter records of each topic, by the name of the topic."""
     wrong: list[str] = []
     for topic, views in READ_BY.items():
         values = {(each.partition, each.offset): each.value for each in records[topic]}
         expected = {spot for spot, value in values.items() if not _is_readable(codec, value)}
-        found = _sent(topic, letters.get(topic, ()))
+        found = _sent(queues.get(topic, ()))
         of_topic = [
             *(_difference(topic, view, expected, found.get(view, {}), values) for view in views),
             [f"{topic}: a dead-letter record names no place" for _ in found.get("", {})],
@@ -54,10 +54,10 @@ def _is_readable(codec: Codec, value: bytes | None) -> bool:
     return True
 
 
-def _sent(topic: str, letters: Sequence[Record]) -> dict[str, dict[Spot, bytes | None]]:
-    """By view, the value of each event it sent; under "" those that name no place in this topic."""
+def _sent(queue: Sequence[Record]) -> dict[str, dict[Spot, bytes | None]]:
+    """Return the value of each dead-letter record, by view and place of the event; view "": the place is missing."""
     found: dict[str, dict[Spot, bytes | None]] = {}
-    for record in letters:
+    for record in queue:
         letter = letter_of(record)
         if letter.of is None:
             found.setdefault("", {})[record.partition, record.offset] = record.value
@@ -87,7 +87,7 @@ def _difference(
 
 
 def asked(world: World) -> dict[str, list[Record]]:
-    """Read the dead-letter queues past the links; none where there is no such topic."""
+    """Read each dead-letter queue that exists, past the links."""
     cluster = KafkaCluster(world.home.bootstrap, 15.0)
     there = cluster.topics()
     return {

@@ -161,7 +161,7 @@ BUGS: dict[str, Bug] = {
         ("records that no schema can read",),
         _ROWS,
     ),
-    # ---- dead letters
+    # ---- dead-letter queues
     "a SQL view's dead events are dropped": Bug(
         "hub.materializers.sql_stream",
         "if counts or late_events:",

@@ -1,4 +1,4 @@
-"""Test the fault suite's comparison of dead-letter queues with the records that no schema can read."""
+"""Test that the fault suite compares dead-letter queues with the unreadable records of their topics."""
 
 from __future__ import annotations
 
