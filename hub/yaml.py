@@ -17,6 +17,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from hub.errors import ConfigError, HubError, nearest
+from hub.files import NotRegular, read_bytes
 from hub.security import is_secret
 
 log = logging.getLogger(__name__)
@@ -214,12 +215,11 @@ def _compose(path: Path) -> yaml.Node | None:
 def _read(path: Path) -> str:
     """The file's text. Raises ConfigError."""
     try:
-        if path.exists() and not path.is_file():
-            raise Unreadable(
-                "this is no file", where=f"{path}", hint="a folder, a pipe or a device is not read"
-            )
-        with path.open("rb") as opened:
-            content = opened.read(_MOST_BYTES + 1)
+        content = read_bytes(path, _MOST_BYTES + 1)
+    except (NotRegular, IsADirectoryError):
+        raise Unreadable(
+            "this is no file", where=f"{path}", hint="a folder, a pipe or a device is not read"
+        ) from None
     except FileNotFoundError:
         raise ConfigError(
             f'file "{path}" does not exist', hint=_misnamed(path) or "check the path", code="HUB-1101"

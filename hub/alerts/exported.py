@@ -12,6 +12,7 @@ from typing import Any
 
 from hub.alerts.payloads import runbook_path
 from hub.alerts.rules import FEW_FREE, FILE_RULE, Changes, Promise, Rule, Severity
+from hub.kafka.contact import CUT_OFF_S
 from hub.topics.tree import TopicSpec
 
 # Rules that only somebody outside can judge. Each has a page in docs/runbooks, too.
@@ -49,8 +50,9 @@ def prometheus_rules(
     queries: Iterable[Rule],
     changes: Changes,
     link: str = "",
+    cut_off_s: float = CUT_OFF_S,
 ) -> dict[str, Any]:
-    """A rule file as a value, for YAML."""
+    """Make a rule file as a value, for YAML. ``cut_off_s``: after how long without an answer a client is cut off."""
     topics, promises = list(topics), list(promises)
     rules = [
         *_lag(topics, changes, link),
@@ -59,6 +61,14 @@ def prometheus_rules(
         *_views(promises, changes, link),
         *_proofs(changes, link),
         *_cluster(changes, link),
+        # While Kafka does not answer the server either, that is kafka-away.
+        _rule(
+            changes.rule("kafka-cut-off"),
+            f"max by (instance, process) (hub_kafka_cut_off_seconds) >= {cut_off_s:g} and on (instance) hub_kafka_up == 1",
+            "Kafka has not answered {{ $labels.process }} for {{ $value | humanizeDuration }}",
+            ("", ""),
+            link,
+        ),
         *_canaries(changes, link),
         *_connect(changes, link),
         *_mirrors(topics, changes, link),
@@ -389,6 +399,13 @@ PANELS: Sequence[Panel] = (
             ("max(hub_kafka_offline_partitions)", "offline"),
             ("max(hub_kafka_under_replicated_partitions)", "under-replicated"),
         ),
+    ),
+    (
+        "timeseries",
+        "Processes without an answer of Kafka",
+        "Time since Kafka last answered a process of the hub; 0 while it does.",
+        "s",
+        (("max by (process) (hub_kafka_cut_off_seconds)", "{{process}}"),),
     ),
     (
         "timeseries",

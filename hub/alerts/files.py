@@ -51,7 +51,7 @@ MOST_CHANNELS, MOST_ROUTES, MOST_QUERIES = 50, 200, 100
 LABELS = (
     *("alertname", "severity", "owner", "node"),
     *("topic", "consumer", "kind", "view", "tier", "connector", "worker", "mirror", "broker", "folder"),
-    *("file", "part"),
+    *("process", "file", "part"),
 )
 COLUMN = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 

@@ -39,7 +39,7 @@ def object_path(labels: Labels) -> str:
         return f"/views/{quote(said['view'], safe='')}"
     if "topic" in said:
         return f"/topics/{quote(said['topic'], safe='')}"
-    if said.get("alertname") in (*CLUSTER_RULES, "canary"):
+    if said.get("alertname") in (*CLUSTER_RULES, "kafka-cut-off", "canary"):
         return "/cluster"
     if said.get("alertname") == "store-away":
         return "/views"

@@ -103,6 +103,12 @@ RULES: Mapping[str, Rule] = {
         ),
         _rule("kafka-away", "Kafka does not answer the hub.", Severity.page, kind="health"),
         _rule(
+            "kafka-cut-off",
+            "Kafka answers the server, and does not answer another process of the hub.",
+            Severity.page,
+            kind="health",
+        ),
+        _rule(
             "store-away",
             "The server cannot read its store: views are not served, and how late they are is not known.",
             Severity.page,

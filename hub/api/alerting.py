@@ -36,6 +36,7 @@ from hub.kafka import KafkaCluster
 from hub.materializers.applier import ViewFiles
 from hub.materializers.proof import seen_of_proofs, seen_of_unproved
 from hub.observability.collector import Collector
+from hub.observability.contact_watch import ContactWatch, seen_of_contact
 from hub.observability.health_watch import HealthWatch
 from hub.observability.latency_board import LatencyBoard
 from hub.observability.monitor import Monitor
@@ -179,6 +180,7 @@ def sources_of(
     mirrors: Mirrors,
     canaries: Callable[[], Sequence[WayRow]] | None,
     live: LiveAlerts,
+    contact: ContactWatch,
 ) -> list[Source]:
     """What the desk asks in each round; nothing here asks Kafka or a store. ``canaries`` None: none are sent."""
     tree = LiveTree(settings.project / "topics.yaml")
@@ -245,10 +247,16 @@ def sources_of(
     def probed(changes: Changes, _now_ms: int) -> list[Seen]:
         return [] if canaries is None else [seen_of_canaries(canaries(), changes, mirrors.resting())]
 
+    def cut_off(changes: Changes, _now_ms: int) -> list[Seen]:
+        known = health.known()
+        answers = known.error is None and known.answered_at_ms is not None
+        return seen_of_contact(contact.known, changes, cut_off_s=contact.cut_off_s, kafka_answers=answers)
+
     def told(changes: Changes, _now_ms: int) -> list[Seen]:
         return [seen_of_files(live.faults(), changes)]
 
-    return [readers, topics, completeness, views, proofs, store, cluster, connect, mirrored, probed, told]
+    seen_of_hub = [store, cluster, cut_off, connect, mirrored, probed, told]
+    return [readers, topics, completeness, views, proofs, *seen_of_hub]
 
 
 def add_alerts(

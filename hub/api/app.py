@@ -187,9 +187,8 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, read
     news.around = around(settings, watcher.store, contact, lambda: watched.collector.kafka_error)
     if desk is not None and seen is not None:
         probes = None if canaries is None else canaries.rows
-        add_alerts(
-            app, desk, seen, ask, sources_of(settings, *watched, ledger, mirrors, probes, desk.live), opened
-        )
+        sources = sources_of(settings, *watched, ledger, mirrors, probes, desk.live, contact)
+        add_alerts(app, desk, seen, ask, sources, opened)
 
 
 async def add_registry(

@@ -14,7 +14,7 @@ from hub.cli import http
 from hub.cli.context import load_settings
 from hub.cli.output import Output, OutputOption, note, show, show_one
 from hub.cli.watching import WatchOption, looked
-from hub.errors import CallerError, NotFound
+from hub.errors import CallerError, ConfigError, NotFound
 from hub.observability.web import format
 
 TIMEOUT_S = 15.0
@@ -244,10 +244,18 @@ def exported() -> dict[str, Any]:
             latency_share=view.slo.latency_share,
             freshness_ms=view.slo.freshness_ms,
         )
-        for view in load_views(project)
+        for view in load_views(project, lambda _path, error: note(f"left out: {text_of(error)}"))
     ]
-    queries = [load_query_alert(path).rule for path in query_files(project)]
-    return prometheus_rules(topics.values(), promises, queries, file.changes(), (file.link or "").rstrip("/"))
+    queries = []
+    for path in query_files(project):
+        try:
+            queries.append(load_query_alert(path).rule)
+        except ConfigError as error:
+            note(f"left out: {text_of(error)}")
+    link = (file.link or "").rstrip("/")
+    return prometheus_rules(
+        topics.values(), promises, queries, file.changes(), link, settings.kafka_cut_off_s
+    )
 
 
 def line(row: dict[str, Any]) -> dict[str, object]:

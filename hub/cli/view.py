@@ -85,19 +85,24 @@ def validate(
     ] = None,
 ) -> None:
     """Check the files of a project's views, and their fields against the schemas that topics.yaml names. Needs no Kafka."""
-    from hub.materializers.view import load_view, view_files
+    from hub.materializers.view import load_views, view_files
 
     settings = load_settings() if project is None else load_settings(project=project)
     folder = project or settings.project
     files = view_files(folder)
     if not files:
         raise NotFound(f'folder "{folder / "views"}" has no views', hint="a view is a file views/NAME.yaml")
-    views = {file: load_view(file) for file in files}
+    wrong: list[ConfigError] = []
+    views = {folder / "views" / f"{v.name}.yaml": v for v in load_views(folder, lambda _, e: wrong.append(e))}
     said = {file: _checked(folder, settings, file, view) for file, view in views.items()}
     asks = _has_spark(settings) if spark is None else spark
     analyzed = _analyzed(folder, settings, list(views.values())) if asks else {}
     for file, view in views.items():
         note(f"{file}: {said[file]}{analyzed.get(view.name, '')}")
+    for error in wrong[1:]:
+        note(f"Error: {error.message}" + (f" ({error.hint})" if error.hint else ""))
+    if wrong:
+        raise wrong[0]
 
 
 def _checked(folder: Path, settings: Settings, file: Path, view: View | SqlView) -> str:
@@ -449,6 +454,7 @@ def _check_columns(folder: Path, query: Query) -> None:
 def schemas_of(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list[str]]:
     """(the schemas of a view's sources: their own, those that topics.yaml names, or that the folder "schemas" has for the
     topic; the sources of which none is known)."""
+    from hub.files import read_text
     from hub.topics.tree import load, matches
     from hub.yaml import is_there
 
@@ -461,7 +467,7 @@ def schemas_of(folder: Path, view: View | SqlView) -> tuple[dict[str, Any], list
             continue
         named = [t.schema for t in topics if t.schema is not None and matches(source.topic, t.name)]
         if named and named[0].suffix not in _OTHERS:
-            schemas[name] = json.loads(Path(str(named[0])).read_text())
+            schemas[name] = json.loads(read_text(Path(str(named[0]))))
             continue
         registered = _of_folder(folder, source.topic)
         if registered is not None:

@@ -38,7 +38,8 @@ def run_tests(
 ) -> None:
     """Run the golden tests of a project's views: events in, exactly these rows out. Needs Java, no Kafka, no hub.
 
-    They are in views/tests/*.yaml. Exit code 0: all pass; 1: at least one does not, and what differs is listed.
+    They are in views/tests/*.yaml. Exit code 0: all pass; 1: at least one does not, and what differs is listed. A file that cannot
+    be used is listed, the tests of the others run, and the exit code is 1.
 
     Example: hub view test customer_360 -k cancelled
     """
@@ -47,7 +48,12 @@ def run_tests(
 
     settings = load_settings()
     folder = project or settings.project
-    views = {each.name: each for each in load_views(folder)}
+    wrong: dict[str, ConfigError] = {}
+    views = {
+        each.name: each for each in load_views(folder, lambda path, error: wrong.update({path.stem: error}))
+    }
+    if view in wrong:
+        raise wrong[view]
     if view is not None and view not in views:
         guess = nearest(view, views)
         raise NotFound(
@@ -61,7 +67,16 @@ def run_tests(
             hint="they run with your rights; to allow them: HUB_TRANSFORMS=true",
             code="HUB-2153",
         )
-    files = [load_golden(path, views) for path in golden_files(folder)]
+    files = []
+    for path in golden_files(folder):
+        try:
+            files.append(load_golden(path, views))
+        except ConfigError as error:  # of a view that does not load the error is known already
+            wrong.setdefault(path.stem, error)
+    if view in wrong:
+        raise wrong[view]
+    for refused in wrong.values():
+        note(f"left out: {refused.message}" + (f" ({refused.hint})" if refused.hint else ""))
     cases = [
         (file.view, name, case)
         for file in files
@@ -99,8 +114,9 @@ def run_tests(
             for said in verdict.differences:
                 note(f"{verdict.view}, {verdict.case}: {said}")
     failed = sum(not each.passed for each in verdicts)
-    note(f"{len(verdicts) - failed} passed, {failed} failed")
-    if failed:
+    left_out = f", {len(wrong)} file{'s' * (len(wrong) > 1)} left out" if wrong else ""
+    note(f"{len(verdicts) - failed} passed, {failed} failed{left_out}")
+    if failed or (wrong and view is None):
         raise typer.Exit(FAILED)
 
 

@@ -12,6 +12,7 @@ from base64 import b64decode
 from pathlib import Path
 
 from hub.errors import ConfigError
+from hub.files import read_text
 from hub.security import Connection, Sasl
 
 _MODULES = "org.apache.kafka.common.security"
@@ -130,7 +131,7 @@ def _key(connection: Connection) -> str:
 
 def _text(path: Path, name: str) -> str:
     try:
-        return path.read_text()
+        return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f'tls: {name}: file "{path}" cannot be read: {error}', hint="it is to be PEM", code="HUB-1603"

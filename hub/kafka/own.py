@@ -6,6 +6,7 @@ import os
 
 from hub.config import Settings
 from hub.errors import ConfigError
+from hub.files import read_bytes
 from hub.kafka.cluster import KafkaCluster
 from hub.kafka.read_proxy import ReadProxy
 from hub.kafka.unpacked_size import MIB, Bounds
@@ -48,7 +49,7 @@ def check_files(connection: Connection, whose: str) -> None:
     in words of OpenSSL's."""
     for key, path in connection.files().items():
         try:
-            path.open("rb").close()
+            read_bytes(path, 0)
         except OSError as error:
             raise ConfigError(
                 f'{whose}: {key}: file "{path}": {error.strerror}',

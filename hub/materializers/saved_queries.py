@@ -25,6 +25,7 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
 from hub.errors import ConfigError
+from hub.files import read_bytes
 from hub.materializers.impact import Breaks, columns_by_field
 from hub.materializers.view import CHANGELOG_PREFIX, View
 from hub.schema_registry.describe import describe
@@ -77,8 +78,7 @@ def query_files(project: Path) -> list[Path]:
 def load_query(path: Path) -> SavedQuery:
     """The query in one file. Raises ConfigError (HUB-1109) with line and column: unreadable, no SQL, not one SELECT."""
     try:
-        with path.open("rb") as opened:
-            content = opened.read(MOST_BYTES + 1)
+        content = read_bytes(path, MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise _wrong(f"larger than {MOST_BYTES} bytes", "is it one query?", str(path))
         sql = content.decode("utf-8-sig")

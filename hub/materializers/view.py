@@ -10,6 +10,7 @@ The grammar of a file is the models below; ``docs/views.md`` explains it with ex
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
@@ -26,6 +27,7 @@ from pydantic import (
 )
 
 from hub.errors import ConfigError, nearest
+from hub.files import read_text
 from hub.materializers import transforms
 from hub.materializers.avro_shape import PROOF, AvroType
 from hub.materializers.formats import TYPE_NAMES, UnknownType, declared, of_ddl
@@ -441,7 +443,7 @@ def _with_functions(path: Path, view: View | SqlView) -> View | SqlView:
         return view
     file = path.parent / view.transforms.file
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file)
     except (OSError, UnicodeDecodeError) as error:
         there = [each.name for each in path.parent.glob("*.py")]
         guess = nearest(view.transforms.file, there)
@@ -467,7 +469,7 @@ _NAMES_FILE = re.compile(r"""^transforms:\s*(?:\{\s*file:\s*)?["']?([\w./-]+\.py
 
 def files_of(path: Path) -> tuple[Path, ...]:
     """The files that define a view: its own, and that of its functions where it names one that is there."""
-    named = _NAMES_FILE.search(path.read_text(encoding="utf-8", errors="replace"))
+    named = _NAMES_FILE.search(read_text(path, errors="replace"))
     beside = path.parent / named[1] if named else None
     return (path, beside) if beside is not None and beside.is_file() else (path,)
 
@@ -475,9 +477,9 @@ def files_of(path: Path) -> tuple[Path, ...]:
 def definition_text(path: Path) -> str:
     """What defines a view, as it is written: its file, and behind it the functions that it names."""
     own, *beside = files_of(path)
-    text = own.read_text(encoding="utf-8", errors="replace")
+    text = read_text(own, errors="replace")
     for each in beside:
-        text += f"\n# ---- {each.name}\n{each.read_text(encoding='utf-8', errors='replace')}"
+        text += f"\n# ---- {each.name}\n{read_text(each, errors='replace')}"
     return text
 
 
@@ -501,6 +503,19 @@ def view_files(project: Path) -> list[Path]:
     return sorted(path for path in found if not path.name.startswith(".") and path.exists())
 
 
-def load_views(project: Path) -> list[View | SqlView]:
-    """All views of a project folder, by name; [] when it has none."""
-    return [load_view(path) for path in view_files(project)]
+def load_views(
+    project: Path, refused: Callable[[Path, ConfigError], None] | None = None
+) -> list[View | SqlView]:
+    """Load all views of a project folder, by name; [] when it has none.
+
+    ``refused`` is called with each file that does not load, and the others are returned. Without it ConfigError is raised.
+    """
+    found = []
+    for path in view_files(project):
+        try:
+            found.append(load_view(path))
+        except ConfigError as error:
+            if refused is None:
+                raise
+            refused(path, error)
+    return found

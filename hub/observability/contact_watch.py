@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from hub.alerts.matching import labels_of
+from hub.alerts.rules import Changes, Observation, Seen, Verdict
 from hub.kafka.contact import CUT_OFF_S
 from hub.kafka.contact_notes import STALE_MS, Note, notes
 from hub.observability.overview import CutOff
@@ -41,6 +43,26 @@ def in_words(process: CutOff) -> str:
     if process.seconds is None:
         return f"{process.process}: {process.why}"
     return f"{process.process}: no answer for {format.seconds(process.seconds)} ({process.why})"
+
+
+def seen_of_contact(
+    notes: Iterable[Note], changes: Changes, *, cut_off_s: float, kafka_answers: bool
+) -> list[Seen]:
+    """Rule ``kafka-cut-off``, of each process on this machine.
+
+    While Kafka does not answer the server either, nothing is known of the others: that is ``kafka-away``.
+    """
+
+    def observed(process: CutOff) -> Observation:
+        about = labels_of({"process": process.process})
+        if not kafka_answers or process.seconds is None:
+            return Observation(about, Verdict.UNKNOWN, detail=process.why)
+        if process.seconds < cut_off_s:
+            return Observation(about, Verdict.GOOD, value=process.seconds)
+        words = f"Kafka has not answered {process.process} for {format.seconds(process.seconds)}"
+        return Observation(about, Verdict.BAD, words, process.seconds, detail=process.why)
+
+    return [Seen(changes.rule("kafka-cut-off"), tuple(observed(worst(note)) for note in notes))]
 
 
 @dataclass

@@ -30,6 +30,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from hub.errors import ConfigError, nearest
+from hub.files import read_bytes
 from hub.schema_registry import subject_names
 from hub.schema_registry.compatibility import LEVELS, Incompatibility
 from hub.schema_registry.describe import describe, warnings
@@ -293,8 +294,7 @@ def _is_text(name: str) -> bool:
 
 def _read(path: Path) -> tuple[str, Problem | None]:
     try:
-        with path.open("rb") as opened:
-            content = opened.read(MOST_BYTES + 1)
+        content = read_bytes(path, MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             return "", Problem(f"larger than {MOST_BYTES} bytes", "split the schema with references")
         return content.decode("utf-8-sig"), None

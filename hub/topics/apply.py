@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
 
 from hub.errors import CallerError, ConfigError, Conflict, HubError, NotFound
+from hub.files import read_text
 from hub.kafka import KafkaCluster
 from hub.log import Cluster, NewTopic, TopicDescription
 from hub.schema_registry.client import RegistryClient
@@ -99,7 +100,7 @@ def read_schemas(tree: TopicTree) -> dict[str, str]:
         if topic.schema is None:
             continue
         try:
-            texts[topic.name] = topic.schema.read_text(encoding="utf-8")
+            texts[topic.name] = read_text(topic.schema)
             avro.parse(texts[topic.name])
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"

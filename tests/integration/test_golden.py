@@ -277,6 +277,7 @@ def test_a_view_that_is_changed_fails_with_what_changed(tmp_path: Path) -> None:
         cases += f"  {name}:\n    events:\n{events}    rows: {rows}\n"
     (project / "views" / "tests" / "regular_customers.yaml").write_text(cases)
     view.write_text(view.read_text().replace(">= 3", ">= 2"))
+    (project / "views" / "bad.yaml").write_text("view: bad\nsourcs: {}\n")
     done = run_hub({}, "view", "test", "regular_customers", "--project", str(project), "-o", "json")
     assert done.returncode == 1, done.stderr
     told = {each["test"]: each for each in json.loads(done.stdout)}
@@ -284,7 +285,8 @@ def test_a_view_that_is_changed_fails_with_what_changed(tmp_path: Path) -> None:
     assert told["two are not"]["differences"] == [
         'row "7": must not be there: {"customer_id": 7, "orders": 2, "products": 1, "amount_cents": 10}'
     ]
-    assert "1 passed, 1 failed" in done.stderr
+    assert "1 passed, 1 failed, 1 file left out" in done.stderr
+    assert "bad.yaml:2:1: unknown key" in done.stderr  # and the other views' tests ran
 
 
 def test_the_record_s_own_time_is_an_event_time(spark_session: SparkSession, tmp_path: Path) -> None:

@@ -21,9 +21,12 @@ from hub.completeness.ledger import Balance, Difference, Holes, State, TopicAudi
 from hub.completeness.objectives import seen_of_canaries, seen_of_ledger
 from hub.config import Settings
 from hub.errors import PeerError
+from hub.kafka.contact import Report
+from hub.kafka.contact_notes import Note
 from hub.observability.anchors import Anchor
 from hub.observability.connect import connect_of
 from hub.observability.consumers import LagRow
+from hub.observability.contact_watch import ContactWatch, seen_of_contact
 from hub.observability.health import Health
 from hub.observability.latency import LatencyRow
 from hub.observability.objectives import promise_of, seen_of_readers, seen_of_topics, seen_of_views
@@ -364,12 +367,33 @@ def test_each_rule_is_judged_by_what_the_server_asks(tmp_path: Path) -> None:
     ledger: Any = SimpleNamespace(known=lambda: Known((), None, 0))
 
     def judged(settings: Settings, canaries: Any) -> list[str]:
-        sources = sources_of(
-            settings, memory, memory, memory, others, ledger, others, canaries, LiveAlerts(tmp_path)
-        )
+        files = (LiveAlerts(tmp_path), ContactWatch(tmp_path))
+        sources = sources_of(settings, memory, memory, memory, others, ledger, others, canaries, *files)
         return [each.rule.name for source in sources for each in source(CHANGES, 1_000)]
 
     assert sorted(judged(Settings(project=tmp_path), tuple)) == sorted(RULES)
     # One that proves nothing, and sends no canaries.
     off = judged(Settings(project=tmp_path, proof_core_share=0.0), None)
     assert set(RULES) - set(off) == {"canary"}
+
+
+@pytest.mark.parametrize(
+    ("reports", "answers", "verdict"),
+    [
+        ((Report("kafka:9092", "writer", 31.0, "all of its connections are down"),), True, Verdict.BAD),
+        ((Report("kafka:9092", "writer", 29.0, "no answer"),), True, Verdict.GOOD),
+        ((), True, Verdict.GOOD),
+        (None, True, Verdict.UNKNOWN),
+        ((Report("kafka:9092", "writer", 31.0, "no answer"),), False, Verdict.UNKNOWN),
+    ],
+)
+def test_a_process_that_alone_has_no_answer_of_kafka(
+    reports: tuple[Report, ...] | None, answers: bool, verdict: Verdict
+) -> None:
+    note = Note("applier", 7, 0, reports)
+    (seen,) = seen_of_contact([note], CHANGES, cut_off_s=30.0, kafka_answers=answers)
+    (found,) = seen.observations
+    assert (found.object, found.verdict) == ((("process", "applier"),), verdict)
+    if verdict is Verdict.BAD:
+        assert found.summary == "Kafka has not answered applier for 31 s"
+        assert "all of its connections are down" in found.detail

@@ -1,0 +1,36 @@
+"""[edge] The file system: read a file that people named, and refuse what is not a regular file.
+
+A FIFO in a project folder would block its reader for ever, and a device may never end. So every file of a project is read here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+class NotRegular(OSError):
+    """A folder, a FIFO, a socket or a device stands where a file is expected."""
+
+
+def read_bytes(path: Path, most_bytes: int = -1) -> bytes:
+    """Read a regular file, at most ``most_bytes`` of it; -1: all of it. Never blocks.
+
+    Raises NotRegular for anything else that has this name, and OSError.
+    """
+    # Without O_NONBLOCK, opening a FIFO waits for its writer. The kind is that of what was opened, so no rename comes between.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise _not_regular(path)
+        return opened.read(most_bytes)
+
+
+def read_text(path: Path, *, errors: str = "strict", encoding: str = "utf-8") -> str:
+    """Read a regular file as text. Raises NotRegular, OSError, UnicodeDecodeError."""
+    return read_bytes(path).decode(encoding, errors).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _not_regular(path: Path) -> NotRegular:
+    return NotRegular(errno.EINVAL, "not a regular file: a folder, a pipe or a device is not read", str(path))
