@@ -68,9 +68,10 @@ def abilities(size: Size) -> frozenset[str]:
 
 def kinds_of(order: Order) -> list[Kind]:
     """The kinds of faults of a trial. Raises ValueError when none is left."""
+    silence = {"silence"} if order.only else set()  # minutes each: only for those who ask for them
     kinds = [
         each
-        for each in possible(abilities(order.size))
+        for each in possible(abilities(order.size) | silence)
         if not order.only or any(part in each.name for part in order.only)
     ]
     if not kinds:
@@ -87,16 +88,14 @@ def run(order: Order, folder: Path, say: Callable[[str], None] = print) -> Repor
         trial = _Trial(world, order, report, say)
         trial.start()
         try:
-            settle(world, say)
-            trial.hurt()
+            report.wrong += trial.settled()
+            if not report.wrong:
+                trial.hurt()
             trial.end_writing()
             say(
                 f"  healed; {report.acknowledged} of {report.sent} events acknowledged; waiting until it is quiet"
             )
-            try:
-                settle(world, say)
-            except AssertionError as error:
-                report.wrong.append(f"it does not get quiet: {error}")
+            report.wrong += trial.settled()
             report.wrong += check_all(world, trial.subscriber, trial.ids, say)
             report.wrong += trial.resources()
             for line in report.wrong:
@@ -174,6 +173,14 @@ class _Trial:
         self._subscribed = True
         for reader in self.readers:
             reader.start()
+
+    def settled(self) -> list[str]:
+        """Wait until all views are live; the violation when they do not get there."""
+        try:
+            settle(self.world, self.say)
+        except AssertionError as error:
+            return [f"it does not get quiet: {error}"]
+        return []
 
     def hurt(self) -> None:
         """Round after round until they are done, the time is over, or something is wrong."""
