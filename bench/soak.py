@@ -98,6 +98,11 @@ def summary(reports: list[Report]) -> int:
         parts = sorted({part for report in reports for part in report.memory_mb})
         most = {part: max(report.memory_mb.get(part, 0.0) for report in reports) for part in parts}
         print("memory at the end, MB: " + ", ".join(f"{part} {size:.0f}" for part, size in most.items()))
+    met: Counter[str] = sum((Counter(report.met) for report in reports), Counter())
+    print(
+        "errors that clients met and got over: "
+        + "; ".join(f"{n} × {text}" for text, n in met.most_common(12))
+    )
     red = [report.order.seed for report in reports if report.wrong]
     print(f"seeds with something wrong: {red or 'none'}")
     return 1 if red else 0

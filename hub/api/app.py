@@ -157,7 +157,7 @@ async def compose(app: FastAPI, settings: Settings, opened: AsyncExitStack, read
     reads.open(watcher.store)
     opened.push_async_callback(reads.close)
     contact = opened.enter_context(ContactWatch(settings.home, settings.kafka_cut_off_s).running())
-    ask = await add_queries(app, settings, cluster, watcher, opened)
+    ask = await add_queries(app, settings, cluster, watcher, news, opened)
     desk = make_desk(settings, cluster) if settings.alerts else None
     seen = seen_desk(desk, watcher.store) if desk is not None else None
     mirrors = mirrors_of(settings)
@@ -321,7 +321,12 @@ async def add_views(
 
 
 async def add_queries(
-    app: FastAPI, settings: Settings, cluster: KafkaCluster, watcher: Watcher, opened: AsyncExitStack
+    app: FastAPI,
+    settings: Settings,
+    cluster: KafkaCluster,
+    watcher: Watcher,
+    news: StoreNews,
+    opened: AsyncExitStack,
 ) -> Ask:
     """SQL over views and recent events; how who is within the server asks it."""
     queries = await run_in_threadpool(Queries, watcher.store)
@@ -335,6 +340,7 @@ async def add_queries(
             topics,
             settings.project,
             settings.query_timeout_ms,
+            newest=news.over,
             shares=Shares(settings.queries_per_caller, "queries", "queries_per_caller"),
         )
     )

@@ -14,8 +14,6 @@ from hub.materializers.stores.sql import Store
 from hub.observability.contact_watch import ContactWatch, in_words, is_cut_off, worst
 from hub.runtime import running_hub
 
-_MATERIALIZER = "materializer"
-
 
 def around(
     settings: Settings, store: Store, contact: ContactWatch, kafka: Callable[[], str | None]
@@ -25,24 +23,25 @@ def around(
     return Around(
         store.served_tables,
         kafka,
-        partial(process_in_words, settings.home, contact),
+        partial(process_in_words, settings.home, contact, "materializer"),
+        partial(process_in_words, settings.home, contact, "applier"),
         lambda: _files(folder),
         folder_of(settings.project),
     )
 
 
-def process_in_words(home: Path, contact: ContactWatch) -> str:
-    """Tell whether the materializer's process runs, and whether Kafka answers it, as far as this machine shows it."""
-    note = next((each for each in contact.known if each.process == _MATERIALIZER), None)
+def process_in_words(home: Path, contact: ContactWatch, name: str) -> str:
+    """Tell whether the process of this name runs, and whether Kafka answers it, as far as this machine shows it."""
+    note = next((each for each in contact.known if each.process == name), None)
     if note is not None:
-        alive = f"the materializer process is alive (pid {note.pid})"
+        alive = f"the {name} process is alive (pid {note.pid})"
         process = worst(note)
         if process.seconds is None:  # nothing is known of its contact with Kafka
-            return f"the materializer process gives no sign of life: {process.why}"
+            return f"the {name} process gives no sign of life: {process.why}"
         return f"{alive} and cut off from Kafka: {in_words(process)}" if is_cut_off(process) else alive
     if running_hub(home) is not None:
-        return "the materializer process does not run"
-    return "whether the materializer process runs is not known on this machine"
+        return f"the {name} process does not run"
+    return f"whether the {name} process runs is not known on this machine"
 
 
 def _files(folder: ViewFolder) -> frozenset[str] | None:

@@ -31,7 +31,7 @@ from hub.errors import CallerError, NotFound, PeerError, nearest
 from hub.materializers.cut_state import Common
 from hub.materializers.push import Watcher
 from hub.materializers.query import only
-from hub.materializers.routes import wait_for
+from hub.materializers.routes import no_rows_yet, wait_for
 from hub.materializers.saved_queries import SavedQuery, load_queries
 from hub.materializers.sql_functions import FUNCTIONS, epoch_ms
 from hub.materializers.sql_query import (
@@ -48,6 +48,7 @@ from hub.materializers.stores.queries import EVENTS, Answer, EventTable, Queries
 from hub.materializers.stores.sql import Store
 from hub.materializers.tokens import POSITION_HEADER
 from hub.materializers.topic_rows import DEFAULT_EVENTS, MOST_EVENTS, Scanned, Topics
+from hub.materializers.view_states import Newest
 from hub.shares import ASKER, Shares
 
 DEFAULT_ROWS = 1_000
@@ -88,11 +89,15 @@ def create_router(
     project: Path,
     query_timeout_ms: int,
     *,
+    newest: Newest = dict,
     shares: Shares | None = None,
 ) -> APIRouter:
     """The routes over one store and one cluster; saved queries are read from ``project`` when they are asked for."""
     router = APIRouter(tags=["queries"])
     gate = _Gate(_AT_ONCE, _WAITING, shares)
+
+    def not_yet(name: str) -> None:
+        no_rows_yet(store, name, newest)
 
     async def answered(body: QueryBody, request: Request, hub_position: str | None) -> Response:
         try:
@@ -107,7 +112,8 @@ def create_router(
         statement = parse(body.sql)
         since_ms = _since(body.since)
         with gate.admitted():
-            asking = _Asking(queries, topics, statement, body, since_ms, Running(deadline))
+            running = Running(deadline)
+            asking = _Asking(queries, topics, statement, body, since_ms, running, not_yet)
             token = body.after or hub_position
             if token:
                 views = await gate.run(partial(queries.views_of, statement))
@@ -243,13 +249,16 @@ class _Asking:
         body: QueryBody,
         since_ms: int | None,
         running: Running,
+        not_yet: Callable[[str], object] = lambda _name: None,
     ) -> None:
+        """``not_yet`` raises PeerError for the name of a view that has no table yet."""
         self.running = running
         self._queries = queries
         self._topics = topics
         self._statement = statement
         self._body = body
         self._since_ms = since_ms
+        self._not_yet = not_yet
         self._now_ms = time.time_ns() // 1_000_000
 
     def run(self) -> tuple[Answer, list[Scanned]]:
@@ -265,6 +274,7 @@ class _Asking:
             reads_all([name])
             found = self._topics.table(name)
             if found is None:
+                self._not_yet(name)
                 near = [
                     *filter(sees_view, self._queries.view_names()),
                     *filter(sees_topic, self._topics.names()),

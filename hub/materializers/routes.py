@@ -379,18 +379,25 @@ def _table(store: Store, view: str, newest: Newest = dict) -> ViewTable:
     try:
         return store.view(view)
     except NotFound as error:
-        told = newest(store.progress())
-        known = known_views(store, told)
-        if view in known:
-            state: Mapping[str, Any] = told.get(f"state:{view}", {})
-            raise PeerError(
-                f'view "{view}" has no rows yet: it is {state.get("state", "starting")}',
-                hint=state.get("reason") or "its first batch makes them",
-                code="HUB-3053",
-            ) from None
+        known = no_rows_yet(store, view, newest)
         guess = nearest(view, filter(sees_view, known))
         hint = f'did you mean "{guess}"?' if guess else "GET /views lists the views"
         raise NotFound(error.message, hint=hint, code="HUB-1410") from None
+
+
+def no_rows_yet(store: Store, view: str, newest: Newest) -> list[str]:
+    """Raise PeerError when the view is known and has no table yet: it starts, or its store is filled anew. Return all that
+    are known otherwise."""
+    told = newest(store.progress())
+    known = known_views(store, told)
+    if view in known:
+        state: Mapping[str, Any] = told.get(f"state:{view}", {})
+        raise PeerError(
+            f'view "{view}" has no rows yet: it is {state.get("state", "starting")}',
+            hint=state.get("reason") or "its first batch makes them",
+            code="HUB-3053",
+        )
+    return known
 
 
 def _shown(row: StoredRow, fields: tuple[str, ...] | None = None) -> dict[str, Any]:

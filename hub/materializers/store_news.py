@@ -22,8 +22,8 @@ from hub.errors import HubError
 from hub.log import Cluster, Reader
 from hub.materializers.engine_reports import KEY, EngineReport, engine_report_of
 from hub.materializers.progress import PROGRESS_TOPIC
-from hub.materializers.store_reports import PREFIX
-from hub.materializers.view_states import SILENT_S, Links, judged
+from hub.materializers.store_reports import PREFIX, silent
+from hub.materializers.view_states import SILENT_S, Links, judged, why_silent
 from hub.record import Positions, Record
 from hub.runtime import Backoff
 
@@ -45,11 +45,12 @@ cover."""
 @dataclass(frozen=True)
 class Around:
     """What the server knows beside the log, each asked when it is needed: the tables that are served, why Kafka does not answer,
-    what is known of the materializer's process, and which views have a file in the project's folder."""
+    what is known of the materializer's and of the applier's process, and which views have a file in the project's folder."""
 
     served: Callable[[], Mapping[str, str]] = dict
     kafka: Callable[[], str | None] = lambda: None
     process: Callable[[], str] = lambda: "whether its process runs is not known"
+    applier: Callable[[], str] = lambda: "whether its process runs is not known"
     files: Callable[[], frozenset[str] | None] = lambda: None
     folder: str = ""
 
@@ -72,6 +73,8 @@ class StoreNews:
         self.cluster = cluster
         self.around = around or Around()
         self._heard: dict[str, Any] = {}
+        self._stores_at_s: dict[str, float] = {}
+        """When the last report of each store was heard (monotonic), by its key."""
         self._engines: dict[str, _Engine] = {}
         """By project folder, the one heard last at the end."""
         self._catching_up: Positions | None = None  # until there, records may be of long ago
@@ -91,7 +94,7 @@ class StoreNews:
         """Return a store's progress records with what was heard in the place of what it has, and the state of each view
         as it is now. While Kafka is away: heard before."""
         heard, served = self._heard, self.around.served()
-        found = {**told, **{key: body for key, body in heard.items() if key.startswith(PREFIX)}}
+        found = {**told, **self._stores(heard)}
         stopped = {
             view
             for view, each in ((found.get(f"{PREFIX}{SERVING}") or {}).get("views") or {}).items()
@@ -107,6 +110,19 @@ class StoreNews:
             elif kind == "progress":
                 found[f"{TOLD}{view}"] = body
         return judged(found, self.links())
+
+    def _stores(self, heard: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the stores' reports; the state of a store whose applier has been silent is unknown."""
+        reports = {key: body for key, body in heard.items() if key.startswith(PREFIX)}
+        if self._catching_up is not None:
+            return reports
+        now_s = time.monotonic()
+        for key, body in reports.items():
+            silent_s = now_s - self._stores_at_s.get(key, now_s)
+            if silent_s > SILENT_S:
+                why = why_silent("applier", silent_s, self.around.kafka() or "", self.around.applier())
+                reports[key] = silent(body, why)
+        return reports
 
     def links(self) -> Links:
         """What is known of the way from the materializer to here."""
@@ -177,21 +193,25 @@ class StoreNews:
                 news.pop(key, None)
             else:
                 news[key] = body
+            if key.startswith(PREFIX):
+                self._stores_at_s[key] = time.monotonic() - self._age_s(record)
         self._heard = news
         if self._catching_up is not None and reader.position().covers(self._catching_up):
             self._catching_up = None
 
     def _hear_engine(self, record: Record) -> None:
-        """A report that was written before this process began to follow is as old as its time says."""
         try:
             report = engine_report_of(orjson.loads(record.value or b"{}"))
         except (ValueError, TypeError, KeyError) as error:
             log.warning("%s[0]@%d is no report of a materializer: %s", PROGRESS_TOPIC, record.offset, error)
             return
-        age_s = 0.0 if self._catching_up is None else max(0.0, time.time() - record.timestamp_ms / 1000)
         engines = {folder: each for folder, each in self._engines.items() if folder != report.folder}
-        engines[report.folder] = _Engine(report, time.monotonic() - age_s)
+        engines[report.folder] = _Engine(report, time.monotonic() - self._age_s(record))
         self._engines = dict(list(engines.items())[-_MOST_ENGINES:])
+
+    def _age_s(self, record: Record) -> float:
+        """Return the age of a report: one that was written before this process began to follow is as old as its time says."""
+        return 0.0 if self._catching_up is None else max(0.0, time.time() - record.timestamp_ms / 1000)
 
 
 def _is_newer(heard: Mapping[str, Any], known: Mapping[str, Any] | None) -> bool:

@@ -15,7 +15,10 @@ from hub.materializers.progress import PROGRESS_TOPIC
 from hub.record import NewRecord, Positions, lag_records
 
 StoreState = Literal["starting", "filling", "live", "down"]
+UNKNOWN = "unknown"
 PREFIX = "store:"
+REPORT_EVERY_S = 5.0
+"""An applier writes a report of each store at least this often; one that has not been heard for much longer is silent."""
 # A store that is behind by more is said to be filled, not to be live.
 LIVE_WITHIN = 10_000
 
@@ -61,6 +64,12 @@ class StoreReport:
 def gone(store: str) -> NewRecord:
     """The record that says: there is no such store any more."""
     return NewRecord(PROGRESS_TOPIC, f"{PREFIX}{store}".encode(), None)
+
+
+def silent(report: Mapping[str, Any], why: str) -> dict[str, Any]:
+    """Return the report of a store whose applier is silent: its state and lag are unknown, and ``why`` is the reason."""
+    views = {name: {**each, "lag": None} for name, each in report.get("views", {}).items()}
+    return {**report, "state": UNKNOWN, "reason": why, "views": views}
 
 
 def reach(position: Positions, end: Positions | None, stopped: str | None) -> Reach:

@@ -33,7 +33,16 @@ from hub.materializers.proof import PREFIX as PROOF
 from hub.materializers.prover import Provable, Prover
 from hub.materializers.span_counts import telling
 from hub.materializers.sql_view import SqlView
-from hub.materializers.store_reports import PREFIX, Reach, StoreReport, StoreState, gone, reach, state_of
+from hub.materializers.store_reports import (
+    PREFIX,
+    REPORT_EVERY_S,
+    Reach,
+    StoreReport,
+    StoreState,
+    gone,
+    reach,
+    state_of,
+)
 from hub.materializers.stores.named import kind_of, open_store, shown
 from hub.materializers.stores.port import ViewStore
 from hub.materializers.stores.sql import Store
@@ -418,7 +427,8 @@ class _Teller:
     stores: list[StoreThread]
     groups: dict[str, Mapping[str, Positions]] = field(default_factory=dict)
     reaches: dict[str, dict[str, Reach]] = field(default_factory=dict)
-    told: dict[str, StoreReport] = field(default_factory=dict)
+    told: dict[str, tuple[StoreReport, float]] = field(default_factory=dict)
+    """Last report of each store, and when it was written (monotonic seconds)."""
     cleared: bool = False
     writer: Writer | None = None
 
@@ -439,8 +449,9 @@ class _Teller:
             if applier is not None:
                 self.groups[each.name] = applier.publish(self.groups.get(each.name, {}))
         reports = [each.report(self._reach(each)) for each in self.stores]
-        changed = [each for each in reports if self.told.get(each.store) != each]
-        if not changed or not self.cluster.partition_counts([PROGRESS_TOPIC]):
+        now_s = time.monotonic()
+        due = [each for each in reports if self._is_due(each, now_s)]
+        if not due or not self.cluster.partition_counts([PROGRESS_TOPIC]):
             return
         if self.writer is None:
             self.writer = self.cluster.writer()
@@ -450,8 +461,12 @@ class _Teller:
             for name in strangers
             for kind in (LATENCY, PROOF)
         ]
-        self.writer.append([*(each.record() for each in changed), *map(gone, strangers), *forgotten])
-        self.told.update({each.store: each for each in changed})
+        self.writer.append([*(each.record() for each in due), *map(gone, strangers), *forgotten])
+        self.told.update({each.store: (each, now_s) for each in due})
+
+    def _is_due(self, report: StoreReport, now_s: float) -> bool:
+        last, at_s = self.told.get(report.store, (None, 0.0))
+        return report != last or now_s - at_s >= REPORT_EVERY_S
 
     def _reach(self, store: StoreThread) -> dict[str, Reach]:
         """Of each view; of a store that is down what was known last, with the lag as it grows."""

@@ -52,9 +52,14 @@ class Links:
 
     def why_silent(self) -> str:
         """Name the silent link, the last that answers, and the process behind it."""
-        silent = f"the materializer's reports in _hub.progress have not been heard for {_span(self.silent_s)}"
-        kafka = f"Kafka does not answer: {self.kafka}" if self.kafka else "Kafka answers"
-        return f"{silent}; {kafka}; {self.process}"
+        return why_silent("materializer", self.silent_s, self.kafka, self.process)
+
+
+def why_silent(process: str, silent_s: float, kafka: str, process_in_words: str) -> str:
+    """Name the silent link, the last that answers, and the process behind it. ``kafka``: see Links."""
+    silent = f"the {process}'s reports in _hub.progress have not been heard for {_span(silent_s)}"
+    answers = f"Kafka does not answer: {kafka}" if kafka else "Kafka answers"
+    return f"{silent}; {answers}; {process_in_words}"
 
 
 def judged(told: Mapping[str, Any], links: Links) -> dict[str, Any]:

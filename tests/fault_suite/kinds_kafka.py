@@ -38,6 +38,7 @@ def kill_broker_slowly(world: World, chance: Random) -> Iterator[None]:
 @kind("a home broker stands still and is fenced", "home", hits=_ALL, seconds=(4.0, 12.0))
 def fence_broker(world: World, chance: Random) -> Iterator[None]:
     node = chance.choice(world.home.nodes)
+    world.aborts_may_be_lost |= len(world.home.nodes) == 1
     node.freeze()
     try:
         yield
@@ -48,6 +49,7 @@ def fence_broker(world: World, chance: Random) -> Iterator[None]:
 @kind("a home broker gets a sixth of the time", "home", hits=_ALL, seconds=(6.0, 15.0))
 def starve_broker(world: World, chance: Random) -> Iterator[None]:
     node = chance.choice(world.home.nodes)
+    world.aborts_may_be_lost |= len(world.home.nodes) == 1
     turn = {"n": 0}
 
     def throttle() -> None:

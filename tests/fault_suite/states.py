@@ -87,6 +87,10 @@ def _of_view(hurt: Part, view: Mapping[str, Any]) -> Iterator[str]:
             yield f"{said}: the reason names {other}, which is well"
     if hurt == "Postgres":
         yield from _of_stores(view)
+    if hurt == "applier":
+        for store in view.get("stores", ()):
+            if store["state"] != "unknown" or "applier" not in (store.get("reason") or ""):
+                yield f"store {store['store']} of view {view['view']} is {store['state']} ({store.get('reason')})"
 
 
 def _names(reason: str, part: Part) -> bool:

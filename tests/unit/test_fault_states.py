@@ -22,7 +22,9 @@ _NO_KAFKA = (
     f"{_SILENT}; Kafka does not answer: list topics: timed out; the materializer process is alive (pid 7) and cut off "
     "from Kafka: materializer: no answer for 40 s (reader at kafka:9092: all of its connections are down)"
 )
-_STORES = (("serving", "live"), ("warehouse", "live"))
+_STORES = (("serving", "live", None), ("warehouse", "live", None))
+_SILENT = "the applier's reports in _hub.progress have not been heard for 45 s; Kafka answers"
+_UNKNOWN_STORES = (("serving", "unknown", _SILENT), ("warehouse", "unknown", _SILENT))
 MIRRORING = {"mirror": "home-away", "state": "mirroring", "reason": "", "ok": True}
 
 
@@ -32,11 +34,11 @@ def states(
     *,
     lag: str = "OK",
     mirror: dict[str, Any] | None = None,
-    stores: tuple[tuple[str, str], ...] = _STORES,
+    stores: tuple[tuple[str, str, str | None], ...] = _STORES,
     failed: dict[str, str] | None = None,
 ) -> States:
     """Build answers with one state for every view; ``lag``: state of each view's lag on its topic."""
-    kept = [{"store": name, "state": known, "reason": None} for name, known in stores]
+    kept = [{"store": name, "state": known, "reason": why} for name, known, why in stores]
     views = [{"view": view, "state": state, "reason": reason, "stores": kept} for view in CHECKED]
     rows = [
         {"kind": "view", "view": view, "topic": "home.orders", "state": lag, "records": 7} for view in CHECKED
@@ -50,11 +52,11 @@ def wrong(hurt: Part, answers: States, seconds: float = 60.0) -> str:
 
 RIGHT: list[tuple[Part, States]] = [
     ("materializer", states("unknown", _FROZEN, lag="UNKNOWN")),
-    ("applier", states(lag="STALLED")),
+    ("applier", states(lag="STALLED", stores=_UNKNOWN_STORES)),
     ("home Kafka", states("unknown", _NO_KAFKA, lag="UNKNOWN", mirror={"state": "trouble", "ok": False})),
     ("away Kafka", states(mirror={"state": "unknown", "reason": "b:1 does not answer", "ok": False})),
     ("mirror", states(mirror={"state": "no worker", "reason": "last heard of 20 s ago", "ok": False})),
-    ("Postgres", states(stores=(("serving", "live"), ("warehouse", "down")))),
+    ("Postgres", states(stores=(("serving", "live", None), ("warehouse", "down", None)))),
 ]
 
 
@@ -114,7 +116,7 @@ def test_workers_that_run_are_not_missed_while_their_source_is_away() -> None:
 
 
 def test_only_the_store_that_is_away_is_down() -> None:
-    both = states(stores=(("serving", "down"), ("warehouse", "down")))
+    both = states(stores=(("serving", "down", None), ("warehouse", "down", None)))
     assert "store serving is down" in wrong("Postgres", both)
     assert "store warehouse" not in wrong("Postgres", both)
 

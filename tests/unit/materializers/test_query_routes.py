@@ -175,6 +175,15 @@ def test_an_error_has_a_place_and_a_caret(http: TestClient) -> None:
     assert http.post("/query", json={"sql": "SELECT 1", "limit": 10**6}).status_code == 422
 
 
+def test_a_view_without_a_table_is_not_called_unknown(hub: Hub, http: TestClient) -> None:
+    """Its store was lost and is filled anew, or it has just been added."""
+    hub.store.apply([], {"state:fresh": {"state": "starting", "reason": "its first batch runs"}})
+    answer = http.post("/query", json={"sql": "SELECT count(*) AS n FROM fresh"})
+    assert (answer.status_code, answer.json()["error_code"]) == (503, "HUB-3053")
+    assert answer.json()["message"] == 'view "fresh" has no rows yet: it is starting'
+    assert http.post("/query", json={"sql": "SELECT count(*) AS n FROM strange"}).status_code == 400
+
+
 def test_it_waits_for_the_write_it_names(hub: Hub, http: TestClient) -> None:
     told = {"progress:plant": {"sources": {"in": 0}}, "progress:customer": {"sources": {"in": 0, "x": 0}}}
     hub.store.apply([], told)

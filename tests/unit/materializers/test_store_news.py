@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
+import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sql_cases import fill
 
 from hub.errors import PeerError
 from hub.log import MemoryCluster, MemoryReader
-from hub.materializers import routes
+from hub.materializers import routes, store_news
 from hub.materializers.progress import PROGRESS_TOPIC
 from hub.materializers.push import Watcher
-from hub.materializers.store_news import StoreNews
+from hub.materializers.store_news import Around, StoreNews
 from hub.materializers.store_reports import Reach, StoreReport, StoreState, gone
 from hub.materializers.stores.sql import Store
 from hub.record import NewRecord, Positions
@@ -27,6 +29,10 @@ def report(state: StoreState, reason: str | None, store: str = "serving") -> Sto
     return StoreReport(store, "sqlite", "sqlite:///x.db", state, reason, 1, views)
 
 
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 20.0
     while not condition():
@@ -35,7 +41,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def test_lists_tell_what_was_heard_of_a_store_that_cannot_be_written(tmp_path: Path) -> None:
-    cluster = MemoryCluster()
+    cluster = MemoryCluster(now_ms=now_ms())
     news = StoreNews(cluster)
     news.start()  # before there is anything to hear
     store = Store(f"sqlite:///{tmp_path / 'store.db'}")
@@ -78,8 +84,34 @@ class Failing(MemoryCluster):
         return self.reader()
 
 
+def test_a_store_whose_applier_is_silent_is_unknown_until_it_is_heard_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_news, "SILENT_S", 0.3)
+    cluster = MemoryCluster(now_ms=now_ms())
+    cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
+    writer = cluster.writer()
+    news = StoreNews(cluster, Around(applier=lambda: "the applier process is alive (pid 7)"))
+    news.start()
+
+    def store() -> dict[str, Any]:
+        found: dict[str, Any] = news.over({}).get("store:serving", {})
+        return found
+
+    try:
+        writer.append([report("live", None).record()])
+        until(lambda: store().get("state") == "unknown")
+        assert store()["views"]["plant"]["lag"] is None
+        assert "the applier's reports in _hub.progress have not been heard" in store()["reason"]
+        assert store()["reason"].endswith("Kafka answers; the applier process is alive (pid 7)")
+        until(lambda: writer.append([report("live", None).record()]) and store()["state"] == "live")
+        assert store()["views"]["plant"]["lag"] == 7
+    finally:
+        news.stop()
+
+
 def test_it_goes_on_after_a_log_that_was_away_and_a_record_that_is_none() -> None:
-    cluster = Failing()
+    cluster = Failing(now_ms=now_ms())
     cluster.create_topic(PROGRESS_TOPIC, partitions=1, config={}, replication_factor=1)
     writer = cluster.writer()
     writer.append([NewRecord(PROGRESS_TOPIC, b"store:odd", b"no JSON"), report("down", "full").record()])
