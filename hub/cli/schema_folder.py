@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +17,7 @@ from hub.cli.output import Output, OutputOption, note, show_one
 from hub.cli.progress import counted
 from hub.cli.schema_impact import NOBODY, Touched, topic_of, touched
 from hub.config import Settings
-from hub.errors import CallerError, ConfigError, HubError, NotFound
+from hub.errors import CallerError, ConfigError, HubError, NotFound, PeerError
 
 if TYPE_CHECKING:
     from hub.schema_registry.folder import Declared, Folder, Item, Plan
@@ -74,14 +74,15 @@ def apply(
 ) -> None:
     """Make the registry like the folder: register what is new or changed, set levels. Deletes nothing.
 
-    Those that others refer to go first. The first failure ends it; the next apply does the rest.
+    Those that others refer to go first. The first failure ends it; the next apply does the rest. While another apply is under
+    way on the hub's cluster, this one is refused.
     Example: hub schema apply schemas
     """
     from hub.schema_registry.folder_apply import apply as carry_out
 
     settings = load_settings()
     done: list[str] = []
-    with _registry(settings) as registry:
+    with _one_apply(settings) as check, _registry(settings) as registry:
         made = _online(settings, folder, registry)
         for subject, each in touched(settings.project, made, settings if readers else None).items():
             for line in each.lines():
@@ -92,8 +93,10 @@ def apply(
                 done.append(item.subject)
                 progress(len(done), len(made.steps))
                 note(f"[{len(done)}/{len(made.steps)}] {_head(item)}")
+                check()
 
             try:
+                check()
                 carry_out(made, registry, say)
             except HubError:
                 if done:
@@ -102,6 +105,31 @@ def apply(
     if output is Output.json:
         show_one({"done": done}, output)
     note(f"{len(done)} changed." if done else "Nothing to change.")
+
+
+_LOCK_LOOK_S = 10.0
+
+
+@contextmanager
+def _one_apply(settings: Settings) -> Iterator[Callable[[], None]]:
+    """The lock of applies; nothing to check where the registry is reached and the hub's Kafka is not."""
+    from hub.kafka import own_cluster
+    from hub.topics.apply_lock import one_apply
+
+    with ExitStack() as opened:
+        try:
+            cluster = own_cluster(settings, _LOCK_LOOK_S)
+            cluster.wait_ready(_LOCK_LOOK_S)
+        except PeerError as error:
+            note(
+                f"! Other applies are not kept apart from this one, because the lock is in Kafka: {error.message}"
+            )
+            yield lambda: None
+            return
+        hold = opened.enter_context(
+            one_apply(cluster, "hub schema apply", replication_factor=settings.replication_factor, say=note)
+        )
+        yield hold.check
 
 
 def check(

@@ -126,27 +126,35 @@ def apply(
 
     It stops at the first failure and says what is done and what is left; the next apply goes on there. Topics that the
     tree does not name are kept, but for those named by --destroy. A saved plan is carried out as it was shown, or
-    refused when the cluster has changed since.
+    refused when the cluster has changed since. While another apply is under way on this cluster, this one is refused.
     Example: hub topic apply --destroy shop.orders-old
     """
+    from hub.topics.apply_lock import one_apply
+
     settings = load_settings()
-    if saved is None:
-        made, _, cluster, registry = _plan(settings, file, destroy, allow_lower_durability)
-    else:
-        if file is not None or destroy or allow_lower_durability:
-            raise CallerError(
-                "a saved plan is carried out as it is: -f, --destroy and --allow-lower-durability belong to"
-                " `hub topic plan --save`"
-            )
-        made, cluster, registry = _saved_plan(settings, saved)
-    for caution in made.cautions:
-        note(str(caution))
-    if output is Output.table:
-        _note_kept(made)
-    _carry_out(made, cluster, registry, output)
+    if saved is not None and (file is not None or destroy or allow_lower_durability):
+        raise CallerError(
+            "a saved plan is carried out as it is: -f, --destroy and --allow-lower-durability belong to"
+            " `hub topic plan --save`"
+        )
+    locked, _ = _connect(settings)
+    factor = settings.replication_factor
+    with one_apply(locked, "hub topic apply", replication_factor=factor, say=note) as hold:
+        if saved is None:
+            made, _, cluster, registry = _plan(settings, file, destroy, allow_lower_durability)
+        else:
+            made, cluster, registry = _saved_plan(settings, saved)
+        for caution in made.cautions:
+            note(str(caution))
+        if output is Output.table:
+            _note_kept(made)
+        _carry_out(made, cluster, registry, output, hold.check)
 
 
-def _carry_out(made: Plan, cluster: KafkaCluster, registry: RegistryClient, output: Output) -> None:
+def _carry_out(
+    made: Plan, cluster: KafkaCluster, registry: RegistryClient, output: Output, check: Callable[[], None]
+) -> None:
+    """Carry a plan out. ``check`` is called between steps, and raises when another apply took over."""
     from hub.topics.apply import apply as carry_out
 
     done: list[Step] = []
@@ -160,8 +168,10 @@ def _carry_out(made: Plan, cluster: KafkaCluster, registry: RegistryClient, outp
                 note(f"[{len(done)}/{total}] {step}")
             else:
                 advance(len(done))
+            check()
 
         try:
+            check()
             carry_out(made, cluster, registry, say)
         except (HubError, KeyboardInterrupt) as error:
             stopped = error

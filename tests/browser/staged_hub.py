@@ -79,7 +79,7 @@ class StagedCluster(MemoryCluster):
         self._reachable()
         return super().topics()
 
-    def end_offsets(self, topics: Sequence[str]) -> Positions:
+    def end_offsets(self, topics: Sequence[str], *, committed: bool = True) -> Positions:
         self._reachable()
         return super().end_offsets(topics)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -613,3 +614,38 @@ def test_a_mistake_in_the_tree_is_one_message_with_its_place(
     file.write_text("topics:\n  a: {schema: none.avsc}\n")
     told = hub("plan", "-f", str(file))
     assert f'{file}:2:15: topic "a": its schema file' in told.stderr
+
+
+HOLDER = """
+import sys, time
+from hub.kafka import KafkaCluster
+from hub.topics.apply_lock import one_apply
+with one_apply(KafkaCluster(sys.argv[1], 15.0), "hub topic apply", replication_factor=1):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_two_applies_at_once_and_one_that_is_killed(kafka: str, hub_server: str, project: Project) -> None:
+    told = {"HUB_BOOTSTRAP": kafka, "HUB_REGISTRY_URL": hub_server, "HUB_PROJECT": str(project.folder)}
+    schemas = project.folder / "schemas"
+    schemas.mkdir()
+    (schemas / f"{project.root}-value.avsc").write_text(json.dumps(ORDER))
+    with subprocess.Popen([sys.executable, "-c", HOLDER, kafka], stdout=subprocess.PIPE, text=True) as first:
+        try:
+            assert first.stdout is not None and first.stdout.readline() == "held\n"
+            for command in (("topic", "apply"), ("schema", "apply", str(schemas))):
+                refused = call_hub(told, *command)
+                assert refused.returncode == 1, refused.stderr
+                assert re.search(
+                    rf"`hub topic apply` of .+\(pid {first.pid}\) is under way since", refused.stderr
+                )
+                assert "wait until it has ended" in refused.stderr
+            assert project.topic not in project.cluster.topics()
+        finally:
+            first.kill()
+    done = call_hub(told, "topic", "apply")
+    assert done.returncode == 0 and project.topic in project.cluster.topics(), done.stderr
+    assert f"(pid {first.pid}) did not end its apply" in done.stderr
+    done = call_hub(told, "schema", "apply", str(schemas))  # it was freed, not only left
+    assert done.returncode == 0 and "did not end" not in done.stderr, done.stderr

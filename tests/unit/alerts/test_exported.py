@@ -32,7 +32,7 @@ from hub.completeness.ledger import State as LedgerState
 from hub.errors import NotFound
 from hub.histogram import edges_with
 from hub.materializers.proof_series import families as of_proofs
-from hub.observability import metrics
+from hub.observability import contact_series, metrics
 from hub.observability.health_series import families as of_health
 from hub.observability.latency_board import LatencyBoard
 from hub.replication.metrics import families as of_mirrors
@@ -81,6 +81,7 @@ def exposition() -> str:
             *mirrors,
             *of_proofs({}, 0),
             *canaries,
+            contact_series.family(()),
         ],
     ).decode()
     staged.node.stop()

@@ -1,0 +1,240 @@
+"""[shell] One apply at a time on a cluster: a record in the compacted topic ``_hub.applies`` names who applies.
+
+Invariants (docs/adr/0032-one-apply-at-a-time.md):
+
+- The record is changed by compare-and-set alone: open the transactional writer, which fences every other one; read to the end;
+  append if the record is still the expected one. Of two at once one is fenced, and looks again.
+- Who applies writes a new ``beat`` every few seconds. Who finds a record waits for the next beat by its own clock, so clocks of
+  machines are never compared: a beat is a refusal, and silence for ``DEAD_S`` frees the lock.
+- Who applies asks ``Hold.check`` between steps, and stops when the record names somebody else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+import orjson
+
+from hub.errors import Conflict, HubError
+from hub.kafka.reader import up_to
+from hub.log import Cluster, Reader, Writer, WriterFenced
+from hub.record import NewRecord
+
+log = logging.getLogger(__name__)
+
+TOPIC = "_hub.applies"
+WRITER = "hub.apply"
+KEY = b"apply"
+BEAT_S = 3.0
+# Several missed beats: of a process that was killed, of a machine that is off.
+DEAD_S = 15.0
+_TRIES = 20
+_SILENT_S = 60.0
+
+
+class Log(Cluster, Protocol):
+    def reader(self) -> Reader: ...
+
+    def writer(self, name: str | None = None) -> Writer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who applies: ``who`` as user@host (pid), ``command``, since when (epoch ms), and the number of the last beat."""
+
+    id: str
+    who: str
+    command: str
+    since_ms: int
+    beat: int = 0
+
+    def record(self) -> NewRecord:
+        body = {
+            "id": self.id,
+            "who": self.who,
+            "command": self.command,
+            "since_ms": self.since_ms,
+            "beat": self.beat,
+        }
+        return NewRecord(TOPIC, KEY, orjson.dumps(body), partition=0)
+
+
+@dataclass
+class Hold:
+    """The lock while it is held. ``check`` between steps."""
+
+    cluster: Log
+    holder: Holder
+    beat_s: float
+    dead_s: float
+    renewed_s: float
+    lost: HubError | None = None
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="apply-lock", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise Conflict when another apply took over; PeerError when that cannot be found out."""
+        if self.lost is None and time.monotonic() - self.renewed_s > self.dead_s / 2:
+            self._renew()
+        if self.lost is not None:
+            raise self.lost
+
+    def release(self) -> None:
+        """Free the lock; one that is not freed, because Kafka is away, is free after ``dead_s``."""
+        self._stopped.set()
+        self._thread.join()
+        with contextlib.suppress(HubError), self._lock:
+            if self.lost is None:
+                swap(self.cluster, self.holder, None)
+
+    def _renew(self) -> None:
+        with self._lock:
+            if self.lost is not None or self._stopped.is_set():
+                return
+            at_s, after = time.monotonic(), replace(self.holder, beat=self.holder.beat + 1)
+            found = swap(self.cluster, self.holder, after)
+            if found == after:
+                self.holder, self.renewed_s = after, at_s
+            else:
+                self.lost = _taken(found)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self.beat_s):
+            try:
+                self._renew()
+            except HubError as error:  # ``check`` tries again, and stops the apply in time
+                log.warning("the lock of this apply could not be renewed: %s", error.message)
+
+
+@contextmanager
+def one_apply(
+    cluster: Log,
+    command: str,
+    *,
+    replication_factor: int,
+    say: Callable[[str], None] = log.warning,
+    beat_s: float = BEAT_S,
+    dead_s: float = DEAD_S,
+) -> Iterator[Hold]:
+    """Hold the lock for as long as the block runs. ``say`` hears why it waits, and that it took over.
+
+    Raises Conflict naming who holds it, PeerError.
+    """
+    if TOPIC not in cluster.topics():
+        with contextlib.suppress(Conflict):
+            config = {"cleanup.policy": "compact"}
+            cluster.create_topic(TOPIC, partitions=1, config=config, replication_factor=replication_factor)
+    hold = _acquired(cluster, command, say, beat_s, dead_s)
+    try:
+        yield hold
+    finally:
+        hold.release()
+
+
+def swap(cluster: Log, expected: Holder | None, after: Holder | None) -> Holder | None:
+    """Write ``after`` if the record is ``expected``. Returns what the record is then. Raises PeerError."""
+    record = NewRecord(TOPIC, KEY, None, partition=0) if after is None else after.record()
+    for _ in range(_TRIES):
+        writer = cluster.writer(WRITER)
+        try:
+            current = read(cluster)
+            if current != expected:
+                return current
+            writer.append([record])
+        except WriterFenced:
+            continue
+        else:
+            return after
+        finally:
+            writer.close()
+    raise Conflict("another apply starts at the same time", hint="try again in a moment", code="HUB-1916")
+
+
+def read(cluster: Log) -> Holder | None:
+    """Who holds the lock; None: nobody. Raises PeerError."""
+    reader, found = cluster.reader(), None
+    end = cluster.end_offsets([TOPIC])
+    try:
+        reader.assign(cluster.beginning_offsets([TOPIC]))
+        for records in up_to(end, reader, _SILENT_S):
+            for record in records:
+                found = None if record.value is None else Holder(**orjson.loads(record.value))
+    finally:
+        reader.close()
+    return found
+
+
+def _acquired(cluster: Log, command: str, say: Callable[[str], None], beat_s: float, dead_s: float) -> Hold:
+    me = Holder(uuid.uuid4().hex, _who(), command, time.time_ns() // 1_000_000)
+    for _ in range(_TRIES):
+        before = _free_or_dead(cluster, say, beat_s, dead_s)
+        at_s = time.monotonic()
+        if swap(cluster, before, me) == me:
+            return Hold(cluster, me, beat_s, dead_s, at_s)
+    raise Conflict("another apply starts at the same time", hint="try again in a moment", code="HUB-1916")
+
+
+def _free_or_dead(cluster: Log, say: Callable[[str], None], beat_s: float, dead_s: float) -> Holder | None:
+    """Return None, or the holder that has not been heard for ``dead_s``. Raises Conflict for one that is heard."""
+    first = read(cluster)
+    if first is None:
+        return None
+    say(
+        f"{first.who} applies (`{first.command}`, since {_moment(first.since_ms)}): listening whether it goes on"
+    )
+    since_s = time.monotonic()
+    while time.monotonic() - since_s < dead_s:
+        time.sleep(beat_s / 3)
+        now = read(cluster)
+        if now is None:
+            return None
+        if now != first:
+            raise _under_way(now)
+    say(f"{first.who} did not end its apply, and was not heard for {dead_s:.0f} s: this one takes over")
+    return first
+
+
+def _under_way(holder: Holder) -> Conflict:
+    return Conflict(
+        f"`{holder.command}` of {holder.who} is under way since {_moment(holder.since_ms)}",
+        hint="wait until it has ended, then look at the plan again; if that process was killed, the next apply goes on"
+        f" after {DEAD_S:.0f} s",
+        code="HUB-1916",
+    )
+
+
+def _taken(by: Holder | None) -> Conflict:
+    who = "nobody" if by is None else f"{by.who} since {_moment(by.since_ms)} (`{by.command}`)"
+    return Conflict(
+        f"this apply was not heard in time, and another one took over: now applies {who}",
+        hint="look at the plan again: what was done so far is done",
+        code="HUB-1916",
+    )
+
+
+def _moment(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+
+
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()} (pid {os.getpid()})"
