@@ -215,6 +215,7 @@ class MirrorProbe(_Produced):
                     "group.id": "faults-probe",
                     "enable.auto.commit": False,
                     "auto.offset.reset": "earliest",
+                    "receive.message.max.bytes": 400_000_000,  # one fault writes a batch that unpacks to 100 MB
                 }
             )
             _, high = self.consumer.get_watermark_offsets(TopicPartition(PROBES, place[0]), timeout=5.0)
