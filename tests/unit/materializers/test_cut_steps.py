@@ -135,7 +135,7 @@ class Log:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def end_offsets(self, topics: Sequence[str]) -> Positions:
+    def end_offsets(self, topics: Sequence[str], *, committed: bool = True) -> Positions:
         self.world.meanwhile()
         found = self.world.cluster.end_offsets(topics)
         self.world.meanwhile()

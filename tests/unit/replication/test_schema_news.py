@@ -36,7 +36,7 @@ V1, V2 = ("a-value", 1), ("a-value", 2)
 class Kafka(MemoryCluster):
     refused: HubError | None = None
 
-    def end_offsets(self, topics: Any) -> Any:
+    def end_offsets(self, topics: Any, *, committed: bool = True) -> Any:
         if self.refused is not None:
             raise self.refused
         return super().end_offsets(topics)

@@ -122,10 +122,10 @@ class Away(MemoryCluster):
 
     away: bool = False
 
-    def end_offsets(self, topics: Sequence[str]) -> Positions:
+    def end_offsets(self, topics: Sequence[str], *, committed: bool = True) -> Positions:
         if self.away:
             raise PeerError("Kafka does not answer")
-        return super().end_offsets(topics)
+        return super().end_offsets(topics, committed=committed)
 
 
 def test_what_is_not_found_while_kafka_is_away_is_unknown_and_not_missing() -> None:

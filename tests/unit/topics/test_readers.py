@@ -31,7 +31,7 @@ class Groups:
     def group_members(self, groups: Sequence[str]) -> Mapping[str, Sequence[GroupMember]]:
         return {each: self.all[each][1] for each in groups}
 
-    def end_offsets(self, topics: Sequence[str]) -> Positions:
+    def end_offsets(self, topics: Sequence[str], *, committed: bool = True) -> Positions:
         if "gone" in topics:
             raise NotFound("gone")
         return self.ends.of_topics(topics)
